@@ -54,7 +54,9 @@ def takes(arguments: Signature, columns: Iterable[str] = ()) -> Callable[[_Funct
 
     def dress(function: _Function) -> _Function:
         written = inspect.signature(function)
-        leading = [one for one in written.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        leading = [
+            parameter for parameter in written.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD
+        ]
         named = list(map(_parameter, arguments.values()))
         function.__signature__ = written.replace(parameters=[*leading, *named])  # type: ignore[attr-defined]
         function.__doc__ = "\n".join(

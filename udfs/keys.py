@@ -85,7 +85,7 @@ def key_rows(calls: Calls) -> Callable[..., pa.Array]:
 
     def run(tickets: pa.Array) -> pa.Array:
         rows = [_grouped(calls, ticket.as_py()).keys.rows or () for ticket in tickets]
-        return pa.array([list(map(list, one)) for one in rows], type=pa.list_(pa.list_(pa.int64())))
+        return pa.array([list(map(list, row)) for row in rows], type=pa.list_(pa.list_(pa.int64())))
 
     return run
 

@@ -46,7 +46,7 @@ def cores(session: Session) -> Callable[..., list[_Text]]:
 
 def _texts(queries: Sequence[str], seen: Plans) -> list[_Text]:
     """Return the texts whose plans are missing, before those that were seen."""
-    missing: list[_Text] = [{"query": one, "plan": None} for one in queries]
+    missing: list[_Text] = [{"query": query, "plan": None} for query in queries]
     return missing + [{**one} for one in seen or ()]
 
 

@@ -139,7 +139,7 @@ def _option(field: GrantField) -> Callable[[Command], Command]:
     kinds: dict[str, dict[str, Any]] = {"number": {"type": float}, "names": {"metavar": "NAMES"}, "text": {}}
     kinds["flag"] = {"is_flag": True}
     if field.kind == "choice":
-        words = [one for one in field.choices if one]
+        words = [choice for choice in field.choices if choice]
         usual = {} if "" in field.choices else {"default": words[0], "show_default": True}
         kinds["choice"] = {"type": click.Choice(words), **usual}
     name = field.name.replace("_", "-")

@@ -131,7 +131,7 @@ class SqlCompleter(Completer):
         elif command == ".read":
             yield from self._paths.get_completions(Document(argument), event)
         elif command == ".help":
-            yield from _matching(sorted({known.name for known in self._names.functions}), argument)
+            yield from _matching(sorted({function.name for function in self._names.functions}), argument)
         elif command == ".schema":
             yield from _matching(self._names.columns, argument)
         elif command in self._dot_commands:

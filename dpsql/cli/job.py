@@ -182,12 +182,12 @@ class JobReceipt:
             "ledger": self._ledger,
             "statements": [
                 {
-                    "statement": one.statement.number,
-                    "line": one.statement.line,
-                    "outcome": one.outcome,
-                    "calls": [asdict(call) for call in one.calls],
+                    "statement": statement.statement.number,
+                    "line": statement.statement.line,
+                    "outcome": statement.outcome,
+                    "calls": [asdict(call) for call in statement.calls],
                 }
-                for one in self._statements
+                for statement in self._statements
             ],
         }
 

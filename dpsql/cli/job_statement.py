@@ -123,7 +123,10 @@ def read_statements(
         pieces = filled(connection, pieces, parameters)
     except Exception as error:
         raise JobError(error, ran=False) from error
-    kinds = [[one.type.name for one in connection.extract_statements(piece.text)] for piece in pieces]
+    kinds = [
+        [extract_statement.type.name for extract_statement in connection.extract_statements(piece.text)]
+        for piece in pieces
+    ]
     return [
         JobStatement(number, piece.line, piece.text, kind[0] if len(kind) == 1 else SEVERAL)
         for number, (piece, kind) in enumerate(zip(pieces, kinds, strict=True), 1)
@@ -222,7 +225,11 @@ def filled(
 
 def _wanted(connection: duckdb.DuckDBPyConnection, text: str) -> set[str]:
     """Return the parameters of a statement; those of PREPARE are for its EXECUTE."""
-    return {name.lower() for one in connection.extract_statements(text) for name in one.named_parameters}
+    return {
+        name.lower()
+        for extract_statement in connection.extract_statements(text)
+        for name in extract_statement.named_parameters
+    }
 
 
 def _with_values(connection: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, str]) -> str:
@@ -231,7 +238,9 @@ def _with_values(connection: duckdb.DuckDBPyConnection, text: str, values: Mappi
         parts += [data[begin:start], values[data[start + 1 : end].decode().lower()].encode()]
         begin = end
     done = b"".join([*parts, data[begin:]]).decode()
-    kinds = [[one.type for one in connection.extract_statements(each)] for each in (text, done)]
+    kinds = [
+        [extract_statement.type for extract_statement in connection.extract_statements(each)] for each in (text, done)
+    ]
     if kinds[0] != kinds[1] or _wanted(connection, done):
         raise ParameterError("P090", "a parameter is not written as $name. Write a letter, then letters and digits.")
     return done

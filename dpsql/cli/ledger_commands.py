@@ -132,8 +132,8 @@ def _tell_charged(database: str, accepted: Accepted) -> None:
 
 
 def _list(charges: Sequence[Lost]) -> None:
-    for one in charges:
-        click.echo(f"  {one.text}")
+    for charge in charges:
+        click.echo(f"  {charge.text}")
 
 
 def _tell_lost(done: Restored, remembered: Sequence[Lost] | None) -> None:

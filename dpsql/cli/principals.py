@@ -79,8 +79,8 @@ def print_principals(database: str | None, ledger: str | None, form: str) -> Non
     held = empty_view("principal", "token", "expires")
     now = datetime.now(UTC)
     for principal in grants.principals:
-        for each in grants.tokens_of(principal):
-            held.add_row(principal, each.id, each.expires[:16] if each.stands(now) else "has expired")
+        for token in grants.tokens_of(principal):
+            held.add_row(principal, token.id, token.expires[:16] if token.stands(now) else "has expired")
     console().print(held)
 
 

@@ -92,7 +92,7 @@ class RemoteRunner:
 
     def entries(self, *dataset: str) -> Table:
         """Show the own releases."""
-        own = [one for one in self.remote.releases() if not dataset or one.get("dataset") in dataset]
+        own = [release for release in self.remote.releases() if not dataset or release.get("dataset") in dataset]
         return _view(own, ("entry", "recorded_at", "function", "dataset", "guarantee"))
 
     def explain(self, statement: str) -> str:
@@ -132,7 +132,7 @@ class RemoteNames(KnownNames):
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
         """Return the datasets with what is public about their columns; none where the gateway does not answer."""
         try:
-            names = [str(one["name"]) for one in self._remote.datasets()]
+            names = [str(dataset["name"]) for dataset in self._remote.datasets()]
             return {name: _columns_of(self._remote.dataset(name)) for name in names}
         except GatewayError:
             return {}

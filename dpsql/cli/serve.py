@@ -168,7 +168,7 @@ def _check_provider(issuer: str | None, audience: str | None, keys: str | None) 
 
 def _check_ports(*places: Any) -> None:
     """Refuse ports that are taken, or named twice."""
-    wanted = [place for place in places if place is not None]
+    wanted = [position for position in places if position is not None]
     ports = [place.port for place in wanted if place.port != 0]
     if len(ports) != len(set(ports)):
         raise click.UsageError("--port, --owner-port and --flight-port must be different ones.")

@@ -292,5 +292,5 @@ def _elements(place: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any
         items = list_items(value) or (value if isinstance(value, set | frozenset) else ())
     except Exception:  # a class of the caller's
         return
-    for number, one in enumerate(items):
-        yield from _elements(f"{place}[{number}]" if depth == 0 else place, one, depth + 1)
+    for number, item in enumerate(items):
+        yield from _elements(f"{place}[{number}]" if depth == 0 else place, item, depth + 1)

@@ -70,7 +70,7 @@ def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> 
         if layout.chosen is None:
             return FeatureColumns(names, (position,), kinds=of)
         elements = _elements(layout.chosen, names)
-        return FeatureColumns(layout.chosen, (position,), elements, kinds=tuple(of[place] for place in elements))
+        return FeatureColumns(layout.chosen, (position,), elements, kinds=tuple(of[element] for element in elements))
     wide, positions = _wide_columns(plan, kinds)
     left_out = _left_out(plan, kinds, set(positions)) if layout.features is None else ""
     fields = dict(kinds.values())

@@ -150,7 +150,10 @@ def refuse_many(count: int | None) -> None:
 def keys_of_rows(rows: Sequence[Sequence[Key]], columns: int) -> PublicKeys:
     """Return the keys that the rows of a public table list, whose values are given as texts; each row once."""
     places: list[dict[Key, int]] = [{} for _ in range(columns)]
-    found = [tuple(place.setdefault(text, len(place)) for place, text in zip(places, row, strict=True)) for row in rows]
+    found = [
+        tuple(position.setdefault(text, len(position)) for position, text in zip(places, row, strict=True))
+        for row in rows
+    ]
     lists = tuple(map(tuple, places))
     return PublicKeys(lists) if columns == 1 else PublicKeys(lists, tuple(found))
 
@@ -193,7 +196,9 @@ def _combinations(items: Sequence[Mapping[str, object]], by: Sequence[str]) -> P
         if len(named) < len(by):
             raise ParameterError("P066", f"each struct in keys must have a value for every column of by. {_HINT}")
         texts = [key_text(named[fold(name)]) for name in by]
-        rows.append(tuple(place.setdefault(text, len(place)) for place, text in zip(places, texts, strict=True)))
+        rows.append(
+            tuple(position.setdefault(text, len(position)) for position, text in zip(places, texts, strict=True))
+        )
     if len(set(rows)) < len(rows):
         raise ParameterError("P044", "keys holds a struct twice. Give each one once.")
     return PublicKeys(tuple(map(tuple, places)), tuple(rows))

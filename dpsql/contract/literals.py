@@ -45,5 +45,5 @@ def literal_of(value: object) -> str | None:
         fields = {key: literal_of(item) for key, item in value.items()}
         if None in fields.values() or not all(isinstance(key, str) and "\0" not in key for key in fields):
             return None
-        return "{" + ", ".join(f"{text(key)}: {shown}" for key, shown in fields.items()) + "}"
+        return "{" + ", ".join(f"{text(key)}: {field}" for key, field in fields.items()) + "}"
     return None

@@ -224,7 +224,7 @@ def plain_value(value: object, depth: int = 0) -> object:
             return {plain_value(name, _DEEPEST): plain_value(one, depth + 1) for name, one in pairs}
         items = list_items(value)
         if items is not None:
-            return [plain_value(one, depth + 1) for one in items]
+            return [plain_value(item, depth + 1) for item in items]
         repr(value), hash(value), as_double(value)
     except Exception:  # of any kind: they are a caller's classes
         return Unreadable(type(value).__name__)

@@ -203,7 +203,7 @@ class Dated:
         """Return what is stated of one of several tables; None where there is but one."""
         if not self.tables:
             return None
-        return next((one for one in self.tables if one[0] == name), (name or "", ""))
+        return next((table for table in self.tables if table[0] == name), (name or "", ""))
 
     def goes_on(self, stated: Dated) -> bool:
         """Whether rows have the dates that an owner states now, whatever the periods; tables may have been added."""
@@ -316,7 +316,7 @@ class During:
     def numbers(self) -> list[tuple[int, int]]:
         """The numbers of the blocks, as ranges from the first to the last that no other period's number is in."""
         ends = (span.split("/") for span in spans(self.dated.period, self.blocks))
-        return [(number_of(self.dated.period, one[0]), number_of(self.dated.period, one[-1])) for one in ends]
+        return [(number_of(self.dated.period, end[0]), number_of(self.dated.period, end[-1])) for end in ends]
 
     @property
     def of_one_table(self) -> During | None:

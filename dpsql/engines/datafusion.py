@@ -93,7 +93,7 @@ def provenance_of(
     if kind == "Filter":
         _refuse(node.predicate())
     elif kind == "Projection":
-        return below[0].select(_passed(one, below[0]) for one in node.projections())
+        return below[0].select(_passed(projection, below[0]) for projection in node.projections())
     elif kind == "Sort" and node.get_fetch_val() is not None:
         raise UnseenError("Limit")
     return below[0]
@@ -137,7 +137,7 @@ def _below(expression: Expr) -> Iterator[Expr]:
     if kind == "Case":
         case: Any = expression.to_variant()
         parts = [case.expr(), case.else_expr(), *(one for pair in case.when_then_expr() for one in pair)]
-        yield from (one for one in parts if one is not None)
+        yield from (part for part in parts if part is not None)
     elif kind == "Alias":
         alias: Any = expression.to_variant()
         yield alias.expr()

@@ -128,7 +128,7 @@ class _Reader:
         if kind == "Filter":
             self._refuse(node.predicate.node, read)
             return below
-        made = {one.output_name: self._passed(one.node, below, read) for one in _expressions(node)}
+        made = {expression.output_name: self._passed(expression.node, below, read) for expression in _expressions(node)}
         kept = {} if kind == "Select" else dict(below.columns)
         known = {**kept, **made}
         return below.select((name, known.get(name)) for name in schema)
@@ -311,8 +311,8 @@ class PolarsEngine:
             return polars.DataFrame(pa.Table.from_batches(records, schema=numbering.kind))
 
         states = self._frame(source).select(list(columns)).map_batches(run, schema=kinds, streamable=True)
-        for found in states.collect_batches(maintain_order=False, engine="streaming"):  # merged as they come
-            yield from _arrow(found).cast(numbering.kind).to_batches()
+        for collect_batch in states.collect_batches(maintain_order=False, engine="streaming"):  # merged as they come
+            yield from _arrow(collect_batch).cast(numbering.kind).to_batches()
         yield from numbering.last()
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:

@@ -106,7 +106,11 @@ class SparkEngine:
 
         def listed() -> list[Table]:
             catalog = self._session.catalog
-            return [table for one in catalog.listDatabases() for table in catalog.listTables(_quoted(one.name))]
+            return [
+                table
+                for listDatabase in catalog.listDatabases()
+                for table in catalog.listTables(_quoted(listDatabase.name))
+            ]
 
         names = [name for name in map(_full_name, _ask(listed, "the catalog")) if name is not None]
         return {".".join(part if _PLAIN.fullmatch(part) else _quoted(part) for part in name): name for name in names}
@@ -461,7 +465,7 @@ def open_engine(_: str, location: str) -> SparkEngine:
     from pyspark.sql.connect.session import SparkSession  # a session on a JVM does not have its packages
 
     place, *parameters = location.split(";")
-    ours = dict(one.split("=", 1) for one in parameters if re.match(r"dpsql\.\w+=", one))
+    ours = dict(parameter.split("=", 1) for parameter in parameters if re.match(r"dpsql\.\w+=", parameter))
     remote = ";".join([place, *(one for one in parameters if one.partition("=")[0] not in ours)])
     url = urlsplit(remote)
     with create_connection((url.hostname, url.port or 15002), timeout=10):  # the client would try for ten minutes

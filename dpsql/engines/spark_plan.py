@@ -156,7 +156,7 @@ class ConnectReader:
 
     def _with_columns_renamed(self, changed: Any, _: Any) -> Provenance:
         below = self.rows(changed.input)
-        pairs = [(one.col_name, one.new_col_name) for one in changed.renames]
+        pairs = [(rename.col_name, rename.new_col_name) for rename in changed.renames]
         names = {fold(old): new for old, new in [*changed.rename_columns_map.items(), *pairs]}
         if len(names) < len(pairs) or {*map(fold, names.values())} & names.keys():
             raise UnseenError("a chain of new names")
@@ -166,7 +166,7 @@ class ConnectReader:
         below = self.rows(named.input)
         if len(named.column_names) != len(below.columns):
             raise UnseenError("other numbers of names")
-        return below.select((name, one[1]) for name, one in zip(named.column_names, below.columns, strict=True))
+        return below.select((name, column[1]) for name, column in zip(named.column_names, below.columns, strict=True))
 
     def _drop(self, dropped: Any, _: Any) -> Provenance:
         below = self.rows(dropped.input)
@@ -198,7 +198,7 @@ class ConnectReader:
             return self._aliased(expression.alias, below)
         if kind in ("unresolved_attribute", "expression_string"):
             name = _column(expression, kind, below)
-            found = next((one for one in below.columns if fold(one[0]) == fold(name[-1])), None)
+            found = next((column for column in below.columns if fold(column[0]) == fold(name[-1])), None)
             whole = found is not None and len(name) == 1
             return (found[0] if found and whole else name[-1]), below.column(name[0]) if whole else None
         self._refuse(expression, below)
@@ -213,8 +213,8 @@ class ConnectReader:
             function = expression.unresolved_function
             if function.function_name.lower() not in _FUNCTIONS or function.is_distinct:
                 raise UnseenError(f"{function.function_name}()")
-            for one in function.arguments:
-                self._refuse(one, below)
+            for argument in function.arguments:
+                self._refuse(argument, below)
         elif kind == "alias":
             self._refuse(expression.alias.expr, below)
         elif kind == "cast":
@@ -270,7 +270,7 @@ def _column(expression: Any, kind: str, below: Provenance) -> list[str]:
 def _replaced(columns: Iterable[Passed], made: Sequence[Passed]) -> list[Passed]:
     """Return columns with new ones, in the place of those of the same names or behind them."""
     new = {fold(name): (name, passed) for name, passed in made}
-    kept = [new.pop(fold(one[0]), one) for one in columns]
+    kept = [new.pop(fold(column[0]), column) for column in columns]
     return [*kept, *new.values()]
 
 
@@ -283,7 +283,7 @@ class JvmReader:
     def rows(self, node: Any) -> Provenance:
         """Return what the rows of a plan come from, and raise as `ConnectReader.rows` does."""
         passed = self._scans_and_columns(node)
-        columns = [(str(one.name()), passed[1].get(_number(one))) for one in _items(node.output())]
+        columns = [(str(item.name()), passed[1].get(_number(item))) for item in _items(node.output())]
         return Provenance(passed[0], tuple(columns))
 
     def _scans_and_columns(self, node: Any) -> tuple[tuple[Scan, ...], dict[int, tuple[str, ...] | None]]:
@@ -291,7 +291,7 @@ class JvmReader:
         kind = str(node.getClass().getSimpleName())
         below = _items(node.children())
         if not below:
-            found = Provenance.of(self._scan(kind, node), [str(one.name()) for one in _items(node.output())])
+            found = Provenance.of(self._scan(kind, node), [str(item.name()) for item in _items(node.output())])
             pairs = zip(_items(node.output()), found.columns, strict=True)
             return found.scans, {_number(one): passed for one, (_, passed) in pairs}
         if kind == "Union":

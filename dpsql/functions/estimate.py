@@ -77,11 +77,11 @@ def of_query(lines: Iterable[Expected]) -> list[dict[str, str | float | None]]:
     """Return what is expected of a query in the columns of dp_estimate; which column it is of stands behind."""
     return [
         {
-            "quantity": one.quantity if one.column is None else f"{one.quantity} of {one.column}",
-            "value": one.value,
-            "meaning": one.meaning,
+            "quantity": line.quantity if line.column is None else f"{line.quantity} of {line.column}",
+            "value": line.value,
+            "meaning": line.meaning,
         }
-        for one in lines
+        for line in lines
     ]
 
 

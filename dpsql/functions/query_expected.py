@@ -63,9 +63,9 @@ def expected(plan: QueryPlan | None, split: Split, answers: Sequence[Mapping[str
             told = (one for one in part.plan.noise(0, None) if one[0] in _TOLD_OF_PARTS)
             lines += [Expected(None, name, value, meaning) for name, value, meaning in told]
     where = {
-        (core.name, one.name): (one, answer)
+        (core.name, aggregate.name): (aggregate, answer)
         for core, listed in zip(split.cores, answers, strict=True)
-        for one, answer in zip(core.aggregates, listed["answers"], strict=True)
+        for aggregate, answer in zip(core.aggregates, listed["answers"], strict=True)
     }
     for (name, _), numbers in zip(split.columns, split.noisy, strict=False):  # errors stand behind the columns
         for number in dict.fromkeys(numbers):

@@ -64,11 +64,11 @@ def aggregate_of(core: QueryCore, one: QueryAggregate) -> str:
 def vectors_of(core: QueryCore) -> list[dict[str, list[str]]]:
     """Return the vector of a core, as the aggregates by target; nothing where none is asked for."""
     wanted: dict[str, list[str]] = {}
-    for one in core.aggregates:
-        if one.kind != "rows" and one.kind not in VALUED:
+    for aggregate in core.aggregates:
+        if aggregate.kind != "rows" and aggregate.kind not in VALUED:
             continue
-        names = wanted.setdefault(ALL if one.kind == "rows" else str(one.column), [])
-        name = aggregate_of(core, one)
+        names = wanted.setdefault(ALL if aggregate.kind == "rows" else str(aggregate.column), [])
+        name = aggregate_of(core, aggregate)
         if name not in names:
             names.append(name)
     return [wanted] if wanted else []
@@ -77,10 +77,10 @@ def vectors_of(core: QueryCore) -> list[dict[str, list[str]]]:
 def public_bounds_of(core: QueryCore) -> dict[str, tuple[float, float]]:
     """Return the public bounds of columns."""
     found: dict[str, tuple[float, float]] = {}
-    for one in core.aggregates:
+    for aggregate in core.aggregates:
         for name, lower, upper in (
-            (one.column, one.lower, one.upper),
-            (one.other, one.other_lower, one.other_upper),
+            (aggregate.column, aggregate.lower, aggregate.upper),
+            (aggregate.other, aggregate.other_lower, aggregate.other_upper),
         ):
             if name is not None and lower is not None and upper is not None:
                 found[name] = float(lower), float(upper)
@@ -90,19 +90,21 @@ def public_bounds_of(core: QueryCore) -> dict[str, tuple[float, float]]:
 def unbounded_of(core: QueryCore, *, summed: bool) -> list[str]:
     """Return the columns whose bounds are drawn, each once; `summed` says whether sums are drawn with this core."""
     bounds, found = public_bounds_of(core), dict[str, None]()
-    for one in core.aggregates:
-        is_sum = summed and one.kind in VALUED and aggregate_of(core, one) != COUNT
-        if is_sum or (one.kind == "quantile" and core.keys) or one.other is not None:
-            found |= dict.fromkeys(name for name in (one.column, one.other) if name is not None and name not in bounds)
+    for aggregate in core.aggregates:
+        is_sum = summed and aggregate.kind in VALUED and aggregate_of(core, aggregate) != COUNT
+        if is_sum or (aggregate.kind == "quantile" and core.keys) or aggregate.other is not None:
+            found |= dict.fromkeys(
+                name for name in (aggregate.column, aggregate.other) if name is not None and name not in bounds
+            )
     return list(found)
 
 
 def quantiles_of(core: QueryCore) -> dict[str, list[Fraction]]:
     """Return the quantiles of each column, ascending."""
     found: dict[str, set[Fraction]] = {}
-    for one in core.aggregates:
-        if one.kind == "quantile" and one.quantile is not None:
-            found.setdefault(str(one.column), set()).add(one.quantile)
+    for aggregate in core.aggregates:
+        if aggregate.kind == "quantile" and aggregate.quantile is not None:
+            found.setdefault(str(aggregate.column), set()).add(aggregate.quantile)
     return {column: sorted(asked) for column, asked in found.items()}
 
 
@@ -110,10 +112,10 @@ def pairs_of(core: QueryCore) -> list[ColumnPair]:
     """Return the pairs of columns whose moments are asked for, each once, in the order in which it was met."""
     found: dict[tuple[str, str], ColumnPair] = {}
     bounds = public_bounds_of(core)
-    for one in core.aggregates:
-        if one.other is None:
+    for aggregate in core.aggregates:
+        if aggregate.other is None:
             continue
-        pair = str(one.column), one.other
+        pair = str(aggregate.column), aggregate.other
         if pair not in found and pair[::-1] not in found:
             found[pair] = ColumnPair(*pair, (bounds.get(pair[0]), bounds.get(pair[1])))
     return list(found.values())
@@ -316,7 +318,7 @@ def _margins(cores: Sequence[QueryCore]) -> dict[int, _Margin]:
         names = [key.column for key in core.keys]
         others = [numbers[one.name] for one in cores if one.margin_of == core.name and one is not core]
         members = [finest, *others]
-        sets = tuple(tuple(names.index(key.column) for key in cores[one].keys) for one in members)
+        sets = tuple(tuple(names.index(key.column) for key in cores[member].keys) for member in members)
         if others:
             found |= {one: _Margin(finest, place, sets) for place, one in enumerate(members)}
     return found
@@ -340,7 +342,7 @@ def _draws_rows(arguments: Mapping[str, object]) -> bool:
 
 def _stated_rows(cores: Sequence[PlacedCore]) -> int | None:
     """Return the largest limit on rows that an owner stated of any core; None where there is none."""
-    found = [one.placement.rows_stated(one.stated.get("max_rows_per_unit")) for one in cores]
+    found = [core.placement.rows_stated(core.stated.get("max_rows_per_unit")) for core in cores]
     return max((rows for rows in found if isinstance(rows, int)), default=None)
 
 
@@ -371,13 +373,13 @@ def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
     left = epsilon * (1 - SHARE) if drawing else epsilon
     weights = sum(one.weight for one in parts if one.kind not in _BEFORE)
     shares = [Fraction(0) if one.kind in _BEFORE else left * one.weight / weights for one in parts]
-    for place, one in enumerate(parts):
-        if one.kind is RowsPlan:
+    for place, part in enumerate(parts):
+        if part.kind is RowsPlan:
             shares[place] = epsilon * SHARE / drawing
-        elif one.bounds_of is not None:
+        elif part.bounds_of is not None:
             given_up = shares[place] * BOUNDS_SHARE
             shares[place] -= given_up
-            shares[one.bounds_of] += given_up
+            shares[part.bounds_of] += given_up
     return shares
 
 
@@ -415,7 +417,7 @@ def _public(core: QueryCore) -> PublicKeys:
         if key.query is not None:
             rows = key.query
         elif key.values is not None:
-            texts = call("list_value", *("NULL" if one is None else text(one) for one in key.values))
+            texts = call("list_value", *("NULL" if value is None else text(value) for value in key.values))
             rows = f"SELECT {call('unnest', f'CAST({texts} AS VARCHAR[])')}"
         else:
             raise InternalError("I032", "a key has neither values nor a query that lists them. Report it.")
@@ -490,7 +492,7 @@ def _asked(
         yield _Part(number, kind_of_vector, {**given, **more_of}, needs=needs, weight=len(sets) or 1)
     if of_finest is not None:
         answers.parts = of_finest.parts
-    answers.vectors = {key: place for key, place in places.items() if key[0] == "vector"}
+    answers.vectors = {key: position for key, position in places.items() if key[0] == "vector"}
     for kind, column in different:
         if (kind, column) in deciding:
             continue
@@ -498,9 +500,9 @@ def _asked(
         count += 1
         yield _Part(number, CountPlan, *_counted(kind, column, core, shared, _left_out(core, answers)))
     quantiles = quantiles_of(core)
-    for column, asked in quantiles.items():
+    for column, quantile in quantiles.items():
         lower, upper = bounds.get(column, (None, None))
-        given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": lower, "upper": upper}
+        given = {**shared, "target": column, "quantiles": list(map(float, quantile)), "lower": lower, "upper": upper}
         places["quantile", column] = count, 0
         count += 1
         needs = (column,) if lower is None and core.keys else ()  # without groups they need none
@@ -514,9 +516,9 @@ def _asked(
         for place, pair in enumerate(pairs):
             places["pair", pair.first, pair.second] = count, 3 * place
         yield _Part(number, PairsPlan, given, needs=tuple(name for name in columns if name not in bounds))
-    for one in core.aggregates:
-        found = _answer(one, places, quantiles, pairs, core)
-        if answers.margin is not None and "aggregate" in found and one.kind not in _DIFFERENT:
+    for aggregate in core.aggregates:
+        found = _answer(aggregate, places, quantiles, pairs, core)
+        if answers.margin is not None and "aggregate" in found and aggregate.kind not in _DIFFERENT:
             found["set"] = answers.margin.number
         answers.listed.append(found)
 

@@ -138,7 +138,7 @@ class VectorPlan(AggregatePlan):
         """Return the vectors with noise of a cube: sums about the middle of their bounds, or from 0 where they can."""
         made = (tuple(self._in_cube(place, direct=direct) for place in range(len(self.wanted))) for direct in _BOTH)
         found = (CubeVector("sums", self.remaining_epsilon, self.contribution, targets) for targets in made)
-        return [one for one in dict.fromkeys(found) if one.is_drawable]
+        return [fromkey for fromkey in dict.fromkeys(found) if fromkey.is_drawable]
 
     def _in_cube(self, place: int, *, direct: bool) -> CubeTarget:
         """Return what a target is in a vector with noise of a cube."""
@@ -221,7 +221,7 @@ class DisjointPlan(VectorPlan):
     def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
         """Return the sums that the blocks are drawn from."""
         if not isinstance(self.part, CubeVector) and isinstance(self.part.blocks[0], DisjointCounts):
-            return [replace(rows, s1=np.stack([each.n for each in targets]))]
+            return [replace(rows, s1=np.stack([target.n for target in targets]))]
         return super().given(rows, *targets)
 
 

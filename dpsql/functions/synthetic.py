@@ -617,7 +617,7 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
     part, width = plan.noise_part, len(statistic.columns)
     most = plan.max_rows_per_unit
     # A text of so few rows is not shown whatever its noise, so that of ids there is not one more number for each row.
-    texts = {place: statistic.occurring(place, above=most) for place in statistic.texts}
+    texts = {text: statistic.occurring(text, above=most) for text in statistic.texts}
     exact = [
         np.concatenate([counts, texts[place][1]]) if place in texts else counts
         for place, counts in enumerate(statistic.cell_counts)
@@ -648,8 +648,8 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
     if statistic.grains:
         counted = part.draw_parts(GRAINS, list(statistic.grains.values()), **plan.unit)
         lengths = [len(counts) for counts in statistic.grains.values()]
-        for place, counts in zip(statistic.grains, np.split(counted.values, np.cumsum(lengths)[:-1]), strict=True):
-            grains[place] = ColumnGrains(counts, counted.sigma)
+        for grain, counts in zip(statistic.grains, np.split(counted.values, np.cumsum(lengths)[:-1]), strict=True):
+            grains[grain] = ColumnGrains(counts, counted.sigma)
     released = ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, united, grains)
     return replace(released, total_sigma=noisy.sigma / math.sqrt(weights.sum()))
 

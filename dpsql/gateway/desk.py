@@ -117,7 +117,7 @@ class LeastEpsilon:
             raise GatewayError("G026", self._refusal(calls, float(share)))
 
     def _refusal(self, calls: Sequence[NewCall], share: float) -> str:
-        least, asked = _text(self.amount), sum(one.plan.epsilon for one in calls)
+        least, asked = _text(self.amount), sum(call.plan.epsilon for call in calls)
         spends = f"epsilon {calls[0].epsilon_text} is"
         if len(calls) > 1:
             spends = f"the {len(calls)} new private calls of this statement spend epsilon {_text(asked)}, which is"
@@ -638,10 +638,10 @@ class Desk:
 
     def _call(self, asked: Request) -> Reply:
         """Answer the private calls of one statement: all of them are checked before one of them reads a row."""
-        answers: list[Reply | AskedCall] = [self._looked_up(one) for one in asked.calls]
+        answers: list[Reply | AskedCall] = [self._looked_up(call) for call in asked.calls]
         if any(isinstance(one, AskedCall) for one in answers):
             answers = self._asked_anew(asked.principal, answers)
-        given = [one for one in answers if not isinstance(one, AskedCall)]
+        given = [answer for answer in answers if not isinstance(answer, AskedCall)]
         receipts = [receipt for reply, _ in given for receipt in reply["receipts"]]
         return {"receipts": receipts}, [table for _, tables in given for table in tables]
 
@@ -664,7 +664,7 @@ class Desk:
         rates allow all of its calls, before the first one reads a row, and nobody else charges its datasets meanwhile;
         the call with the largest epsilon is the first one; and after a call has failed, the others are answered still.
         """
-        asked = {one.name: one for one in answers if isinstance(one, AskedCall)}
+        asked = {answer.name: answer for answer in answers if isinstance(answer, AskedCall)}
         self._least.refuse(list(asked.values()), self._ledger.policy)
         datasets = [dataset for one in asked.values() for dataset in one.plan.charged]
         found: dict[AskedCall, Reply] = {}
@@ -773,7 +773,11 @@ class Desk:
     def _release(self, asked: Request) -> Reply:
         number = asked.request.get("number")
         granted = asked.granted(self._ledger)
-        found = [one for one in own_releases(self._ledger, granted) if one.sequence == number and number is not True]
+        found = [
+            own_release
+            for own_release in own_releases(self._ledger, granted)
+            if own_release.sequence == number and number is not True
+        ]
         if not found:
             raise GatewayError("G018", "you have no such release. List your releases.")
         with self._context() as context:
@@ -786,9 +790,11 @@ class Desk:
         """Return what an auditor sees: the last entries of the datasets, and who was granted what."""
         datasets = {grant.dataset for grant in asked.granted(self._ledger).grants if grant.role != ROLES[0]}
         entries = [
-            asdict(one) for one in self._ledger.entries() if one.dataset in datasets and one.sequence < asked.before
+            asdict(entry)
+            for entry in self._ledger.entries()
+            if entry.dataset in datasets and entry.sequence < asked.before
         ]
-        rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in datasets]
+        rows = [asdict(granted_row) for granted_row in self._ledger.granted_rows() if granted_row.dataset in datasets]
         return {"ledger": entries[-MOST_ENTRIES:], "grants": rows}, []
 
     def _unplaced(self) -> list[dict[str, Any]]:

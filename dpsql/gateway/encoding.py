@@ -86,7 +86,7 @@ def _value(scalar: pa.Scalar) -> object:
     except (ValueError, OverflowError, pa.ArrowException):
         kind = scalar.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_value(one) for one in scalar.values]
+        return [_value(value) for value in scalar.values]
     if pa.types.is_struct(kind):
         return {field.name: _value(scalar[field.name]) for field in kind}
     number = getattr(scalar, "value", None)

@@ -338,7 +338,7 @@ class KnownColumns:
         if not any(part.kind == "value" for part in parts):
             return None
         words = {part.name for part in parts if part.kind in ("word", "name")}
-        names = (str(one["name"]) for one in self._door.datasets(caller.token))
+        names = (str(dataset["name"]) for dataset in self._door.datasets(caller.token))
         columns: dict[str, pa.DataType] = {}
         for name in sorted(name for name in names if name.lower() in words):
             for field in pa.ipc.read_schema(pa.py_buffer(self.of_dataset(caller, name))):
@@ -660,7 +660,7 @@ class FlightSql:
         return self._commands[name][0]
 
     def _tables(self, caller: Caller, command: Any) -> pa.Table:
-        names = sorted({str(one["name"]) for one in self._door.datasets(caller.token)})
+        names = sorted({str(dataset["name"]) for dataset in self._door.datasets(caller.token)})
         if command.HasField("table_name_filter_pattern"):
             pattern = command.table_name_filter_pattern
             if len(pattern) > 1000:

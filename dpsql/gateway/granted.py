@@ -95,7 +95,9 @@ class Granted:
         asked = name.lower()
         last = [one for one in self.names if self._parts[one][-1].lower() == asked.rpartition(".")[2]]
         alike = [folded[asked]] if asked in folded else last
-        alike = alike or [folded[one] for one in difflib.get_close_matches(asked[:200], folded, 1)]
+        alike = alike or [
+            folded[get_close_match] for get_close_match in difflib.get_close_matches(asked[:200], folded, 1)
+        ]
         return alike[0] if alike else None
 
     def listed(self) -> list[dict[str, Any]]:

@@ -92,11 +92,11 @@ class Purse:
 def _price(estimate: Mapping[str, Any]) -> Decimal | None:
     """Return what a statement would be charged at most; None where that is not a number."""
     calls = estimate.get("calls", ())
-    return _sum(one.get("epsilon") for one in calls if not one.get("free"))
+    return _sum(call.get("epsilon") for call in calls if not call.get("free"))
 
 
 def _charged(receipts: Sequence[Mapping[str, Any]]) -> Decimal:
-    return _sum(one.get("epsilon") for one in receipts if one.get("charged")) or Decimal(0)
+    return _sum(receipt.get("epsilon") for receipt in receipts if receipt.get("charged")) or Decimal(0)
 
 
 def _sum(amounts: Any) -> Decimal | None:

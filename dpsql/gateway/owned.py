@@ -69,7 +69,7 @@ def stored_receipt(stored: StoredRelease, ledger: Ledger) -> dict[str, Any]:
 def own_releases(ledger: Ledger, granted: Granted) -> list[StoredRelease]:
     """Return what a principal asked for, of the datasets that it may still ask about, oldest first."""
     datasets = {grant.dataset for grant in granted.grants}
-    return [one for one in ledger.releases_by(granted.principal) if one.dataset in datasets]
+    return [release for release in ledger.releases_by(granted.principal) if release.dataset in datasets]
 
 
 def _text(amount: Fraction | None) -> str | None:
@@ -133,7 +133,9 @@ class OwnersDesk:
         budgets, spent = self._ledger.budgets(), self._spent(seen)
         found = []
         for dataset in sorted(seen):
-            stated = {one.argument: one.value for one in self._ledger.policies(dataset) if one.column_name is None}
+            stated = {
+                policy.argument: policy.value for policy in self._ledger.policies(dataset) if policy.column_name is None
+            }
             rows = [
                 {**asdict(row), "spent": row.spent_text, "remaining": row.remaining_text}
                 for row in budgets
@@ -153,7 +155,7 @@ class OwnersDesk:
             if "protect" in latest.get(dataset, {}):
                 unit = None if (budget := stated[dataset].budget) is None else budget.privacy_unit
                 facts = tables_of(latest[dataset]["protect"].lineage)
-                tables += [{"unit": unit, **_table(dataset, dataset, one)} for one in facts]
+                tables += [{"unit": unit, **_table(dataset, dataset, fact)} for fact in facts]
             for name in sorted(name for name, base in bases.items() if base == dataset):
                 made = latest[name]["derive"].facts
                 tables.append(_table(name, dataset, made, made_of=made["base"]))
@@ -166,30 +168,40 @@ class OwnersDesk:
     def _reservations(self, asked: OwnersRequest) -> Reply:
         """Return what was charged before its answer, and has no answer yet."""
         seen = _seen(self._grants(), asked.principal)
-        return {"reservations": [asdict(one) for one in self._ledger.open_reservations() if one.dataset in seen]}, []
+        return {
+            "reservations": [
+                asdict(open_reservation)
+                for open_reservation in self._ledger.open_reservations()
+                if open_reservation.dataset in seen
+            ]
+        }, []
 
     def _receipt(self, asked: OwnersRequest) -> Reply:
         """Return the receipt of a release, without its rows."""
         seen, number = _seen(self._grants(), asked.principal), asked.request.get("number")
         if type(number) is int:
-            for one in self._ledger.releases([*FUNCTIONS, QUERY], key=number):
-                if one.dataset in seen:
-                    return {"receipt": {**stored_receipt(one, self._ledger), "charged": None}}, []
+            for release in self._ledger.releases([*FUNCTIONS, QUERY], key=number):
+                if release.dataset in seen:
+                    return {"receipt": {**stored_receipt(release, self._ledger), "charged": None}}, []
         raise GatewayError("G018", "there is no such release of your datasets. Look at the ledger.")
 
     def _spent(self, seen: set[str]) -> dict[str, dict[str, float]]:
         """Return the sum of the epsilons that were charged on each day, of each dataset."""
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for one in self._ledger.entries():
-            if one.dataset in seen and one.kind in ("release", "charge") and not (one.block or "").startswith("@"):
-                found[one.dataset][one.recorded_at[:10]] += one.epsilon or 0.0
+        for entry in self._ledger.entries():
+            if (
+                entry.dataset in seen
+                and entry.kind in ("release", "charge")
+                and not (entry.block or "").startswith("@")
+            ):
+                found[entry.dataset][entry.recorded_at[:10]] += entry.epsilon or 0.0
         return found
 
     def _granted(self, asked: OwnersRequest) -> Reply:
         """Return the grants on the datasets, and the tokens behind them."""
         grants = self._grants()
         seen, own = _seen(grants, asked.principal), _of(grants, asked.principal, _OWNER)
-        rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in seen]
+        rows = [asdict(granted_row) for granted_row in self._ledger.granted_rows() if granted_row.dataset in seen]
         names, now = {str(row["principal"]) for row in rows}, clock.now()
         tokens = [
             {"principal": token.principal, "id": token.id, "expires": token.expires, "stands": token.stands(now)}
@@ -234,7 +246,7 @@ class OwnersDesk:
         """Raise where a grant names a table that is not the owner's, or says who somebody is that others let in."""
         latest = self._ledger.declarations().latest
         stated = {name: latest.get(name, {}).get("protect") for name in own}
-        within = {one for name, facts in stated.items() for one in asked_as(name, facts and facts.lineage)}
+        within = {asked_a for name, facts in stated.items() for asked_a in asked_as(name, facts and facts.lineage)}
         within |= set((before and before.sources) or ())
         if set(grant.sources or ()) - within:
             raise _only_by_command("a table or view that is none of your datasets'")
@@ -350,7 +362,7 @@ def _said(given: Mapping[str, str]) -> dict[str, Any]:
             said |= values_of({field.name: {"number": text}}, _no_release)
         elif text:
             said[field.name] = (
-                [one.strip() for one in text.split(",") if one.strip()] if field.kind == "names" else text
+                [word.strip() for word in text.split(",") if word.strip()] if field.kind == "names" else text
             )
     return said
 

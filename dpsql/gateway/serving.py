@@ -263,7 +263,7 @@ class Process:
         """Whether it has ended, and is to begin again now."""
         if self.due is None:
             self.ends.append(now)
-            often = sum(now - one < 60 for one in self.ends)
+            often = sum(now - end < 60 for end in self.ends)
             self.due = now + (_FIRST_REST * 2**often if often > 1 else 0.0)
         return now >= self.due
 

@@ -270,12 +270,14 @@ class _Walk:
         modifiers = replace(
             query.modifiers,
             distinct_on=tuple(self._expr(one, withs) for one in query.modifiers.distinct_on),
-            orders=tuple(replace(one, expression=self._expr(one.expression, withs)) for one in query.modifiers.orders),
+            orders=tuple(
+                replace(order, expression=self._expr(order.expression, withs)) for order in query.modifiers.orders
+            ),
             limit=self._maybe(query.modifiers.limit, withs),
             offset=self._maybe(query.modifiers.offset, withs),
         )
         if isinstance(query, SetOperation):
-            parts = tuple(self.query(one, withs) for one in query.parts)
+            parts = tuple(self.query(part, withs) for part in query.parts)
             return replace(query, withs=tuple(own), modifiers=modifiers, parts=parts)
         if not isinstance(query, Select):
             raise GatewayError("G008", "the statement is of an unknown kind. Ask one SELECT.")
@@ -283,10 +285,10 @@ class _Walk:
             query,
             withs=tuple(own),
             modifiers=modifiers,
-            items=tuple(self._expr(one, withs) for one in query.items),
+            items=tuple(self._expr(item, withs) for item in query.items),
             source=self._source(query.source, withs),
             where=self._maybe(query.where, withs),
-            groups=tuple(self._expr(one, withs) for one in query.groups),
+            groups=tuple(self._expr(group, withs) for group in query.groups),
             having=self._maybe(query.having, withs),
             qualify=self._maybe(query.qualify, withs),
         )
@@ -402,7 +404,7 @@ def _literal(expr: Expr, name: str, deep: int = 0) -> object:
         if expr.name == "list_value" and not expr.names:
             if len(expr.parts) > MOST_ITEMS:
                 raise GatewayError("G003", f"{name} has more than {MOST_ITEMS} items. State fewer.")
-            return [_literal(one, name, deep + 1) for one in expr.parts]
+            return [_literal(part, name, deep + 1) for part in expr.parts]
         if expr.name == "struct_pack" and len(expr.names) == len(expr.parts):
             pairs = zip(expr.names, expr.parts, strict=True)
             return {"struct": {label: _literal(one, name, deep + 1) for label, one in pairs}}

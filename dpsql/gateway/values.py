@@ -186,7 +186,7 @@ def _renamed(node: Any, meant: Mapping[tuple[str, str, str], tuple[str, str, str
         one_part = "" if any(node.names[:2]) else node.names[2]
         return replace(node, names=meant[node.names], alias=node.alias or one_part)
     if hasattr(node, "__dataclass_fields__"):
-        return replace(node, **{name: _renamed(one, meant) for name, one in vars(node).items()})
+        return replace(node, **{name: _renamed(var, meant) for name, var in vars(node).items()})
     return node
 
 

@@ -278,9 +278,9 @@ def _seed(problem: BallLeastSquares, size: int, count: int) -> tuple[Sets, float
         chosen = _improve(relaxation, chosen)
     others = np.setdiff1d(np.arange(len(relaxation.cross)), chosen)
     sets, values = [np.array([chosen])], [np.array([-np.inf])]
-    for kept in combinations(chosen, size - 1):
-        value, products, diagonal, _ = relaxation.eliminate(kept)
-        sets.append(np.column_stack((np.tile(kept, (len(others), 1)), others)))
+    for combination in combinations(chosen, size - 1):
+        value, products, diagonal, _ = relaxation.eliminate(combination)
+        sets.append(np.column_stack((np.tile(combination, (len(others), 1)), others)))
         values.append(value - products[others] ** 2 / diagonal[others])
     for kept in combinations(chosen, size - 2) if size > 1 else ():
         value, products, diagonal, rows = relaxation.eliminate(kept)

@@ -70,7 +70,7 @@ def arithmetic() -> int:
     abilities = import_module("numpy._core._multiarray_umath").__cpu_features__
     with one_thread():
         libraries = _controllers[_limited].info()
-    kinds = sorted([str(one.get(name)) for name in ("prefix", "version", "architecture")] for one in libraries)
+    kinds = sorted([str(library.get(name)) for name in ("prefix", "version", "architecture")] for library in libraries)
     known = repr((np.__version__, sorted(name for name, has in abilities.items() if has), kinds))
     return int.from_bytes(hashlib.sha256(known.encode()).digest()[:7], "big")
 

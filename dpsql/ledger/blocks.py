@@ -260,7 +260,7 @@ def merged(own: Ended, ended: Sequence[Ended], after: Budget, begun: date | None
     if own.budget is not None or own.total.releases:
         accounts.insert(0, own.under(after, begun))
     # Blocks that have begun for one of them have for all; where nothing was spent before, it does not matter.
-    days = [one.begun for one in accounts if one.spent[FRESH].losses != (0, 0, 0)]
+    days = [account.begun for account in accounts if account.spent[FRESH].losses != (0, 0, 0)]
     day = None if None in days else max((each for each in days if each is not None), default=None)
     accounts = [Blocks(one.spent, day) for one in accounts]
     names = sorted({name for one in accounts for name in one.spent} - {FRESH})
@@ -271,8 +271,8 @@ def merged(own: Ended, ended: Sequence[Ended], after: Budget, begun: date | None
 def _together(parts: Sequence[Spent]) -> Spent:
     """Return what several accounts hold together."""
     total = Spent()
-    for each in parts:
-        total = replace(total.with_all_of(*each.losses), releases=total.releases + each.releases)
+    for part in parts:
+        total = replace(total.with_all_of(*part.losses), releases=total.releases + part.releases)
     return total
 
 

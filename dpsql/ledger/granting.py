@@ -273,7 +273,7 @@ class OpenLedger:
         def work(transaction: Transaction) -> list[PolicyRow]:
             latest = transaction.declarations(None).latest
             budgets = {name: transaction.state(name).budget for name in latest}
-            return list(policy_rows({name: one for name, one in budgets.items() if one is not None}, latest))
+            return list(policy_rows({name: budget for name, budget in budgets.items() if budget is not None}, latest))
 
         return [row for row in self._read(work) if key in (None, row.dataset)]
 

@@ -57,7 +57,7 @@ class AcceptingLedger(GrantingLedger):
         """Return what this ledger has lost of the totals that a database remembers of a ledger; charges nothing."""
         same = self.id == ledger_id
         found = self._read(lambda transaction: lost_charges(transaction, remembered, same=same))
-        return [one for charges in found for one in charges]
+        return [charge for charges in found for charge in charges]
 
     def charge_lost(
         self, remembered: Sequence[Totals], ledger_id: str, kind: str, facts: Mapping[str, object]
@@ -88,7 +88,7 @@ class AcceptingLedger(GrantingLedger):
             charges = lost_charges(transaction, remembered, same=same)
             append_lost(transaction, charges, charged)
             transaction.append(declared, transaction.state(dataset))
-            return [one for each in charges for one in each]
+            return [one for charge in charges for one in charge]
 
         return self._write(work)
 
@@ -167,7 +167,7 @@ class Ledger(AcceptingLedger):
                 )
             ended = [folded_dataset(each) for each in merge if merged_into(_lineage_of(transaction, each)) != dataset]
             own = ended_of(transaction, dataset, keeps_dates=True)
-            kept = [folded_dataset(each) for each in keep_dates]
+            kept = [folded_dataset(keep_date) for keep_date in keep_dates]
             parts = [append_merged(transaction, dataset, each, keeps_dates=each in kept) for each in ended]
             begin = None
             if budget.dated is not None:

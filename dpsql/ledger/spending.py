@@ -238,7 +238,9 @@ class _Dataset:
     def _capped(self) -> list[str]:
         """Return the accounts of principals whose grants have a cap."""
         grants = self._transaction.grants(None).grants.values()
-        return [account_of(one.principal) for one in grants if one.dataset == self._dataset and one.cap is not None]
+        return [
+            account_of(grant.principal) for grant in grants if grant.dataset == self._dataset and grant.cap is not None
+        ]
 
     def _lost(self, name: str | None, *, everything: bool) -> Lost:
         now, before = self.now(name), self._before.get(name)
@@ -337,19 +339,23 @@ def append_lost(transaction: Transaction, charges: Iterable[Sequence[Lost]], row
 
     The first entry of a dataset is its own, and names the accounts that the entries after it charge.
     """
-    for first, *others in (_with_own(each) for each in charges):
+    for first, *others in (_with_own(charge) for charge in charges):
         state = transaction.state(first.dataset)
         own = _row(row, first, {"accounts": [one.block for one in others]})
         entry = transaction.append(own, replace(state, spent=with_accepted(state.spent, own)))
         blocks = transaction.blocks(first.dataset) if state.is_dated else Blocks()
-        for one in others:
-            name = one.block or ""
+        for other in others:
+            name = other.block or ""
             is_principal = name[0] == "@"
-            now = _account(transaction, name[1:], one.dataset) if is_principal else blocks.of(state.budget, name)
-            charged: Draft = {**_row(row, one, _begun(blocks) if name == FRESH else {}), "kind": CHARGE, "block": name}
+            now = _account(transaction, name[1:], other.dataset) if is_principal else blocks.of(state.budget, name)
+            charged: Draft = {
+                **_row(row, other, _begun(blocks) if name == FRESH else {}),
+                "kind": CHARGE,
+                "block": name,
+            }
             charged["lineage"] = canonical({"of": entry.sequence})
             charged["principal"] = name[1:] if is_principal else None
-            transaction.append(charged, replace(transaction.state(one.dataset), spent=with_accepted(now, charged)))
+            transaction.append(charged, replace(transaction.state(other.dataset), spent=with_accepted(now, charged)))
 
 
 def _with_own(charges: Sequence[Lost]) -> list[Lost]:

@@ -497,4 +497,4 @@ def _amount(text: str | None) -> int | None:
 
 
 def _largest(*sequences: object) -> int | None:
-    return max((each for each in sequences if isinstance(each, int)), default=None)
+    return max((sequence for sequence in sequences if isinstance(sequence, int)), default=None)

@@ -204,7 +204,7 @@ def signature_of(name: str) -> Signature:
     if name == QUERY:
         return function_of(name).plan.arguments
     if name in EXACT:
-        return Signature(*(one for one in function_of(name).plan.arguments.values() if one.statistic))
+        return Signature(*(argument for argument in function_of(name).plan.arguments.values() if argument.statistic))
     return {**DECLARATIONS, "dp_estimate": ESTIMATE}.get(name, Signature())
 
 
@@ -235,8 +235,8 @@ def search(word: str) -> list[str]:
         lambda page: page.summary,
     )
     found = dict.fromkeys(named_by(wanted))
-    for place in places:
-        found |= dict.fromkeys(name for name, page in MANUAL.items() if wanted in place(page).lower())
+    for position in places:
+        found |= dict.fromkeys(name for name, page in MANUAL.items() if wanted in position(page).lower())
     found |= dict.fromkeys(name for name, page in MANUAL.items() if wanted in page.arguments)
     return list(found) or [name for name, page in MANUAL.items() if wanted in _last_words(page)]
 

@@ -105,7 +105,7 @@ def _with_column(error: DpsqlError, statement: str, columns: Columns | None) -> 
     step = next((step for look in _LOOKS_AT_CALLS if (step := look(str(error), calls, statement)) is not None), None)
     if step is not None:
         return error.saying(f"{error.message} {step}")
-    sources = [one.given[0].value for one in calls if one.given and not one.given[0].name and one.given[0].value]
+    sources = [call.given[0].value for call in calls if call.given and not call.given[0].name and call.given[0].value]
     if columns is None or len(sources) != 1 or len(sources[0]) != 1:
         return error
     return with_column(error, lambda: columns(sources[0][0].strip("'")))
@@ -310,7 +310,7 @@ def _result_column(message: str, calls: Sequence[_Called], statement: str) -> st
         return None
     name = calls[0].function
     known = MANUAL[name].arguments
-    returned = f"{name} returns {', '.join(one for one in MANUAL[name].columns if ' ' not in one)}"
+    returned = f"{name} returns {', '.join(column for column in MANUAL[name].columns if ' ' not in column)}"
     if "details" in known:
         return f"{returned}, some of them with details := true alone."
     if "condition" not in known:

@@ -432,12 +432,12 @@ class StepRounds:
         )
         rate, ends = 2.0 / (1 + len(places)), np.cumsum(lengths)[:-1]
         sigma = noisy.sigma / self._most
-        for place, of, found in zip(places, bins, np.split(noisy.values / self._most, ends), strict=True):
-            step, variance = smooth_steps(found, self._bins.rows[place], sigma, self._loss.spread)
+        for position, of, word in zip(places, bins, np.split(noisy.values / self._most, ends), strict=True):
+            step, variance = smooth_steps(word, self._bins.rows[position], sigma, self._loss.spread)
             step = np.clip(step, -self._loss.farthest, self._loss.farthest)
-            moved = self._values[place, :CELLS] + np.rint(rate * self._most * step)[of]
-            self._values[place, :CELLS] = np.clip(moved, -LARGEST_STEP, LARGEST_STEP)
-            self._variances[place] += ((rate * self._most) ** 2 * variance)[of]
+            moved = self._values[position, :CELLS] + np.rint(rate * self._most * step)[of]
+            self._values[position, :CELLS] = np.clip(moved, -LARGEST_STEP, LARGEST_STEP)
+            self._variances[position] += ((rate * self._most) ** 2 * variance)[of]
 
     def result(self) -> AdditiveSteps:
         """Return the steps once no round is left."""
@@ -448,8 +448,8 @@ def _groups(places: list[int], visit: int) -> list[list[int]]:
     """Return the features of each round of a visit; neighbours in the table are apart, and other ones in each visit."""
     count = min(len(places), MOST_ROUNDS)
     found: list[list[int]] = [[] for _ in range(count)]
-    for number, place in enumerate(places):
-        found[(number + visit * (number // count)) % count].append(place)
+    for number, position in enumerate(places):
+        found[(number + visit * (number // count)) % count].append(position)
     return [group for group in found if group]
 
 

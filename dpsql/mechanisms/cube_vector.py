@@ -121,16 +121,16 @@ class CubeVector(Part):
     @property
     def blocks(self) -> tuple[Block, ...]:
         """The block of each target."""
-        return tuple(one.block for one in self.targets)
+        return tuple(target.block for target in self.targets)
 
     @cached_property
     def places(self) -> tuple[tuple[int, ...], ...]:
         """The coordinates of the vector that each target reads; the shared count is the first one."""
         following = int(any(one.shared for one in self.targets))
         found = []
-        for one in self.targets:
-            common = (0,) if one.shared else ()
-            own = one.block.size - len(common)
+        for target in self.targets:
+            common = (0,) if target.shared else ()
+            own = target.block.size - len(common)
             found.append((*common, *range(following, following + own)))
             following += own
         return tuple(found)
@@ -138,18 +138,18 @@ class CubeVector(Part):
     @property
     def coordinates(self) -> int:
         """Number of different coordinates in a group, d."""
-        return 1 + max(place for places in self.places for place in places)
+        return 1 + max(place for position in self.places for place in position)
 
     @property
     def distance(self) -> int:
         """How far the vectors of two rows in one group are apart, D."""
-        if any(isinstance(one.block, ValueBlock) for one in self.targets):
+        if any(isinstance(target.block, ValueBlock) for target in self.targets):
             return 2
         return 0 if all(one.shared for one in self.targets) else 1
 
     def sensitivity(self, fine: int) -> int:
         """Return the sensitivity on the lattice of ``2**-fine``."""
-        rounded = any(one.unit_bits > fine for one in self.targets)
+        rounded = any(target.unit_bits > fine for target in self.targets)
         moved = self.contribution.norm(1 << fine, distance=self.distance << fine)
         return moved + (self.contribution.changed_groups if rounded else 0)
 
@@ -174,7 +174,9 @@ class CubeVector(Part):
     @property
     def lattices(self) -> tuple[Lattice, ...]:
         """The law of the noise on each block."""
-        return tuple(Lattice(CUBE, one.unit_bits - self.fine, self.scale, self.coordinates) for one in self.targets)
+        return tuple(
+            Lattice(CUBE, target.unit_bits - self.fine, self.scale, self.coordinates) for target in self.targets
+        )
 
     def laplace_scales(self) -> list[Fraction]:
         """Return nothing: there is no Laplace noise."""
@@ -193,8 +195,8 @@ class CubeVector(Part):
         rows, *own = sums
         noise = cube_noise(self.scale, self.coordinates, len(rows.n))
         found = []
-        for one, places, lattice, given in zip(self.targets, self.places, self.lattices, own, strict=True):
-            exact = on_lattice(one.block.words(one.sums(rows, given)), lattice.bits)
-            words = Words.of(exact.high, exact.low + noise[list(places)], exact.bits)
-            found.append(NoisyBlock(one.block, lattice, words))
+        for target, position, lattice, given in zip(self.targets, self.places, self.lattices, own, strict=True):
+            exact = on_lattice(target.block.words(target.sums(rows, given)), lattice.bits)
+            words = Words.of(exact.high, exact.low + noise[list(position)], exact.bits)
+            found.append(NoisyBlock(target.block, lattice, words))
         return found

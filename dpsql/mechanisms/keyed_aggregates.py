@@ -79,7 +79,7 @@ class MarginsNoise(Part):
     blocks: tuple[Block, ...]
 
     def __post_init__(self) -> None:
-        moved = sum(block.moved(one) for one in self.contributions for block in self.blocks)
+        moved = sum(block.moved(contribution) for contribution in self.contributions for block in self.blocks)
         if self.mu is not None and moved > MOST_COORDINATES:
             raise ParameterError("P038", "a privacy unit is in too many groups for Gaussian noise. Lower their number.")
 
@@ -99,7 +99,8 @@ class MarginsNoise(Part):
                 for one in self.contributions
             )
         return tuple(
-            tuple(gaussian_lattice(block, one, mu**2 * share) for block in self.blocks) for one in self.contributions
+            tuple(gaussian_lattice(block, contribution, mu**2 * share) for block in self.blocks)
+            for contribution in self.contributions
         )
 
     @property

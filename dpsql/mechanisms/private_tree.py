@@ -279,7 +279,7 @@ class _Draws:
         flat = np.concatenate([one.ravel() for one in exact])
         noisy = noisy_tables(flat, len(edges), rho, neighbours=self.neighbours, rows=self.rows)
         parts = np.split(noisy.values, np.cumsum([one.size for one in exact])[:-1])
-        tables = [one.reshape(of.shape) for one, of in zip(parts, exact, strict=True)]
+        tables = [part.reshape(of.shape) for part, of in zip(parts, exact, strict=True)]
         return tables, [noisy.sigma] * len(edges)
 
 

@@ -202,8 +202,8 @@ def at_least(result: Mapping[str, Any], target: int, name: str) -> float:
 def _weights(noisy: NoisyBlock) -> tuple[Doubles, Doubles]:
     """Return the forms of the number of rows and of the sum of z; zeros where a block does not tell one."""
     weights = np.zeros((2, noisy.block.size))
-    for place, one in enumerate(noisy.block.moments[:2]):
-        weights[place] = one
+    for place, moment in enumerate(noisy.block.moments[:2]):
+        weights[place] = moment
     return weights[0], weights[1]
 
 
@@ -342,8 +342,8 @@ def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]
         noisy = restored_block(stored)
         asked: dict[str, Any] = {name: result.get(name) for name in ("confidence", "ddof", "sizes")}
         found = {
-            name: one.without(nothing_left(noisy, name, **asked))
-            for name, one in estimates(noisy, result["aggregates"], **asked).items()
+            name: estimate.without(nothing_left(noisy, name, **asked))
+            for name, estimate in estimates(noisy, result["aggregates"], **asked).items()
         }
         if "sampled" in result:
             tail, unit = 1.0 - result["confidence"], result["sampled"]

@@ -259,7 +259,7 @@ def _areas(result: Compared) -> Mapping[str, Json]:
     area = result["area"]
     by_concordance, by_class, by_pairs = area["reaches"]
     counts = [max(1.0, area[name]) for name in ("positives", "negatives")]
-    fewest, most = ([max(1.0, one + side * by_class) for one in counts] for side in (-1.0, 1.0))
+    fewest, most = ([max(1.0, count + side * by_class) for count in counts] for side in (-1.0, 1.0))
     at, narrow, wide = per_concordance(*counts), per_concordance(*most), per_concordance(*fewest)
     value = area["difference"] * at
     low, high = (_product(area["difference"] + side * by_concordance, narrow, wide, side) for side in (-1.0, 1.0))
@@ -269,8 +269,8 @@ def _areas(result: Compared) -> Mapping[str, Json]:
     if result["sampling"]:
         both_concordances = [(area["total"] + sign * area["difference"]) / 2.0 for sign in (1.0, -1.0)]
         ends = [
-            [0.5 + _product(one + side * by_concordance, narrow, wide, side) for side in (-1.0, 1.0)]
-            for one in both_concordances
+            [0.5 + _product(both_concordance + side * by_concordance, narrow, wide, side) for side in (-1.0, 1.0)]
+            for both_concordance in both_concordances
         ]
         variance = sum(math.sqrt(_largest_spread(*pair)) for pair in ends) ** 2
         if area["disagreement"] is not None:

@@ -178,7 +178,7 @@ class _GroupMoments:
             return self._is_all(mean, *self._bounds)
         count, most = self._sums[0], 1.0 - math.log(min(self._tail * _PART_OF_TAIL, _COUNTED))
         rows, *others = self._weights
-        forms = [rows, *others, *(one + side * rows for one in others for side in _CORNERS)]
+        forms = [rows, *others, *(other + side * rows for other in others for side in _CORNERS)]
         sure = count > self._noisy.deviation * most * sum(math.sqrt(form @ form) for form in forms)
         if sure.all():
             return None

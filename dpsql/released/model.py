@@ -95,7 +95,7 @@ _NO_STEPS: FeatureSteps = {"edges": [], "values": [0.0], "std_errors": [0.0]}
 
 def shapes_table(result: Fitted) -> pa.Table:
     """Return the pieces as a table."""
-    return pa.Table.from_pylist([dict(one) for one in pieces(result)], schema=SHAPES_SCHEMA)
+    return pa.Table.from_pylist([dict(piece) for piece in pieces(result)], schema=SHAPES_SCHEMA)
 
 
 def by_feature(result: Fitted) -> list[tuple[str, float, list[ShapePiece]]]:
@@ -504,7 +504,7 @@ class LinearClassifier(LinearModel):
     def class_type(self) -> pa.DataType:
         """The type of the two classes: booleans, whole numbers, numbers or texts."""
         levels = self.classes_.tolist()
-        if all(isinstance(one, bool) for one in levels):
+        if all(isinstance(level, bool) for level in levels):
             return pa.bool_()
         if not all(isinstance(one, float) for one in levels):
             return pa.string()

@@ -79,7 +79,7 @@ def synthetic_record(
         "errors": None if errors is None else errors[:pairs].tolist(),
         "value_errors": None
         if errors is None
-        else [[place, error] for place, error in zip(released.slots, errors[pairs:].tolist(), strict=True)],
+        else [[slot, error] for slot, error in zip(released.slots, errors[pairs:].tolist(), strict=True)],
         "whole": list(whole),
         "error_std_error": sigma,
     }

@@ -218,8 +218,8 @@ class Steps:
 def _per_cell(codes: Codes, weights: NDArray[np.float64] | None, places: list[int]) -> NDArray[np.int64]:
     """Return exact sums of integers per cell, shape (features, CELLS); missing values are in none."""
     found = np.empty((len(places), CELLS), dtype=np.int64)
-    for row, place in enumerate(places):
-        found[row] = np.bincount(codes[:, place], weights, minlength=CELLS + 1)[:CELLS]
+    for row, position in enumerate(places):
+        found[row] = np.bincount(codes[:, position], weights, minlength=CELLS + 1)[:CELLS]
     return found
 
 

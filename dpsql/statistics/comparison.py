@@ -167,7 +167,7 @@ class PairedScores(Fold):
         cells, lower, upper, missing = self._given
         labelled = target != 0
         scores = np.clip(np.where(np.isnan(features), missing, features)[:, labelled], lower, upper)
-        first, second = (cells.of(one) * self.coarse // cells.count for one in scores)
+        first, second = (cells.of(score) * self.coarse // cells.count for score in scores)
         flat = ((target[labelled] > 0) * self.coarse + first) * self.coarse + second
         self.joint += np.bincount(flat, minlength=self.joint.size).reshape(self.joint.shape)
 

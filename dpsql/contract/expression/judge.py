@@ -308,10 +308,10 @@ class Judge:
         found = function_of(node.name, types)
         if found is None:
             raise _unfit(node.name, node)
-        for number, taken in enumerate(found.takes):
-            if isinstance(taken, Literal):
-                _check_literal(node, number, taken)
-        kinds = {f"type{number}": one.sql for number, one in enumerate(types)}
+        for number, take in enumerate(found.takes):
+            if isinstance(take, Literal):
+                _check_literal(node, number, take)
+        kinds = {f"type{number}": kind.sql for number, kind in enumerate(types)}
         if node.type.kind == "DECIMAL" and node.name in _WIDENING:
             given = [self._narrow(child) for child in node.children]
         written = found.newer if self.newer and found.newer else found.written
@@ -397,7 +397,9 @@ def _unfit(sign: str, node: Bound) -> ParameterError:
 
 def described(node: Bound) -> str:
     """Return the columns in a node with their types, in words."""
-    return ", ".join(sorted({f"column {show(one.name)} is {_article(one.type.shown)}" for one in node.columns}))
+    return ", ".join(
+        sorted({f"column {show(column.name)} is {_article(column.type.shown)}" for column in node.columns})
+    )
 
 
 def unknown(columns: str, kind: Type) -> ParameterError:

@@ -82,7 +82,7 @@ def aggregates_in(expr: Expr) -> list[Expr]:
     """Return the aggregates in an expression, the outermost ones; those of windows' arguments are among them."""
     if is_aggregate(expr):
         return [expr]
-    return [found for one in expr.inner for found in aggregates_in(one)]
+    return [aggregate for one in expr.inner for aggregate in aggregates_in(one)]
 
 
 def is_one_of_equals(expr: Expr) -> bool:
@@ -92,7 +92,7 @@ def is_one_of_equals(expr: Expr) -> bool:
 
 def refuse_nested(expr: Expr) -> None:
     """Raise where an aggregate stands within another."""
-    if any(found for one in expr.inner for found in aggregates_in(one)):
+    if any(aggregate for one in expr.inner for aggregate in aggregates_in(one)):
         raise ParameterError("P106", f"sql: an aggregate stands within {expr.name}. Put the inner one into a subquery.")
 
 
@@ -211,7 +211,7 @@ class CoreAggregates:
 
     def _result(self, expr: Expr, parts: tuple[Expr, ...], *literals: str) -> Type:
         """Return the type of an aggregate, as DuckDB binds it over no rows."""
-        given = [f"NULL::{self.stage.write(one).type.sql}" for one in parts]
+        given = [f"NULL::{self.stage.write(part).type.sql}" for part in parts]
         found = self.work.catalogue.typing.columns(
             f"SELECT system.main.{expr.name}({', '.join([*given, *literals])}) AS x"
         )
@@ -238,8 +238,8 @@ class CoreAggregates:
         )  # fmt: skip
 
     def _pair(self, expr: Expr) -> Expr:
-        for one in expr.parts:
-            self._number(expr, one)
+        for part in expr.parts:
+            self._number(expr, part)
         first, second = (self._filtered(expr, one) for one in expr.parts)
         found, origin = self._bounds(expr.parts[0])
         other, _ = self._bounds(expr.parts[1])
@@ -272,12 +272,12 @@ class CoreAggregates:
         found, origin = self._bounds(value)
         target = self._target(self._filtered(expr, value))
         places = []
-        for one in shares.parts if listed else (shares,):
-            share = number(one)
+        for part in shares.parts if listed else (shares,):
+            share = number(part)
             if share is None or not 0 <= share <= 1:
                 raise ParameterError("P106", f"sql: {name} takes literals from 0 to 1. Write them out.")
             plain = Expr("call", name if name not in ("percentile_cont", "percentile_disc") else "quantile_cont")
-            literals = () if name == "median" else (str(one.value),)
+            literals = () if name == "median" else (str(part.value),)
             kind = self._result(plain, (value,), *literals)
             places.append(self._add("quantile", target, kind, found, origin, share=share, discrete=discrete))
         return Expr("call", "list_value", tuple(places)) if listed else places[0]
@@ -337,9 +337,9 @@ class CoreAggregates:
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
             *((second.lower, second.upper) if other is not None else (None, None)), whole=whole,
         )  # fmt: skip
-        for one in self.core.aggregates:
-            if _unnamed(one) == made:
-                return Expr("item", one.name, value=self.core.name)
+        for aggregate in self.core.aggregates:
+            if _unnamed(aggregate) == made:
+                return Expr("item", aggregate.name, value=self.core.name)
         name = f"a{len(self.core.aggregates)}"
         self.core.types[name] = result
         self.core.aggregates.append(_named(made, name))

@@ -91,7 +91,7 @@ class CatalogueTable:
 
     def column(self, name: str) -> CatalogueColumn | None:
         """Return a column by its name."""
-        return next((one for one in self.columns if fold(one.name) == fold(name)), None)
+        return next((column for column in self.columns if fold(column.name) == fold(name)), None)
 
 
 class Typing(Protocol):
@@ -133,7 +133,7 @@ class Catalogue:
     def parent(self, key: PathKey) -> CatalogueTable | None:
         """Return the table at the end of a step of a path."""
         found = self.parents.get(folded(key.table))
-        return found or next((one for one in self.tables.values() if folded(one.path) == folded(key.table)), None)
+        return found or next((table for table in self.tables.values() if folded(table.path) == folded(key.table)), None)
 
 
 def folded(path: Path) -> Path:

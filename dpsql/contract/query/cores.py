@@ -66,18 +66,18 @@ class CoreSelect:
     def relation(self) -> PartOfQuery:
         """Return what it releases."""
         everything = [one for one, _ in self.items] + [one for one in (self.having, self.qualify) if one is not None]
-        everything += [one.expression for one in self.orders]
-        wanted = list(dict.fromkeys(found for one in everything for found in aggregates_in(one)))
+        everything += [order.expression for order in self.orders]
+        wanted = list(dict.fromkeys(aggregate for one in everything for aggregate in aggregates_in(one)))
         sets = self.sets or (tuple(range(len(self.groups))),)
         if len(sets) == 1:
             return self._one(sets[0], wanted)
         positions = [self._position(one) for one in self.orders]
-        windows = any(one.what == "window" for each in everything for one in each.walk())
+        windows = any(part.what == "window" for each in everything for part in each.walk())
         if self.qualify is not None or windows or None in positions:
             return self._above_sets(sets, wanted, everything)
         texts, noisy = self._united(sets, wanted)
-        ends = self._ends([one for one in positions if one is not None])
-        whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
+        ends = self._ends([position for position in positions if position is not None])
+        whole = [f"(SELECT * FROM ({text}){ends})" for text in texts]
         return self._released(whole[0], whole[1], noisy)
 
     def _united(self, sets: tuple[tuple[int, ...], ...], wanted: Sequence[Expr]) -> tuple[list[str], list[Noisy]]:
@@ -99,7 +99,7 @@ class CoreSelect:
 
         Below stand the aggregates, the keys and GROUPING() of each set, above them what is made of these.
         """
-        grouping = [one for each in everything for one in each.walk() if one.what == "grouping"]
+        grouping = [part for each in everything for part in each.walk() if part.what == "grouping"]
         parts = list(dict.fromkeys([*wanted, *self.groups, *grouping]))
         below = replace(
             self, items=[(one, f"c{place}") for place, one in enumerate(parts)], having=None, qualify=None, orders=(),
@@ -121,7 +121,7 @@ class CoreSelect:
             out = f"SELECT {distinct}{listed} FROM ({text_}) AS {identifier(_SETS)}"
             for word, condition in (("WHERE", self.having), ("QUALIFY", self.qualify)):
                 out += "" if condition is None else f" {word} {writer.sql(self._over(condition, places))}"
-            orders = [_ordered(self._order(one, places, writer), one) for one in self.orders]
+            orders = [_ordered(self._order(order, places, writer), order) for order in self.orders]
             whole.append(f"({out}{self._ends(orders)})")
         return self._released(whole[0], whole[1], noisy)
 
@@ -134,8 +134,8 @@ class CoreSelect:
         finest = next((one for one in cores if len(one.keys) == len(keys)), None)
         if finest is None or any(one.private for one in cores):
             return
-        for one in cores:
-            one.margin_of = finest.name
+        for core in cores:
+            core.margin_of = finest.name
 
     def _position(self, order: Order) -> str | None:
         for place, (expr, _) in enumerate(self.items, start=1):
@@ -150,7 +150,7 @@ class CoreSelect:
         for stub in (False, True):
             writer = self._writer(core, stub)
             qualify = "" if self.qualify is None else f" QUALIFY {writer.sql(self._over(self.qualify, places))}"
-            orders = [_ordered(self._order(one, places, writer), one) for one in self.orders]
+            orders = [_ordered(self._order(order, places, writer), order) for order in self.orders]
             qualified.append(qualify)
             ends.append(self._ends(orders))
         whole = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
@@ -184,7 +184,7 @@ class CoreSelect:
                 texts.append(f"({self._text(core, places, stub, hidden, asked)}{qualified[stub]}{ends[stub]})")
             return texts[0], texts[1]
 
-        known = tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True))
+        known = tuple(replace(column, made=count) for column, count in zip(out.columns, made, strict=True))
         fixed = self._steady(core) and self.qualify is None and not self.modifiers.cuts
         return replace(out, columns=known, told=told, fixed=fixed)
 
@@ -192,7 +192,7 @@ class CoreSelect:
         """Return of how many noisy numbers a column is made; of those of all groups where noise chooses among these."""
         made = errors.made(over)
         choosing = [one for one in (self.having, self.qualify) if one is not None]
-        choosing += [one.expression for one in self.orders] if self.modifiers.cuts else []
+        choosing += [order.expression for order in self.orders] if self.modifiers.cuts else []
         if not made or all(errors.quiet(self._over(one, places)) for one in choosing):
             return made
         return NoisyNumbers.of_all_groups(errors.noisy(over))
@@ -302,7 +302,7 @@ class CoreSelect:
             relation = self.stage.scope.item(number).relation
             if relation.level != PUBLIC or len(columns) < 2:
                 continue
-            kinds = [core.types[places[one].name].sql for one in columns]
+            kinds = [core.types[places[column].name].sql for column in columns]
             keys = _packed(writer.sql(places[one]) for one in columns)
             rows = _packed(cast(identifier(one.name), kind) for one, kind in zip(columns, kinds, strict=True))
             none = _packed(cast("NULL", kind) for kind in kinds)
@@ -347,13 +347,13 @@ class CoreSelect:
             return None
         keys = {self.groups[number]: Expr("item", f"k{number}", value=core.name) for number in members}
         out = replaced(expr.parts[0], keys)
-        read = [one for one in out.walk() if one.what == "item"]
+        read = [part for part in out.walk() if part.what == "item"]
         return out if read and all(one.value == core.name for one in read) else None
 
     def _grouping(self, members: tuple[int, ...]) -> dict[Expr, Expr]:
         """Return what GROUPING() is in one set: a bit for each group that is not in it."""
         out = {}
-        asked = [one for one, _ in self.items] + [one.expression for one in self.orders]
+        asked = [one for one, _ in self.items] + [order.expression for order in self.orders]
         asked += [self.having] if self.having is not None else []
         for each in asked:
             for one in each.walk():
@@ -386,9 +386,9 @@ class CoreSelect:
     def _over(self, expr: Expr, places: dict[Expr, Expr]) -> Expr:
         """Return an expression over what is released; raise where it reads rows of people."""
         out = replaced(expr, places)
-        for one in out.walk():
-            if one.what == "item" and not str(one.value).startswith("__dp"):
-                name = self.stage.scope.column(one).name
+        for part in out.walk():
+            if part.what == "item" and not str(part.value).startswith("__dp"):
+                name = self.stage.scope.column(part).name
                 raise SourceError(
                     "S002",
                     f"sql: column {show(name)} is neither in GROUP BY nor in an aggregate. Add it to GROUP BY.",
@@ -467,7 +467,7 @@ class CoreSelect:
 
     def _stub(self, core: CoreDraft, asked: Iterable[tuple[str, NoisyNumbers]]) -> str:
         kinds: list[tuple[str, Type]] = [(key.column, core.types[key.column]) for _, key in core.keys]
-        kinds += [(one.name, core.types[one.name]) for one in core.aggregates]
+        kinds += [(aggregate.name, core.types[aggregate.name]) for aggregate in core.aggregates]
         kinds += [(name, Type("DOUBLE")) for one in asked for name in error_names(*one)]
         listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
         return f"(SELECT {listed} WHERE false)"
@@ -514,6 +514,6 @@ def _ordered(sql: str, order: Order) -> str:
 
 def _as(expr: Expr, name: str, place: int) -> str:
     """Return what names a column: DuckDB would name one with a subquery by its text, which a stub has not."""
-    unlike = not name and any(one.what == "subquery" for one in expr.walk())
+    unlike = not name and any(part.what == "subquery" for part in expr.walk())
     name = f"dpsql_{place}" if unlike else name
     return f" AS {identifier(name)}" if name else ""

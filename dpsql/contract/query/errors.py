@@ -133,11 +133,11 @@ class ColumnErrors:
 
     def quiet(self, expr: Expr) -> bool:
         """Whether an expression over these rows is certain to hold no noise."""
-        return all(one.what in _QUIET and self._is_quiet(one) for one in expr.walk())
+        return all(part.what in _QUIET and self._is_quiet(part) for part in expr.walk())
 
     def noisy(self, expr: Expr) -> Noisy:
         """Return the released numbers that an expression reads."""
-        return frozenset(number for one in expr.walk() for number in self._read(one))
+        return frozenset(number for part in expr.walk() for number in self._read(part))
 
     # What differs between queries of one core and those of released rows.
 
@@ -219,8 +219,8 @@ class ColumnErrors:
             seen["subquery", id(expr.query)] = self.around.subquery(expr).columns[0].made or NoisyNumbers()
             return
         self._counted(expr, seen)
-        for one in expr.parts:
-            self._count(one, seen)
+        for part in expr.parts:
+            self._count(part, seen)
 
     # Ends.
 
@@ -246,7 +246,7 @@ class ColumnErrors:
         if expr.what == "case" and len(expr.parts) == 3 and expr.parts[1] == Expr("constant", "NULL"):
             return self.ends(expr.parts[2])  # as nullif is written: where it is NULL, so is the column
         if expr.what == "coalesce":
-            parts = [self.ends(one) for one in expr.parts]
+            parts = [self.ends(part) for part in expr.parts]
             if None in parts:
                 return None
             lower, upper = ([ends[side] for ends in parts if ends is not None] for side in (0, 1))
@@ -282,7 +282,7 @@ class ColumnErrors:
         if not (plain and self.around.steady and all(map(self.quiet, list(expr.inner)[1:]))):
             return None
         [value] = expr.parts
-        if not all(one.what in _EVERYWHERE and one.name != "nullif" and not one.flag for one in value.walk()):
+        if not all(part.what in _EVERYWHERE and part.name != "nullif" and not part.flag for part in value.walk()):
             return None
         ends = self.ends(value)
         if ends is None:
@@ -298,7 +298,7 @@ class ColumnErrors:
         return None if ends is None else (self.around.over(expr, ends[0]), self.around.over(expr, ends[1]))
 
     def _call(self, expr: Expr) -> Ends | None:
-        parts = [self.ends(one) for one in expr.parts]
+        parts = [self.ends(part) for part in expr.parts]
         first = parts[0] if parts else None
         if first is None:
             return None
@@ -308,7 +308,7 @@ class ColumnErrors:
         if name in _RISING and all(one.what == "constant" for one in expr.parts[1:]):
             # Whatever is rounded moves by less than 1, or by less than a unit of its last digit.
             digits = [str(one.value) for one in expr.parts[1:]]
-            return tuple(call(name, end, *(cast(text(one), "INTEGER") for one in digits)) for end in first)  # type: ignore[return-value]
+            return tuple(call(name, end, *(cast(text(digit), "INTEGER") for digit in digits)) for end in first)  # type: ignore[return-value]
         if name == "-" and not others:
             return call("-", first[1]), call("-", first[0])
         if name in ("greatest", "least"):
@@ -405,13 +405,13 @@ def passes_on(expr: Expr) -> bool:
     """Whether a window passes on what another row has, with its NULLs."""
     plain = not (expr.flag or expr.filter or expr.value)
     return expr.name in _PASSING and plain and 1 <= len(expr.parts) <= 2 and expr.parts[1:] == tuple(
-        one for one in expr.parts[1:] if one.what == "constant"
+        part for part in expr.parts[1:] if part.what == "constant"
     )  # fmt: skip
 
 
 def _places(expr: Expr) -> list[Expr]:
     """Return what says which row a window reads."""
-    return [*expr.partitions, *(one.expression for one in expr.orders)]
+    return [*expr.partitions, *(order.expression for order in expr.orders)]
 
 
 def released_column(expr: Expr, scope: Scope) -> tuple[Item, int, Column] | None:
@@ -423,7 +423,9 @@ def released_column(expr: Expr, scope: Scope) -> tuple[Item, int, Column] | None
     if found is None or found.what != "item":
         return None
     item = scope.item(str(found.value))
-    return next(((item, place, one) for place, one in enumerate(item.relation.columns) if one.sql == found.name), None)
+    return next(
+        ((item, place, column) for place, column in enumerate(item.relation.columns) if column.sql == found.name), None
+    )
 
 
 def hidden_names(place: int, numbers: NoisyNumbers) -> tuple[str, str, str, str]:
@@ -532,7 +534,7 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
 
     A relation that has more than `columns` has them already.
     """
-    noisy = [one.noisy for one in relation.columns]
+    noisy = [column.noisy for column in relation.columns]
     if len(relation.columns) > columns or not any(noisy):
         return relation
     none = NoisyNumbers()
@@ -548,7 +550,7 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
 
 def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[NoisyNumbers]) -> PartOfQuery:
     """Return a relation with the errors of its noisy columns, of which some are made of so many known numbers."""
-    noisy = [one.noisy for one in relation.columns]
+    noisy = [column.noisy for column in relation.columns]
     texts = (relation.sql, relation.stub)
     if relation.told is not None and any(made):
         texts = relation.told(sorted({one for one in made if one}))

@@ -266,7 +266,7 @@ def _joined_by(between: Expr, parts: Sequence[Expr]) -> Expr:
     """Return texts joined with a literal text between those that are not NULL."""
     if between.what != "constant" or between.name != "string":
         raise ParameterError("P082", "sql: concat_ws takes a literal text to join by. Write it out.")
-    joined = _joined([Expr("call", "||", (between, Expr("cast", "VARCHAR", (one,)))) for one in parts])
+    joined = _joined([Expr("call", "||", (between, Expr("cast", "VARCHAR", (part,)))) for part in parts])
     after = Expr("cast", "BIGINT", (Expr("constant", "number", value=str(len(str(between.value)) + 1)),))
     return Expr("call", "substring", (joined, after))
 
@@ -398,7 +398,7 @@ def bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
 def bucket_width(expr: Expr) -> tuple[Expr, str] | None:
     """Return the moment and the width of a bucket that is shorter than a day, as `bucketed` writes it."""
     start = expr.parts[0] if expr.what == "call" and expr.name == "epoch_ms" else expr
-    if start.what != "call" or start.name != "-" or [one.name for one in start.parts] != ["epoch_ms", "%"]:
+    if start.what != "call" or start.name != "-" or [part.name for part in start.parts] != ["epoch_ms", "%"]:
         return None
     [given], width = start.parts[0].parts, start.parts[1].parts[1]
     given = given.parts[1] if given.name == "date_trunc" else given
@@ -428,7 +428,7 @@ def _months(date: Expr, width: int) -> Expr:
         _plus(Expr("call", "%", (start, _number(12))), _number(1)),
         Expr("cast", "BIGINT", (_number(1),)),
     )
-    return Expr("call", "make_date", tuple(Expr("cast", "BIGINT", (one,)) for one in parts))
+    return Expr("call", "make_date", tuple(Expr("cast", "BIGINT", (part,)) for part in parts))
 
 
 def _rest(value: Expr, width: int) -> Expr:
@@ -489,7 +489,7 @@ class RowExpressions:
             return Written(found.sql, found.type, bare=True)
         if wanted is not None:
             expr = Expr("cast", wanted, (expr,))
-        read = list(dict.fromkeys((str(one.value), one.name) for one in expr.walk() if one.what == "item"))
+        read = list(dict.fromkeys((str(part.value), part.name) for part in expr.walk() if part.what == "item"))
         key = (expr, tuple((*one, columns[one].sql, columns[one].type) for one in read))
         if key not in self._known:
             with about(expr):
@@ -558,13 +558,13 @@ class RowExpressions:
         row = ", ".join(f"{identifier(names[one])} := {columns[one].sql}" for one in read)
         each = call("list_value", f"system.main.struct_pack({row})")
         lambdas = call("list_transform", each, f"lambda {ROW}: TRY({body})")
-        if kind.kind in TEXT and any(one.what == "call" and one.name == "||" for one in expr.walk()):
+        if kind.kind in TEXT and any(part.what == "call" and part.name == "||" for part in expr.walk()):
             lambdas = call("list_transform", lambdas, _SHORT_ENOUGH)
         return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
 
     def _is_zoned(self, expr: Expr, columns: Columns) -> bool:
         """Whether DuckDB itself makes a timestamp with time zone of it."""
-        read = list(dict.fromkeys((str(one.value), one.name) for one in expr.walk() if one.what == "item"))
+        read = list(dict.fromkeys((str(part.value), part.name) for part in expr.walk() if part.what == "item"))
         names = {one: f"c{number}" for number, one in enumerate(read)}
         texts: list[str] = []
         sql = UntypedSql(names, texts).sql(expr)
@@ -669,7 +669,7 @@ class UntypedSql:
         return writer(expr)
 
     def _all(self, expr: Expr) -> list[str]:
-        return [self.sql(one) for one in expr.parts]
+        return [self.sql(part) for part in expr.parts]
 
     def _in(self, expr: Expr) -> str:
         first, *rest = self._all(expr)

@@ -134,7 +134,7 @@ def free_show(work: Splitting, source: Show) -> PartOfQuery:
     if found is None:
         raise SourceError("S001", f"sql: table {show(inner.source.names[2])} cannot be found. Check its name.")
     whole = ".".join(map(identifier, found.path))
-    stub = ", ".join(f"NULL::{one.type.sql} AS {identifier(one.name)}" for one in found.columns)
+    stub = ", ".join(f"NULL::{column.type.sql} AS {identifier(column.name)}" for column in found.columns)
     replaced = ['NULL::VARCHAR AS "default"', "NULL::VARCHAR AS extra"]
     if found.texts:
         types = {one.name: one.type.sql for one in found.columns}

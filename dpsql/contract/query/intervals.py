@@ -119,7 +119,7 @@ def interval(expr: Expr, column: Callable[[Expr], Limits]) -> Limits:
 def _results(expr: Expr, given: list[Limits]) -> list[Limits]:
     """Return the intervals of the results of a CASE, without those that are NULL."""
     places = [*range(1, len(given) - 1, 2), len(given) - 1]
-    return [given[place] for place in places if not _is_null(expr.parts[place])]
+    return [given[position] for position in places if not _is_null(expr.parts[position])]
 
 
 def _is_null(expr: Expr) -> bool:

@@ -57,7 +57,7 @@ class Member:
     @property
     def ids(self) -> frozenset[str]:
         """The numbers of its items."""
-        return frozenset(one.id for one in self.items)
+        return frozenset(item.id for item in self.items)
 
     @property
     def within(self) -> str:
@@ -78,7 +78,7 @@ class JoinEquality:
 def member_of(item: Item) -> Member:
     """Return a table on its own."""
     relation = item.relation
-    ties = frozenset(((item.id, one.sql), one.tie) for one in relation.columns if one.tie is not None)
+    ties = frozenset(((item.id, column.sql), column.tie) for column in relation.columns if column.tie is not None)
     return Member(
         [item],
         f"{relation.sql} AS {identifier(item.id)}",
@@ -137,7 +137,7 @@ class Joining:
             rest.remove(member)
             current = self._joined("JOIN", current, member, equal, linked)
             for one in equal:
-                conditions[:] = [each for each in conditions if each != one.condition]
+                conditions[:] = [condition for condition in conditions if condition != one.condition]
         return current
 
     def _next(
@@ -158,25 +158,25 @@ class Joining:
 
     def equalities(self, ours: Member, theirs: Member, conditions: Sequence[Expr]) -> Iterator[JoinEquality]:
         """Yield the conditions that are equalities between two members, of types that a join may compare."""
-        for one in conditions:
-            if one.what != "compare" or one.name != "=":
+        for condition in conditions:
+            if condition.what != "compare" or condition.name != "=":
                 continue
-            for left, right in (one.parts, one.parts[::-1]):
+            for left, right in (condition.parts, condition.parts[::-1]):
                 read = self.scope.numbers(left), self.scope.numbers(right)
                 if all(read) and read[0] <= ours.ids and read[1] <= theirs.ids and self._equal(left, right):
-                    yield JoinEquality(left, right, one)
+                    yield JoinEquality(left, right, condition)
                     break
 
     def comparisons(self, ours: Member, theirs: Member, conditions: Sequence[Expr]) -> Iterator[JoinEquality]:
         """Yield the conditions that compare one member with the other by their order, by types that never fail."""
-        for one in conditions:
-            if one.what != "compare" or one.name not in _TURNED:
+        for condition in conditions:
+            if condition.what != "compare" or condition.name not in _TURNED:
                 continue
-            first, second = one.parts
-            for left, right, sign in ((first, second, one.name), (second, first, _TURNED[one.name])):
+            first, second = condition.parts
+            for left, right, sign in ((first, second, condition.name), (second, first, _TURNED[condition.name])):
                 read = self.scope.numbers(left), self.scope.numbers(right)
                 if all(read) and read[0] <= ours.ids and read[1] <= theirs.ids and self._ordered(left, right, sign):
-                    yield JoinEquality(left, right, one, sign)
+                    yield JoinEquality(left, right, condition, sign)
                     break
 
     def _ordered(self, left: Expr, right: Expr, sign: str) -> str | None:
@@ -186,7 +186,7 @@ class Joining:
         Decimals of different sizes are compared as doubles: DuckDB would cast one, which fails on a large value.
         """
         sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
-        kinds = {one.type.kind for one in sides}
+        kinds = {side.type.kind for side in sides}
         sizes = {one.type.sizes for one in sides}
         wanted = None
         if kinds <= {"DATE", "TIMESTAMP"} and len(kinds) > 1:
@@ -202,7 +202,7 @@ class Joining:
     def _equal(self, left: Expr, right: Expr) -> str | None:
         """Return the SQL of an equality of a join; None where its sides have different types."""
         sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
-        kinds = [one.type for one in sides]
+        kinds = [side.type for side in sides]
         # A cast between integers never fails, but for those of 128 bits without a sign.
         if all(kind.kind in INTEGERS - {"UHUGEINT"} for kind in kinds):
             return f"{sides[0].sql} = {sides[1].sql}"
@@ -322,7 +322,7 @@ def _place(expr: Expr) -> Place | None:
 
 def without_unit(tables: Iterable[str], *, beside: bool = True) -> SourceError:
     """Return the refusal of tables whose rows have no privacy unit, beside those that have one or with each other."""
-    names = [one.replace('"', "") for one in dict.fromkeys(tables)]
+    names = [fromkey.replace('"', "") for fromkey in dict.fromkeys(tables)]
     advice = (
         "Have the owner state whose they are, "
         f"SELECT dp_protect({sql_text(names[0] if names else '...')}, epsilon := ..., privacy_unit := ..., "
@@ -365,15 +365,15 @@ def _apart(ours: Member, theirs: Member) -> SourceError:
 
 def _along_path(child: Member, parent: Member) -> str:
     """Return the condition that joins two FROM items along a step of a path; '' where there is none."""
-    for one in child.items:
-        key, names = one.relation.pending, [column for column in one.relation.columns if column.owner]
-        for other in parent.items if key is not None and names and not one.hidden else ():
+    for item in child.items:
+        key, names = item.relation.pending, [column for column in item.relation.columns if column.owner]
+        for other in parent.items if key is not None and names and not item.hidden else ():
             if (
                 not other.hidden
                 and key is not None
                 and tuple(map(fold, other.relation.name)) == tuple(map(fold, key.table))
             ):
-                return f"{one.alias}.{names[0].name} = {other.alias}.{key.column}"
+                return f"{item.alias}.{names[0].name} = {other.alias}.{key.column}"
     return ""
 
 

@@ -181,7 +181,7 @@ class KeyFinder:
         if found is not None and item.optional:
             found = _with_null(found, column.type)
         if found is not None and found.origin in _TYPES and None in (found.values or ()) and self._is_present(expr):
-            found = replace(found, values=tuple(one for one in found.values or () if one is not None))
+            found = replace(found, values=tuple(value for value in found.values or () if value is not None))
         return found
 
     def _of_type(self, expr: Expr, found: KeyValues, *, before: bool = False) -> KeyValues:
@@ -249,10 +249,10 @@ class KeyFinder:
         source = item.relation.sql
         if item.optional:
             columns = item.relation.columns
-            names = ", ".join(identifier(one.sql) for one in columns)
+            names = ", ".join(identifier(column.sql) for column in columns)
             none = ", ".join(cast("NULL", one.type.sql) for one in columns)
             source = f"(SELECT {names} FROM {source} UNION ALL SELECT {none})"
-        listed = ", ".join(self._expressions.write(one, self._scope.columns(one)).sql for one in exprs)
+        listed = ", ".join(self._expressions.write(expr, self._scope.columns(expr)).sql for expr in exprs)
         query = f"SELECT DISTINCT {listed} FROM {source} AS {identifier(item.id)}"
         return query + (f" WHERE {' AND '.join(where)}" if where else "")
 
@@ -265,7 +265,7 @@ class KeyFinder:
         of_item: dict[str, list[int]] = {}
         listed = [self._over_twins(expr) for expr, _ in groups]
         for place, (expr, (_, key)) in enumerate(zip(listed, groups, strict=True)):
-            read = {str(one.value) for one in expr.walk() if one.what == "item"}
+            read = {str(part.value) for part in expr.walk() if part.what == "item"}
             if len(read) == 1 and key.origin not in ("stated", "declared"):
                 of_item.setdefault(read.pop(), []).append(place)
         for id_, places in of_item.items():
@@ -273,9 +273,9 @@ class KeyFinder:
             if item.relation.level == PUBLIC and len(places) > 1:
                 query = self.rows_of(item, [listed[place] for place in places])
                 names = tuple(out[place].column for place in places)
-                for place in places:
-                    out[place] = replace(
-                        out[place], values=None, query=query, origin=_public_name(item), together=names
+                for position in places:
+                    out[position] = replace(
+                        out[position], values=None, query=query, origin=_public_name(item), together=names
                     )
         return out
 
@@ -288,16 +288,16 @@ class KeyFinder:
 
     def _case(self, expr: Expr) -> KeyValues | None:
         places = [*range(1, len(expr.parts) - 1, 2), len(expr.parts) - 1]
-        results = [expr.parts[place] for place in places]
+        results = [expr.parts[position] for position in places]
         kind = self._type(expr)
         if all(one.what == "constant" for one in results):
             values = tuple(dict.fromkeys(None if one.name == "NULL" else str(one.value) for one in results))
             return KeyValues(values, None, "the results of CASE")
-        found = [self.find(one) for one in results]
+        found = [self.find(result) for result in results]
         if any(one is None for one in found):
             return None
         queries = [values_query(one, kind) for one in found if one is not None]
-        return KeyValues(None, " UNION ".join(f"({one})" for one in queries), "the results of CASE")
+        return KeyValues(None, " UNION ".join(f"({query})" for query in queries), "the results of CASE")
 
     def _coalesced(self, expr: Expr) -> KeyValues | None:
         """Return the values of what stands for NULL, too: stated keys leave NULL out."""
@@ -306,7 +306,7 @@ class KeyFinder:
         if len(queries) < len(found):
             return None
         kind = self._type(expr)
-        listed = [f"SELECT CAST(v AS {kind.sql}) AS v FROM ({one}) AS listed(v)" for one in queries]
+        listed = [f"SELECT CAST(v AS {kind.sql}) AS v FROM ({query}) AS listed(v)" for query in queries]
         some = [f"({one} WHERE v IS NOT NULL)" for one in listed[:-1]]
         origin = ", ".join(dict.fromkeys(one.origin for one in found if one))
         return KeyValues(None, " UNION ".join([*some, f"({listed[-1]})"]), origin)
@@ -463,7 +463,7 @@ class KeyFinder:
             and expr.what in ("call", "cast", "coalesce", "element", "case", "collate")
             and not (expr.filter or expr.orders)
         ):
-            parts = [self._substituted(one, sources) for one in expr.parts]
+            parts = [self._substituted(part, sources) for part in expr.parts]
             if None not in parts:
                 return replace(expr, parts=tuple(one for one in parts if one is not None))
         sources.clear()
@@ -484,7 +484,7 @@ def values_query(found: KeyValues, kind: Type) -> str:
     """Return the SELECT of one column that lists public values."""
     if found.query is not None:
         return found.query
-    rows = ", ".join(f"({'NULL' if one is None else text(one)})" for one in found.values or ())
+    rows = ", ".join(f"({'NULL' if value is None else text(value)})" for value in found.values or ())
     return f"SELECT CAST(v AS {kind.sql}) AS v FROM (VALUES {rows}) AS listed(v)"
 
 
@@ -503,7 +503,7 @@ def _values_of(condition: Expr, expr: Expr) -> tuple[str | None, ...] | None:
             if left == expr and _valued(right):
                 return (_value(right),)
     if condition.what == "or":
-        found = [_values_of(one, expr) for one in condition.parts]
+        found = [_values_of(part, expr) for part in condition.parts]
         if all(one is not None for one in found):
             return tuple(dict.fromkeys(value for one in found for value in one or ()))
     if condition.what == "and":
@@ -522,7 +522,7 @@ def _value(expr: Expr) -> str:
 
 
 def _literal(expr: Expr) -> bool:
-    return all(one.what in ("constant", "cast", "call") for one in expr.walk())
+    return all(part.what in ("constant", "cast", "call") for part in expr.walk())
 
 
 def _day(expr: Expr) -> tuple[datetime.date, bool] | None:

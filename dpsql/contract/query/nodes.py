@@ -76,7 +76,7 @@ class Expr:
     @property
     def begins(self) -> int | None:
         """Where in the text its first part stands; None where that is not known."""
-        return min((one.at for one in self.walk() if one.at is not None), default=None)
+        return min((part.at for part in self.walk() if part.at is not None), default=None)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Expr:
         """Return the expression with its parts changed; subqueries stay."""
@@ -88,7 +88,7 @@ class Expr:
             self,
             parts=tuple(map(change, self.parts)),
             filter=None if self.filter is None else change(self.filter),
-            orders=tuple(replace(one, expression=change(one.expression)) for one in self.orders),
+            orders=tuple(replace(order, expression=change(order.expression)) for order in self.orders),
             partitions=tuple(map(change, self.partitions)),
             frame=frame,
         )
@@ -99,7 +99,7 @@ class Expr:
         yield from self.parts
         if self.filter is not None:
             yield self.filter
-        yield from (one.expression for one in self.orders)
+        yield from (order.expression for order in self.orders)
         yield from self.partitions
         if self.frame is not None:
             yield from (one for one in (self.frame.start_by, self.frame.end_by) if one is not None)

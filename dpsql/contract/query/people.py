@@ -93,8 +93,8 @@ class Lifter:
         values = self._values(inner, query, len(children))
         stage = inner.close()
         pairs = [self._pair(inner, one) for one in inner.correlated]
-        pairs += [_Pair(value, _TURNED[str(expr.value)], one) for value, one in zip(values, children, strict=True)]
-        if stage.member.people and not any(one.sign == "=" and self._keeps(block, stage, one) for one in pairs):
+        pairs += [_Pair(value, _TURNED[str(expr.value)], child) for value, child in zip(values, children, strict=True)]
+        if stage.member.people and not any(pair.sign == "=" and self._keeps(block, stage, pair) for pair in pairs):
             if not stage.member.owned:
                 raise without_unit(stage.member.tables, beside=block.has_owner)
             sides = [person_of(stage.member), block.person]
@@ -112,7 +112,7 @@ class Lifter:
         return stage.is_owner(pair.inner) or block.leads_to(pair.outer) in stage.ties_of(pair.inner)
 
     def _met(self, block: RowBlock, stage: Stage, pairs: list[_Pair], top: bool, negatable: Expr | None) -> Expr | None:
-        equal = [one for one in pairs if one.sign == "="]
+        equal = [pair for pair in pairs if pair.sign == "="]
         others = [one for one in pairs if one.sign != "="]
         if len(others) > 1 or any(one.sign not in _TURNED for one in others):
             raise ParameterError(
@@ -120,7 +120,7 @@ class Lifter:
                 "sql: a subquery meets what is around it by more than equalities and one comparison. Join its tables, "
                 "and count different rows: SELECT count(*) FROM (SELECT DISTINCT a.person, a.id FROM a JOIN b ON ...).",
             )
-        asked = [Expr("call", name, (one.inner,)) for one in others for name in ("min", "max")]
+        asked = [Expr("call", name, (other.inner,)) for other in others for name in ("min", "max")]
         if not equal:
             return self._anywhere(block, stage, others, asked)
         item, places = self._item(block, stage, [one.inner for one in equal], asked)
@@ -167,7 +167,7 @@ class Lifter:
         item = block.item(relation, hidden=True)
         if alone:
             block.chosen.append(member_of(item))
-        return item, {expr: replace(place, value=item.id) for expr, place in places.items()}
+        return item, {expr: replace(position, value=item.id) for expr, position in places.items()}
 
     def _alone(self, block: RowBlock, text: str, stub: str) -> Item:
         """Return a public query of one row as an item of the query around it."""
@@ -196,7 +196,7 @@ class Lifter:
         if not width:
             return []
         if not any(one.what == "star" for one in query.items):
-            found = [self.work.read(one, inner.scope) for one in query.items]
+            found = [self.work.read(item, inner.scope) for item in query.items]
             found = list(found[0].parts) if len(found) == 1 and found[0].name == "row" else found
         else:
             listed = [(one, column) for one in inner.scope.items if not one.hidden for column in one.relation.columns]
@@ -261,12 +261,12 @@ class Lifter:
             value = Expr("call", "min", (value,))
             aggregates = [value]
         item, places = self._item(block, stage, [one.inner for one in pairs], aggregates)
-        on = [Expr("compare", "=", (one.outer, places[one.inner])) for one in pairs]
+        on = [Expr("compare", "=", (pair.outer, places[pair.inner])) for pair in pairs]
         block.looked_up.append((member_of(item), on))
         zero = Expr("constant", "number", value="0")
-        for one in aggregates:
-            if one.name in ("count", "count_star", "count_if", "countif"):
-                places[one] = Expr("coalesce", parts=(places[one], zero))
+        for aggregate in aggregates:
+            if aggregate.name in ("count", "count_star", "count_if", "countif"):
+                places[aggregate] = Expr("coalesce", parts=(places[aggregate], zero))
         return replaced(value, places)
 
 
@@ -278,7 +278,7 @@ _GROUPED = (
 
 def _named(stage: Stage) -> str:
     """Return the names of the tables of people that a subquery reads."""
-    return ", ".join(show(one.split(".")[-1].strip('"')) for one in stage.member.tables) or "people's rows"
+    return ", ".join(show(table.split(".")[-1].strip('"')) for table in stage.member.tables) or "people's rows"
 
 
 def _query_of(expr: Expr) -> Query:
@@ -292,7 +292,7 @@ def _is_plain(query: Query) -> bool:
         and not isinstance(query.source, Nothing)
         and not (query.groups or query.group_all or query.having or query.qualify or query.withs)
         and not (query.modifiers.cuts or query.modifiers.distinct_on)
-        and not any(aggregates_in(one) or one.what == "window" for one in query.items)
+        and not any(aggregates_in(item) or item.what == "window" for item in query.items)
     )
 
 
@@ -303,7 +303,7 @@ def _row_of(expr: Expr) -> tuple[Expr, ...]:
 
 def _plain(query: Query, *, whole: bool) -> Select:
     """Return a query of rows of a FROM, one by one, that has the rows of any query."""
-    stars = [one for one in query.items if one.what == "star"] if isinstance(query, Select) else []
+    stars = [item for item in query.items if item.what == "star"] if isinstance(query, Select) else []
     bare = stars == [Expr("star")] and isinstance(query, Select) and len(query.items) == 1
     if _is_plain(query) and isinstance(query, Select) and not whole and (not stars or bare):
         return query
@@ -318,11 +318,11 @@ def _plain(query: Query, *, whole: bool) -> Select:
 
 def _some(others: list[_Pair], places: dict[Expr, Expr]) -> Expr | None:
     """Return the condition that one of a group's values compares, from its least and largest."""
-    for one in others:
-        least, most = (places[Expr("call", name, (one.inner,))] for name in ("min", "max"))
-        if one.sign in ("<", "<="):
-            return Expr("compare", one.sign, (least, one.outer))
-        if one.sign in (">", ">="):
-            return Expr("compare", one.sign, (most, one.outer))
-        return Expr("or", parts=tuple(Expr("compare", "<>", (end, one.outer)) for end in (least, most)))
+    for other in others:
+        least, most = (places[Expr("call", name, (other.inner,))] for name in ("min", "max"))
+        if other.sign in ("<", "<="):
+            return Expr("compare", other.sign, (least, other.outer))
+        if other.sign in (">", ">="):
+            return Expr("compare", other.sign, (most, other.outer))
+        return Expr("or", parts=tuple(Expr("compare", "<>", (end, other.outer)) for end in (least, most)))
     return None

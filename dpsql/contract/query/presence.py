@@ -28,7 +28,7 @@ def has_value(expr: Expr, column: Callable[[Expr], bool]) -> bool:
     if expr.what == "case":
         results = [*expr.parts[1:-1:2], expr.parts[-1]]
         conditions = expr.parts[:-1:2]
-        harmless = all(_is_harmless(part) for each in conditions for part in each.walk())
+        harmless = all(_is_harmless(part) for condition in conditions for part in condition.walk())
         return harmless and all(has_value(part, column) for part in results)
     return expr.what == "call" and expr.name in _KEEPING and all(has_value(part, column) for part in expr.parts)
 

@@ -135,7 +135,8 @@ class PartOfQuery:
     def renamed(self, names: Sequence[str]) -> PartOfQuery:
         """Return it with other names for its first columns."""
         columns = [
-            replace(one, name=names[place]) if place < len(names) else one for place, one in enumerate(self.columns)
+            replace(column, name=names[place]) if place < len(names) else column
+            for place, column in enumerate(self.columns)
         ]
         return replace(self, columns=tuple(columns))
 
@@ -165,7 +166,7 @@ class Item:
 
     def column(self, name: str) -> Column | None:
         """Return its column of a name in the query."""
-        return next((one for one in self.relation.columns if fold(one.name) == fold(name)), None)
+        return next((column for column in self.relation.columns if fold(column.name) == fold(name)), None)
 
     def by_sql(self, name: str) -> Column:
         """Return its column by its name in the text."""
@@ -213,9 +214,9 @@ class Scope:
 
     def item(self, number: str) -> Item:
         """Return an item by its number, of this scope or one around it."""
-        for one in self.items:
-            if one.id == number:
-                return one
+        for item in self.items:
+            if item.id == number:
+                return item
         if self.outer is None:
             raise KeyError(number)
         return self.outer.item(number)
@@ -227,10 +228,10 @@ class Scope:
     def columns(self, expr: Expr) -> dict[tuple[str, str], ColumnSql]:
         """Return the columns that an expression reads."""
         found = {}
-        for one in expr.walk():
-            if one.what == "item":
-                item = self.item(str(one.value))
-                found[(item.id, one.name)] = ColumnSql(item.sql(one.name), item.by_sql(one.name).type)
+        for part in expr.walk():
+            if part.what == "item":
+                item = self.item(str(part.value))
+                found[(item.id, part.name)] = ColumnSql(item.sql(part.name), item.by_sql(part.name).type)
         return found
 
     def resolved(self, names: tuple[str, ...]) -> Expr | None:
@@ -244,7 +245,7 @@ class Scope:
             found = [one for one in self._named(names[:count]) if one.column(names[count]) is not None]
             if found:
                 return _fields(item_column(found[0], _there(found[0], names[count])), names[count + 1 :])
-        visible = [one for one in self.items if not one.hidden and one.column(names[0]) is not None]
+        visible = [item for item in self.items if not item.hidden and item.column(names[0]) is not None]
         if len(visible) > 1:
             raise SourceError("S002", f"sql: column {show(names[0])} is in several tables. Write the table before it.")
         if visible:
@@ -253,24 +254,24 @@ class Scope:
 
     def _named(self, names: tuple[str, ...]) -> list[Item]:
         out = []
-        for one in self.items:
-            whole = tuple(map(fold, one.relation.name))
+        for item in self.items:
+            whole = tuple(map(fold, item.relation.name))
             given = tuple(map(fold, names))
-            if one.hidden:
+            if item.hidden:
                 continue
-            if (len(names) == 1 and fold(one.alias) == given[0]) or (len(names) > 1 and whole[-len(names) :] == given):
-                out.append(one)
+            if (len(names) == 1 and fold(item.alias) == given[0]) or (len(names) > 1 and whole[-len(names) :] == given):
+                out.append(item)
         return out
 
     def own(self, expr: Expr) -> bool:
         """Whether an expression reads columns of this scope alone."""
-        ids = {one.id for one in self.items}
-        return all(str(one.value) in ids for one in expr.walk() if one.what == "item")
+        ids = {item.id for item in self.items}
+        return all(str(part.value) in ids for part in expr.walk() if part.what == "item")
 
     def numbers(self, expr: Expr) -> frozenset[str]:
         """Return the items of this scope that an expression reads."""
-        ids = {one.id for one in self.items}
-        return frozenset(str(one.value) for one in expr.walk() if one.what == "item" and str(one.value) in ids)
+        ids = {item.id for item in self.items}
+        return frozenset(str(part.value) for part in expr.walk() if part.what == "item" and str(part.value) in ids)
 
 
 def _there(item: Item, name: str) -> Column:

@@ -65,7 +65,7 @@ class RowBlock:
 
     def close(self) -> Stage:
         """Return the rows: all conditions are known by now, and all subqueries that became joins."""
-        self.correlated = [one for one in self.conditions if not self.scope.own(one)]
+        self.correlated = [condition for condition in self.conditions if not self.scope.own(condition)]
         own = [one for one in self.conditions if self.scope.own(one)]
         if any(self._reads_missing(one) and not fails_without(one, columns_of(self.missing)) for one in own):
             raise of_nobody()
@@ -169,7 +169,7 @@ class RowBlock:
         ours = self.scope.items[before:]
         names = join.using
         if join.natural:
-            theirs = {fold(one.name) for source in leaves(join.right) for one in self._leaf(source)[0].columns}
+            theirs = {fold(column.name) for source in leaves(join.right) for column in self._leaf(source)[0].columns}
             names = tuple(one.name for item in ours for one in item.relation.columns if fold(one.name) in theirs)
         equal = [Expr("compare", "=", (Expr("column", names=(name,)), self._of(ours, name))) for name in names]
         met = [*equal, *([] if join.condition is None else [join.condition])]
@@ -187,7 +187,7 @@ class RowBlock:
         left, right = self.scope.items[before:middle], self.scope.items[middle:]
         names = join.using
         if join.natural:
-            there = {fold(one.name) for item in left for one in item.relation.columns}
+            there = {fold(column.name) for item in left for column in item.relation.columns}
             names = tuple(one.name for item in right for one in item.relation.columns if fold(one.name) in there)
         out = []
         for name in names:
@@ -219,7 +219,7 @@ class RowBlock:
         on = self._using(join, before, middle)
         if join.condition is not None:
             on += self.conjuncts(join.condition)
-        ids = {one.id for one in self.scope.items[middle:]}
+        ids = {item.id for item in self.scope.items[middle:]}
         if any(map(self._reads_missing, on)):
             self.missing |= ids
         equal = []
@@ -290,7 +290,7 @@ def _computed_first(relation: PartOfQuery) -> PartOfQuery:
 def _conjuncts(expr: Expr) -> list[Expr]:
     """Return the conditions that all must hold; what all parts of an OR demand is one of them."""
     if expr.what == "and":
-        return [one for part in expr.parts for one in _conjuncts(part)]
+        return [conjunct for part in expr.parts for conjunct in _conjuncts(part)]
     if expr.what == "or":
         demanded = [_conjuncts(part) for part in expr.parts]
         common = [one for one in demanded[0] if all(one in each for each in demanded[1:])]
@@ -308,7 +308,7 @@ def _ends(condition: Expr) -> tuple[Expr, ...]:
 
 def _asks(expr: Expr) -> bool:
     """Whether an expression holds a subquery."""
-    return any(one.what == "subquery" for one in expr.walk())
+    return any(part.what == "subquery" for part in expr.walk())
 
 
 def asks(expr: Expr) -> bool:
@@ -318,7 +318,7 @@ def asks(expr: Expr) -> bool:
 
 def levels(relations: Sequence[PartOfQuery]) -> str:
     """Return the level of rows that are read together."""
-    found = {one.level for one in relations}
+    found = {relation.level for relation in relations}
     return ROWS if ROWS in found else next((one for one in found if one != PUBLIC), PUBLIC)
 
 

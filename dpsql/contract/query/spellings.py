@@ -92,7 +92,7 @@ def contents(sql: str, kind: Type) -> list[str]:
     if kind.kind in _TEXTS:  # its bytes alone: a collation of the session orders text, too
         return [_bytes(sql)]
     if kind.kind == "STRUCT":
-        inside = [one for name, part in kind.fields for one in contents(field(sql, name), part)]
+        inside = [content for name, part in kind.fields for content in contents(field(sql, name), part)]
         return [f"({sql} IS NULL)", *inside]
     return [sql] if is_plain(kind) else [sql, _spelling(sql, kind)]
 
@@ -123,7 +123,7 @@ def one_of_equals(sql: str, kind: Type) -> str:
 
 def in_order(sql: str, kind: Type, direction: str = "ASC") -> str:
     """Return the ORDER BY of values of a column, in which the smallest spelling of equal ones comes first."""
-    told = (f"{one} ASC NULLS LAST" for one in contents(sql, kind) if one != sql)
+    told = (f"{content} ASC NULLS LAST" for content in contents(sql, kind) if content != sql)
     return ", ".join([f"{sql} {direction} NULLS LAST", *told])
 
 

@@ -48,17 +48,17 @@ class NoisyNumbers:
     def total(cls, numbers: Iterable[NoisyNumbers]) -> NoisyNumbers:
         """Return all of several together."""
         single, groups = 0, Counter[str]()
-        for one in numbers:
-            single += one.single
-            groups.update(dict(one.groups))
+        for number in numbers:
+            single += number.single
+            groups.update(dict(number.groups))
         return cls(single, tuple(sorted(groups.items())))
 
     @classmethod
     def most(cls, numbers: Iterable[NoisyNumbers]) -> NoisyNumbers:
         """Return what is at least each of several."""
         single, groups = 0, Counter[str]()
-        for one in numbers:
-            single, groups = max(single, one.single), groups | Counter(dict(one.groups))
+        for number in numbers:
+            single, groups = max(single, number.single), groups | Counter(dict(number.groups))
         return cls(single, tuple(sorted(groups.items())))
 
     def __bool__(self) -> bool:

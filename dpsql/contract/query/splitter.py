@@ -172,7 +172,7 @@ def released_union(
     width = min(len(part.columns) for part in parts)
     noisy = [frozenset().union(*(part.columns[place].noisy for part in parts)) for place in range(width)]
     out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
-    names = [one.name for one in out.columns]
+    names = [column.name for column in out.columns]
     widths = {len(one.columns) for one in (*parts, out)}
     if level == PUBLIC or query.kind != "UNION" or len(widths) > 1 or len(set(map(fold, names))) < width:
         return out
@@ -181,7 +181,7 @@ def released_union(
 
     def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
         pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count.covers(own)]
-        whole = [[_part(one, names, pairs, counts, stub) for one in parts] for stub in (0, 1)]
+        whole = [[_part(part, names, pairs, counts, stub) for part in parts] for stub in (0, 1)]
         joined = [" UNION ALL ".join(one) for one in whole]
         if not every:
             joined = [_joined_text(one, names, pairs) for one in joined]
@@ -277,7 +277,7 @@ def released_select(
     for number, one in enumerate(leaves(query.source)):
         relation, alias = leaf(one)
         scope.items.append(Item(f"p{number}", relation, alias))
-    scope.aliases = {fold(one.alias): one for one in query.items if one.alias}
+    scope.aliases = {fold(item.alias): item for item in query.items if item.alias}
     inner: dict[int, PartOfQuery] = {}
     texts = []
     if names is not None and len(names) == len(query.items) and not any(one.what == "star" for one in query.items):
@@ -331,7 +331,7 @@ def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[
     known = errors(ONE, steady=steady)
     made = [None if grouped and _windows(each) else known.made(each) for each in items]
     choosing = [*conditions, *(one for one in (query.having, query.qualify) if one is not None)]
-    choosing += [each.expression for each in modifiers.orders] if modifiers.cuts else []
+    choosing += [order.expression for order in modifiers.orders] if modifiers.cuts else []
     if not all(map(one.quiet, choosing)):
         made = [each and NoisyNumbers.of_all_groups(one.noisy(item)) for each, item in zip(made, items, strict=True)]
     sources = dict(zip(map(id, leaves(query.source)), named.items, strict=True))
@@ -361,21 +361,21 @@ def _groups(query: Select, items: Sequence[Expr], scope: Scope) -> list[Expr]:
     """Return what the rows of a query are grouped by, with names and places of its select list written out."""
     if query.group_all and not query.groups:
         return [one for one in items if not aggregates_in(one)]
-    aliases = {fold(one.alias): one for one in items if one.alias}
+    aliases = {fold(item.alias): item for item in items if item.alias}
     out = []
-    for one in query.groups:
-        place = str(one.value) if one.what == "constant" and one.name == "number" else ""
+    for group in query.groups:
+        place = str(group.value) if group.what == "constant" and group.name == "number" else ""
         if place.isdecimal() and 1 <= int(place) <= len(items):
             out.append(items[int(place) - 1])
-        elif one.what == "column" and released_column(one, scope) is None:
-            out.append(aliases.get(fold(one.names[-1]), one))
+        elif group.what == "column" and released_column(group, scope) is None:
+            out.append(aliases.get(fold(group.names[-1]), group))
         else:
-            out.append(one)
+            out.append(group)
     return out
 
 
 def _windows(expr: Expr) -> bool:
-    return any(one.what == "window" for one in expr.walk())
+    return any(part.what == "window" for part in expr.walk())
 
 
 def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
@@ -444,21 +444,21 @@ def _noisy(query: Select, scope: Scope, inner: dict[int, PartOfQuery]) -> list[N
 
 def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: Noisy) -> Noisy:
     out: set[tuple[str, str]] = set()
-    for one in expr.walk():
-        if one.what == "column":
+    for part in expr.walk():
+        if part.what == "column":
             try:
-                found = scope.resolved(one.names)
+                found = scope.resolved(part.names)
             except SourceError:  # of several relations, as of USING
-                theirs = (item.column(one.names[-1]) for item in scope.items)
+                theirs = (item.column(part.names[-1]) for item in scope.items)
                 out |= {number for column in theirs if column is not None for number in column.noisy}
                 continue
             if found is not None and found.what == "item":
                 out |= scope.column(found).noisy
-            elif found is None and fold(one.names[0]) in scope.aliases:
+            elif found is None and fold(part.names[0]) in scope.aliases:
                 out |= every
-        if one.what == "subquery" and id(one.query) in inner:
-            out |= {number for column in inner[id(one.query)].columns for number in column.noisy}
-        elif one.what in ("subquery", "star"):
+        if part.what == "subquery" and id(part.query) in inner:
+            out |= {number for column in inner[id(part.query)].columns for number in column.noisy}
+        elif part.what in ("subquery", "star"):
             out |= every
     return frozenset(out)
 
@@ -466,11 +466,11 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
 def joined_values(work: Splitting, query: Select, env: Env) -> dict[str, KeyValues]:
     """Return the columns that a query equates with columns of public tables, with these columns' values."""
     scope = Scope()
-    for one in leaves(query.source):
-        if isinstance(one, TableRef) and (any(one.names[:2]) or fold(one.names[2]) not in env.withs):
-            table = work.catalogue.table(one.names)
-            if table is not None and table.public and not one.columns:
-                scope.items.append(Item(f"p{len(scope.items)}", work.table(table), one.alias or one.names[2]))
+    for leaf in leaves(query.source):
+        if isinstance(leaf, TableRef) and (any(leaf.names[:2]) or fold(leaf.names[2]) not in env.withs):
+            table = work.catalogue.table(leaf.names)
+            if table is not None and table.public and not leaf.columns:
+                scope.items.append(Item(f"p{len(scope.items)}", work.table(table), leaf.alias or leaf.names[2]))
     out: dict[str, KeyValues] = {}
     for left, right in _equated(query.source, query.where):
         sides = [_public(one, scope) for one in (left, right)]
@@ -511,7 +511,7 @@ def _equated(source: From, where: Expr | None) -> Iterator[tuple[tuple[str, ...]
         found = conditions.pop()
         if found.what == "and":
             conditions += found.parts
-        if found.what == "compare" and found.name == "=" and all(one.what == "column" for one in found.parts):
+        if found.what == "compare" and found.name == "=" and all(part.what == "column" for part in found.parts):
             yield found.parts[0].names, found.parts[1].names
 
 
@@ -554,7 +554,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     if options.errors:
         relation = with_errors(splitter.work, relation, len(options.columns or relation.columns))
     names = options.columns or tuple((one.name, one.type.sql) for one in relation.columns)
-    names += tuple((one.name, one.type.sql) for one in relation.columns[len(names) :])
+    names += tuple((column.name, column.type.sql) for column in relation.columns[len(names) :])
     for one in (relation.sql, *(core.source for core in cores)):
         check_written(one)
     return Split(
@@ -569,7 +569,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
 
 
 def _renamed(relation: PartOfQuery, names: list[str]) -> str:
-    if [one.name for one in relation.columns] == names or len(names) != len(relation.columns):
+    if [column.name for column in relation.columns] == names or len(names) != len(relation.columns):
         return relation.sql.removeprefix("(").removesuffix(")") if relation.sql.startswith("(SELECT") else (
             f"SELECT * FROM {relation.sql}"
         )  # fmt: skip
@@ -647,10 +647,10 @@ class Splitter:
         out = relation.renamed(names)
         if relation.level == ROWS:
             return out
-        listed = ", ".join(identifier(one.name) for one in out.columns)
+        listed = ", ".join(identifier(column.name) for column in out.columns)
 
         def named(texts: tuple[str, str]) -> tuple[str, str]:
-            whole, stub = (f"(SELECT * FROM {one} AS dpsql_with({listed}))" for one in texts)
+            whole, stub = (f"(SELECT * FROM {text} AS dpsql_with({listed}))" for text in texts)
             return whole, stub
 
         columns = tuple(replace(one, sql=one.name) for one in out.columns)
@@ -716,7 +716,7 @@ class Splitter:
         leaf = self._leaf(env, joined_values(self.work, query, env))
         relations = self._relations(query, leaf)
         level = levels(relations)
-        if level == ROWS and any(one.level == RELEASED for one in relations):
+        if level == ROWS and any(relation.level == RELEASED for relation in relations):
             raise ParameterError("P105", TWO_STAGES)
         if level == ROWS:
             return self._rows(query, replace(env, joined=asked.joined), leaf, top)
@@ -788,9 +788,9 @@ class Splitter:
         inside = [(self._inside(block, expr), name) for expr, name in items]
         groups = [block.lifted(expr) for expr in groups]
         having, qualify = (None if one is None else self._inside(block, one) for one in (having, qualify))
-        orders = tuple(replace(one, expression=self._inside(block, one.expression)) for one in orders)
+        orders = tuple(replace(order, expression=self._inside(block, order.expression)) for order in orders)
         stage = block.close()
-        if any(stage.is_owner(one) or (stage.member.owned and stage.is_tied(one)) for one in groups):
+        if any(stage.is_owner(group) or (stage.member.owned and stage.is_tied(group)) for group in groups):
             return self._per_person(stage, inside, groups, sets, having, qualify, modifiers.cuts)
         stage.member = block.joining.with_path(stage.member)
         return CoreSelect(
@@ -802,8 +802,8 @@ class Splitter:
         """Raise P107 where an unknown name is one of the public or released query around rows of people."""
         if env.outer is None or where is None or error.code != "DPSQL-S002":
             return
-        names = [one.names for one in where.walk() if one.what == "column"]
-        if any(scope.resolved(one) is None and env.outer(one) is not None for one in names):
+        names = [part.names for part in where.walk() if part.what == "column"]
+        if any(scope.resolved(name) is None and env.outer(name) is not None for name in names):
             raise ParameterError(
                 "P107",
                 "sql: an aggregate of people's rows is asked for each row of a public table. Join a grouped subquery: "
@@ -812,22 +812,22 @@ class Splitter:
 
     def _of_people(self, block: RowBlock, expr: Expr) -> bool:
         """Whether rows that a public table has without people change no aggregate."""
-        return all(counts_nothing_without(one, columns_of(block.missing)) for one in aggregates_in(expr))
+        return all(counts_nothing_without(aggregate, columns_of(block.missing)) for aggregate in aggregates_in(expr))
 
     def _inside(self, block: RowBlock, expr: Expr) -> Expr:
         """Return an expression in which the aggregates' arguments hold no subquery any more."""
-        if any(expr == one for one in aggregates_in(expr)):
+        if any(expr == aggregate for aggregate in aggregates_in(expr)):
             return expr.mapped(block.lifted)
         return expr.mapped(lambda part: self._inside(block, part))
 
     def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> PartOfQuery:
         """Return rows of people, one by one, with windows of one person's rows."""
         everything = [*(expr for expr, _ in items), *conditions]
-        windows = list(dict.fromkeys(one for expr in everything for one in expr.walk() if one.what == "window"))
+        windows = list(dict.fromkeys(part for expr in everything for part in expr.walk() if part.what == "window"))
         if windows:
             above, places = stage.windowed(windows, everything)
             items = [(replaced(expr, places), name) for expr, name in items]
-            conditions = [replaced(one, places) for one in conditions]
+            conditions = [replaced(condition, places) for condition in conditions]
             stage = above
         stage.conditions += conditions
         return stage.relation(items)
@@ -852,16 +852,16 @@ class Splitter:
         everything = [*(expr for expr, _ in items), *(one for one in (having, qualify) if one is not None)]
         if any(map(asks, everything)):
             raise ParameterError("P101", "sql: a subquery beside groups of one person's rows is not read. Join it.")
-        aggregates = list(dict.fromkeys(found for one in everything for found in aggregates_in(one)))
+        aggregates = list(dict.fromkeys(aggregate for one in everything for aggregate in aggregates_in(one)))
         above, places = stage.grouped(groups, aggregates)
         conditions = [replaced(one, places) for one in (having,) if one is not None]
         above.conditions += conditions
         above.known += conditions
         found = [(replaced(expr, places), name) for expr, name in items]
         for expr, _ in found:
-            for one in expr.walk():
-                if one.what == "item" and one.value != "g0":
-                    raise SourceError("S002", f"sql: column {show(one.name)} is not in GROUP BY. Add it there.")
+            for part in expr.walk():
+                if part.what == "item" and part.value != "g0":
+                    raise SourceError("S002", f"sql: column {show(part.name)} is not in GROUP BY. Add it there.")
         rest = [replaced(one, places) for one in (qualify,) if one is not None]
         return self._plain(above, found, rest)
 
@@ -870,20 +870,20 @@ class Splitter:
         out: list[tuple[Expr, str]] = []
         aliases: dict[str, Expr] = {}
         scope.aliases = aliases
-        for one in query.items:
-            if one.what == "star":
-                out += self._starred(one, scope)
+        for item in query.items:
+            if item.what == "star":
+                out += self._starred(item, scope)
                 continue
-            name = default_name(one)
-            found = self.work.read(one, scope)
+            name = default_name(item)
+            found = self.work.read(item, scope)
             out.append((found, name))
-            if one.alias:
-                aliases.setdefault(fold(one.alias), found)
+            if item.alias:
+                aliases.setdefault(fold(item.alias), found)
         return out
 
     def _starred(self, star: Expr, scope: Scope) -> list[tuple[Expr, str]]:
         left_out = set(map(fold, star.names))
-        replaced_by = {fold(one.name): one.parts[0] for one in star.parts}
+        replaced_by = {fold(part.name): part.parts[0] for part in star.parts}
         out, merged = [], set()
         for item in scope.items:
             if item.hidden or (star.name and fold(item.alias) != fold(star.name)):
@@ -908,14 +908,14 @@ class Splitter:
         if query.group_all and not query.groups:
             return list(dict.fromkeys(expr for expr, _ in items if not aggregates_in(expr) and _reads(expr)))
         out = []
-        for one in query.groups:
-            if one.what == "constant" and one.name == "number" and str(one.value).isdecimal():
-                place = int(str(one.value))
+        for group in query.groups:
+            if group.what == "constant" and group.name == "number" and str(group.value).isdecimal():
+                place = int(str(group.value))
                 if not 1 <= place <= len(items):
                     raise SourceError("S002", f"sql: GROUP BY {place} names no column of the select list.")
                 out.append(replace(items[place - 1][0], alias=""))
             else:
-                out.append(self.work.read(one, scope))
+                out.append(self.work.read(group, scope))
         for one in out:
             if aggregates_in(one):
                 raise ParameterError("P106", "sql groups by an aggregate. Put it into a subquery, and group by that.")
@@ -925,19 +925,19 @@ class Splitter:
         """Return ORDER BY with columns found: a name of the select list comes before a column."""
         names = {fold(name): expr for expr, name in reversed(items)}
         out = []
-        for one in orders:
-            expr = one.expression
+        for order in orders:
+            expr = order.expression
             if expr.what == "constant" and expr.name == "number" and str(expr.value).isdecimal():
                 place = int(str(expr.value))
                 found = items[place - 1][0] if 1 <= place <= len(items) else expr
             elif expr.what == "column" and len(expr.names) == 1 and fold(expr.names[0]) in names:
                 found = names[fold(expr.names[0])]
             elif expr.what == "star":
-                out += [replace(one, expression=each) for each, _ in items]
+                out += [replace(order, expression=each) for each, _ in items]
                 continue
             else:
                 found = self.work.read(expr, scope)
-            out.append(replace(one, expression=found))
+            out.append(replace(order, expression=found))
         return tuple(out)
 
     def _names(self, count: int) -> list[str] | None:
@@ -948,7 +948,7 @@ class Splitter:
     # Set operations.
 
     def _set_operation(self, query: SetOperation, env: Env) -> PartOfQuery:
-        parts = [self.query(one, env) for one in query.parts]
+        parts = [self.query(part, env) for part in query.parts]
         level = levels(parts)
         if level == ROWS:
             if is_union_of_different(query):
@@ -958,4 +958,4 @@ class Splitter:
 
 
 def _reads(expr: Expr) -> bool:
-    return any(one.what == "item" for one in expr.walk())
+    return any(part.what == "item" for part in expr.walk())

@@ -88,9 +88,9 @@ class Window:
             return self._over(orders)
         ties = [
             f"{sql} ASC NULLS LAST"
-            for one in columns
-            if not self._is_decided(one)
-            for sql in contents(identifier(one.sql), one.type)
+            for column in columns
+            if not self._is_decided(column)
+            for sql in contents(identifier(column.sql), column.type)
         ]
         if name in _NUMBERING or self._goes_by_rows:
             return self._over([*orders, *ties], frame, inside=self._by_value)
@@ -230,8 +230,8 @@ class Stage:
     def body(self) -> str:
         """FROM and WHERE."""
         grouped: dict[frozenset[str], list[Expr]] = {}
-        for one in self.conditions:
-            grouped.setdefault(self.scope.numbers(one), []).append(one)
+        for condition in self.conditions:
+            grouped.setdefault(self.scope.numbers(condition), []).append(condition)
         where = []
         for several in grouped.values():
             whole = several[0] if len(several) == 1 else Expr("and", parts=tuple(several))
@@ -387,12 +387,12 @@ class Stage:
             columns.append(self._output(group, name, name, written.type))
             names.append(identifier(read))
             places[group] = Expr("item", name, value=item.id)
-        for number_, one in enumerate(aggregates):
-            with about(one):
-                sql, kind, found = self._aggregate(one, number_, inner)
+        for number_, aggregate in enumerate(aggregates):
+            with about(aggregate):
+                sql, kind, found = self._aggregate(aggregate, number_, inner)
             made.append(f"{sql} AS {identifier(f'x{number_}')}")
             columns.append(Column(f"x{number_}", f"x{number_}", kind, found, "computed"))
-            places[one] = Expr("item", f"x{number_}", value=item.id)
+            places[aggregate] = Expr("item", f"x{number_}", value=item.id)
         owner = self.owner
         if owner is not None:
             inner.append(f"{owner} AS {identifier(UNIT)}")
@@ -419,9 +419,9 @@ class Stage:
     def _of_equals(self, text: str, columns: Sequence[Column]) -> str:
         """Return rows in which equal numbers of columns are the same; DuckDB would aggregate for each mention."""
         same = [
-            f"{one_of_equals(identifier(one.sql), one.type)} AS {identifier(one.sql)}"
-            for one in columns
-            if one.type.kind in FLOATS
+            f"{one_of_equals(identifier(column.sql), column.type)} AS {identifier(column.sql)}"
+            for column in columns
+            if column.type.kind in FLOATS
         ]
         return f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})" if self.work.revised(bool(same)) else text
 
@@ -539,8 +539,8 @@ class Stage:
                 places[expr] = Expr("item", name, value="g0")
             return identifier(places[expr].name)
 
-        for one in others:
-            for part in one.walk():
+        for other in others:
+            for part in other.walk():
                 if part.what == "item":
                     kept(part)
         read = []
@@ -607,8 +607,8 @@ class Stage:
             expr,
             given,
             self.write(expr.parts[0]).type if expr.parts else None,
-            [kept(one) for one in expr.partitions],
-            [(kept(one.expression), order_words(one)) for one in expr.orders],
+            [kept(partition) for partition in expr.partitions],
+            [(kept(order.expression), order_words(order)) for order in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )
 

@@ -418,7 +418,7 @@ class TreeExpressions:
     def _lambda(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("lhs", "expr"), syntax_type=("LAMBDA_KEYWORD",))
         left = self.read(as_record(record.get("lhs")))
-        names = [*left.names] if left.what == "column" else [name for one in left.parts for name in one.names]
+        names = [*left.names] if left.what == "column" else [name for part in left.parts for name in part.names]
         return Expr("lambda", parts=(self.read(as_record(record.get("expr"))),), names=tuple(names), alias=alias)
 
     def _parameter(self, record: Json, kind: str, alias: str) -> Expr:
@@ -534,7 +534,7 @@ def _check_size(statement: object) -> None:
 
 def _query(node: Json) -> Query:
     kind = str(node.get("type"))
-    withs = tuple(_with(as_record(one)) for one in as_records(as_record(node.get("cte_map") or {}).get("map")))
+    withs = tuple(_with(as_record(record)) for record in as_records(as_record(node.get("cte_map") or {}).get("map")))
     modifiers = _modifiers(as_records(node.get("modifiers")))
     if kind == "SELECT_NODE":
         return _select(node, withs, modifiers)
@@ -562,16 +562,18 @@ def _with(entry: Json) -> With:
 
 def _modifiers(records: Sequence[Json]) -> Modifiers:
     out = Modifiers()
-    for one in records:
-        kind = one.get("type")
+    for record in records:
+        kind = record.get("type")
         if kind == "DISTINCT_MODIFIER":
-            on = tuple(map(_EXPRESSIONS.read, as_records(one.get("distinct_on_targets"))))
+            on = tuple(map(_EXPRESSIONS.read, as_records(record.get("distinct_on_targets"))))
             out = Modifiers(not on, on, out.orders, out.limit, out.offset, out.percent)
         elif kind == "ORDER_MODIFIER":
-            out = Modifiers(out.distinct, out.distinct_on, _EXPRESSIONS.orders(one), out.limit, out.offset, out.percent)
+            out = Modifiers(
+                out.distinct, out.distinct_on, _EXPRESSIONS.orders(record), out.limit, out.offset, out.percent
+            )
         elif kind in ("LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER"):
-            limit, offset = (_EXPRESSIONS.maybe(one.get(name)) for name in ("limit", "offset"))
-            percent = kind == "LIMIT_PERCENT_MODIFIER" or one.get("limit_type") == "PERCENTAGE"
+            limit, offset = (_EXPRESSIONS.maybe(record.get(name)) for name in ("limit", "offset"))
+            percent = kind == "LIMIT_PERCENT_MODIFIER" or record.get("limit_type") == "PERCENTAGE"
             out = Modifiers(out.distinct, out.distinct_on, out.orders, limit, offset, percent)
         else:
             raise unread(f"{kind}")
@@ -702,7 +704,7 @@ def _tables_of_query(query: Query, withs: frozenset[str], found: dict[tuple[str,
     for each in query.withs:
         _tables_of_query(each.query, withs, found)
         withs = withs | {fold(each.name)}
-    asked: list[Expr] = [one.expression for one in query.modifiers.orders]
+    asked: list[Expr] = [order.expression for order in query.modifiers.orders]
     if isinstance(query, SetOperation):
         for one in query.parts:
             _tables_of_query(one, withs, found)

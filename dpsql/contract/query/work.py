@@ -66,16 +66,16 @@ def indicator(value: Expr) -> Indicator | None:
 def are_disjoint(aggregates: Iterable[QueryAggregate], known: Mapping[str, Indicator]) -> bool:
     """Return whether all aggregates of a core count rows of conditions, several of them, of which one holds at most."""
     columns: dict[str, Indicator] = {}
-    for one in aggregates:
-        if one.kind in ("sum", "values"):
-            found = known.get(str(one.column))
-            if found is None or (one.kind == "values" and found.else_zero):
+    for aggregate in aggregates:
+        if aggregate.kind in ("sum", "values"):
+            found = known.get(str(aggregate.column))
+            if found is None or (aggregate.kind == "values" and found.else_zero):
                 return False
-            columns[str(one.column)] = found
-        elif one.kind == "rows":
+            columns[str(aggregate.column)] = found
+        elif aggregate.kind == "rows":
             return False
-    conditions = [found.holds for found in columns.values()]
-    small = all(sum(1 for _ in one.walk()) <= _MOST_NODES for one in conditions)
+    conditions = [column.holds for column in columns.values()]
+    small = all(sum(1 for _ in condition.walk()) <= _MOST_NODES for condition in conditions)
     return 2 <= len(conditions) <= MOST_CELLS and small and all(exclude(*two) for two in combinations(conditions, 2))
 
 
@@ -237,10 +237,11 @@ class Splitting:
     def table(self, table: CatalogueTable) -> PartOfQuery:
         """Return a table of the catalogue as a relation."""
         whole = ".".join(map(identifier, table.path))
-        units = {fold(one) for one in table.units}
+        units = {fold(unit) for unit in table.units}
         keys = {fold(name): key for name, key in table.keys.items()}
         columns = tuple(
-            self._column(table, one, fold(one.name) in units, keys.get(fold(one.name))) for one in table.columns
+            self._column(table, column, fold(column.name) in units, keys.get(fold(column.name)))
+            for column in table.columns
         )
         nothing = ", ".join(f"NULL::{stub_type(one.type)} AS {identifier(one.name)}" for one in table.columns)
         return PartOfQuery(
@@ -349,7 +350,7 @@ class Splitting:
             if found is not None:
                 return found
             around = around.outer
-        raise unfound(expr.names, (one.name for item in scope.items for one in item.relation.columns))
+        raise unfound(expr.names, (column.name for item in scope.items for column in item.relation.columns))
 
 
 def check_written(text: str) -> None:

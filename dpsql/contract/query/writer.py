@@ -42,7 +42,7 @@ class Writer:
         ParameterError
             P101: a star stands within it, as in ``*.n``, which would be read as another one.
         """
-        if any(one.what == "star" for one in expr.parts):
+        if any(part.what == "star" for part in expr.parts):
             raise ParameterError("P101", "sql: a star within an expression is not read. Write the columns out.")
         writers: dict[str, Callable[[Expr], str]] = {
             "constant": constant_sql,
@@ -124,13 +124,13 @@ class Writer:
         if expr.names:
             out += f" EXCLUDE ({', '.join(map(identifier, expr.names))})"
         if expr.parts:
-            listed = (f"{self.sql(one.parts[0], bound)} AS {identifier(one.name)}" for one in expr.parts)
+            listed = (f"{self.sql(part.parts[0], bound)} AS {identifier(part.name)}" for part in expr.parts)
             out += f" REPLACE ({', '.join(listed)})"
         return out
 
     def _call(self, expr: Expr, bound: frozenset[str]) -> str:
         name = self.name(expr)
-        given = [self.sql(one, bound) for one in expr.parts]
+        given = [self.sql(part, bound) for part in expr.parts]
         if expr.names:
             given = [
                 f"{identifier(label)} := {one}" if label else one for label, one in zip(expr.names, given, strict=True)
@@ -146,7 +146,7 @@ class Writer:
         return out
 
     def _window(self, expr: Expr, bound: frozenset[str]) -> str:
-        given = [self.sql(one, bound) for one in expr.parts]
+        given = [self.sql(part, bound) for part in expr.parts]
         listed = ", ".join(given)
         listed = f"DISTINCT {listed}" if expr.flag else listed
         out = f"{self.name(expr)}({listed}{f' {expr.value}' if expr.value else ''})"
@@ -154,7 +154,7 @@ class Writer:
             out += f" FILTER (WHERE {self.sql(expr.filter, bound)})"
         over = []
         if expr.partitions:
-            over.append(f"PARTITION BY {', '.join(self.sql(one, bound) for one in expr.partitions)}")
+            over.append(f"PARTITION BY {', '.join(self.sql(partition, bound) for partition in expr.partitions)}")
         if expr.orders:
             over.append(f"ORDER BY {self.orders(expr.orders, bound)}")
         frame = expr.frame
@@ -173,7 +173,7 @@ class Writer:
         """Return the SQL of an ORDER BY's parts."""
         if len(orders) == 1 and orders[0].expression.what == "star":
             return f"ALL {order_words(orders[0])}".rstrip()
-        return ", ".join(f"{self.sql(one.expression, bound)} {order_words(one)}".rstrip() for one in orders)
+        return ", ".join(f"{self.sql(order.expression, bound)} {order_words(order)}".rstrip() for order in orders)
 
 
 class _Shown(Writer):
@@ -187,7 +187,7 @@ class _Shown(Writer):
 
     def _call(self, expr: Expr, bound: frozenset[str]) -> str:
         if expr.name in _INFIX and len(expr.parts) == 2:
-            left, right = (self.sql(one, bound) for one in expr.parts)
+            left, right = (self.sql(part, bound) for part in expr.parts)
             return f"({left} {expr.name} {right})"
         return super()._call(expr, bound)
 
@@ -207,7 +207,7 @@ def query_sql(query: Query, writer: Writer | None = None) -> str:
     out = f"WITH {', '.join(_with_sql(one, own) for one in query.withs)} " if query.withs else ""
     if isinstance(query, SetOperation):
         word = f" {query.kind}{' ALL' if query.every else ''} "
-        return out + word.join(f"({query_sql(one, own)})" for one in query.parts) + ends(query, own)
+        return out + word.join(f"({query_sql(part, own)})" for part in query.parts) + ends(query, own)
     if not isinstance(query, Select):
         raise ParameterError("P101", "sql: this is not written anew. Ask one SELECT.")
     return out + select_text(query, own, lambda source: _from_sql(source, own))
@@ -220,7 +220,7 @@ def _with_sql(one: With, writer: Writer) -> str:
 def _from_sql(source: From, writer: Writer) -> str:
     """Return the SQL of what stands in FROM, beside joins."""
     if isinstance(source, TableRef):
-        return ".".join(identifier(one) for one in source.names if one) + _named(source.alias, source.columns)
+        return ".".join(identifier(name) for name in source.names if name) + _named(source.alias, source.columns)
     if isinstance(source, Derived):
         return f"({query_sql(source.query, writer)}){_named(source.alias, source.columns)}"
     if isinstance(source, TableFunction):
@@ -256,10 +256,10 @@ def select_text(query: Select, writer: Writer, read: Callable[[From], str], behi
     if modifiers.distinct_on:
         distinct = f"DISTINCT ON ({', '.join(map(writer.sql, modifiers.distinct_on))}) "
     listed = []
-    for one in query.items:
-        name = writer.shown(one)
-        alias = f" AS {identifier(name)}" if name and one.what != "star" else ""
-        listed.append(f"{writer.sql(one)}{alias}")
+    for item in query.items:
+        name = writer.shown(item)
+        alias = f" AS {identifier(name)}" if name and item.what != "star" else ""
+        listed.append(f"{writer.sql(item)}{alias}")
     out = f"SELECT {distinct}{', '.join([*listed, *behind])}"
     source = _from_text(query.source, writer, read)
     out += f" FROM {source}" if source else ""
@@ -275,7 +275,7 @@ def _group_text(query: Select, writer: Writer) -> str:
         return " GROUP BY ALL"
     if not query.groups and not query.sets:
         return ""
-    listed = [writer.sql(one) for one in query.groups]
+    listed = [writer.sql(group) for group in query.groups]
     if len(query.sets) <= 1:
         return f" GROUP BY {', '.join(listed)}" if listed else ""
     sets = ", ".join(f"({', '.join(listed[place] for place in one)})" for one in query.sets)
@@ -357,7 +357,7 @@ def default_name(expr: Expr) -> str:
     if expr.what == "column":
         return expr.names[-1]
     if expr.what == "call" and not (expr.flag or expr.filter or expr.orders) and all(
-        one.what in ("column", "constant") for one in expr.parts
+        part.what in ("column", "constant") for part in expr.parts
     ):  # fmt: skip
         given = ", ".join(text(str(one.value)) if one.name == "string" else default_name(one) for one in expr.parts)
         if expr.name in _INFIX and len(expr.parts) == 2:

@@ -104,7 +104,7 @@ def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: 
     calls = list(dict.fromkeys(planned_calls(session, connection, statement)))
     if not calls:
         return "-- No private call: nothing would be charged."
-    return "\n\n".join(_explained(session, one) for one in calls)
+    return "\n\n".join(_explained(session, call) for call in calls)
 
 
 def planned_calls(session: Session, connection: duckdb.DuckDBPyConnection, statement: str) -> list[Planned]:

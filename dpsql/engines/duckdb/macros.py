@@ -151,7 +151,7 @@ def _moved(arguments: list[Argument], names: tuple[str, ...], after: str) -> lis
 
 def _parameters(first: Iterable[str], arguments: Iterable[Argument], *, stated: bool = False) -> str:
     """Return a macro's parameters; where `stated`, with the defaults themselves, else NULL stands for them."""
-    return _filled([*first, *(f"{one.name} := {_default(one, stated=stated)}" for one in arguments)], 2)
+    return _filled([*first, *(f"{argument.name} := {_default(argument, stated=stated)}" for argument in arguments)], 2)
 
 
 def _default(argument: Argument, *, stated: bool) -> str:

@@ -56,7 +56,7 @@ class PastReleases:
 
     def chosen(self, dataset: str, key: object, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the features that the release `key` chose, with the layout that it read them from."""
-        found = [one for name in self._names(dataset) for one in self._releases_of(SELECTORS, name, key)]
+        found = [release for name in self._names(dataset) for release in self._releases_of(SELECTORS, name, key)]
         if not found:
             raise ParameterError(
                 "P030",

@@ -82,7 +82,7 @@ def _predicted(model: LinearModel) -> str:
         return f"CASE WHEN {missing} THEN NULL ELSE {value} END AS prediction"
     odds = call("exp", call("-", _SCORE))
     probability = call("/", double(1), plus(double(1), odds))
-    negative, positive = (cast(text(one), _SQL_TYPES[model.class_type]) for one in model.class_texts)
+    negative, positive = (cast(text(class_text), _SQL_TYPES[model.class_type]) for class_text in model.class_texts)
     return (
         f"CASE WHEN {missing} THEN NULL WHEN {_SCORE} > {double(0)} THEN {positive} "
         f"WHEN {_SCORE} IS NOT NULL THEN {negative} END AS prediction, "

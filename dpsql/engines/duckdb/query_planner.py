@@ -267,7 +267,7 @@ class QueryPlanner:
     def cores(self, sql: object, tree: object, given: Given, seen: Seen) -> list[str]:
         """Return the texts of a query that DuckDB plans next: of its cores, of public keys, and of what follows."""
         read, errors = self._read(sql, tree, given, seen), given.get("errors") is True
-        return list(dict.fromkeys(text for one in read.forms for text in _texts(one.split, errors=errors)))
+        return list(dict.fromkeys(text for form in read.forms for text in _texts(form.split, errors=errors)))
 
     def plan(
         self,
@@ -315,7 +315,7 @@ class QueryPlanner:
         read = self._read(sql, tree, given, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, written in texts:
-            reading.refuse_unpinned(written, [core.name for one in read.forms for core in one.split.cores])
+            reading.refuse_unpinned(written, [core.name for form in read.forms for core in form.split.cores])
         if read.before is not None:
             with suppress(DpsqlError):
                 found, told, free = self._stated(text_of(sql), given, plans, seen, read.before, asker, replayed=True)
@@ -563,7 +563,7 @@ class QueryPlanner:
         named = self._named(plan, filled, unique=read.binding.claim is not None)
         confidence = float(known(Fraction, CONFIDENCE.read(filled)))
         found = QueryStatement(
-            named, read.split, [one.to_json() for one in answers], errors=errors, confidence=confidence
+            named, read.split, [answer.to_json() for answer in answers], errors=errors, confidence=confidence
         )
         return replace(found, plan=replace(named, answer=found.answer(read.binding.zone)))
 
@@ -601,7 +601,7 @@ def _zone(name: str) -> datetime.tzinfo:
 
 def _views(binding: Binding) -> list[str]:
     """Return the queries whose plans show declared views."""
-    declared = (binding.catalog.path(one.table) for one in binding.declarations.views() if one.table is not None)
+    declared = (binding.catalog.path(view.table) for view in binding.declarations.views() if view.table is not None)
     return list(dict.fromkeys(paths.declared_query(path) for path in declared if path is not None))
 
 

@@ -128,8 +128,10 @@ class QueryStatement:
             f"{cast(element(field('entry', 'keys'), place), key.type)} AS {identifier(key.column)}"
             for place, key in enumerate(core.keys, start=1)
         ]
-        for place, one in enumerate(core.aggregates, start=1):
-            columns.append(f"{cast(element(field('entry', 'numbers'), place), one.type)} AS {identifier(one.name)}")
+        for place, aggregate in enumerate(core.aggregates, start=1):
+            columns.append(
+                f"{cast(element(field('entry', 'numbers'), place), aggregate.type)} AS {identifier(aggregate.name)}"
+            )
         for position, (place, count) in enumerate(self._spread(core), start=len(core.aggregates) + 1):
             names = error_names(core.aggregates[place].name, count)
             fields = zip(("errors", "lower", "upper", "standings"), names, strict=True)
@@ -203,8 +205,8 @@ def stub_sql(split: Split, *, errors: bool) -> str:
     tables = []
     for core in split.cores:
         columns = [f"CAST(NULL AS {key.type}) AS {identifier(key.column)}" for key in core.keys]
-        for one in core.aggregates:
-            columns.append(f"CAST(NULL AS {one.type}) AS {identifier(one.name)}")
+        for aggregate in core.aggregates:
+            columns.append(f"CAST(NULL AS {aggregate.type}) AS {identifier(aggregate.name)}")
         for place, count in spread(split, core) if errors else ():
             names = error_names(core.aggregates[place].name, count)
             columns += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names]
@@ -231,8 +233,8 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
             lines.append(f"{whose}: {most} count; what others hold is left out")
         for key in core.keys:
             lines.append(f"key {key.column}: {'released privately' if core.private_keys else key.origin}")
-        for one in core.aggregates:
-            lines += _bounds_told(one, grouped=bool(core.keys))
+        for aggregate in core.aggregates:
+            lines += _bounds_told(aggregate, grouped=bool(core.keys))
         for part, of_part in zip(parts, of_core, strict=True):
             if of_part.keys_of is not None:
                 lines.append(f"its keys are those that part {of_part.keys_of + 1} releases")
@@ -251,13 +253,13 @@ def expected_sql(lines: Sequence[Expected]) -> str:
     rows = [
         ", ".join(
             (
-                "NULL" if one.column is None else text(one.column),
-                text(one.quantity),
-                "NULL" if one.value is None else double(one.value),
-                text(one.meaning),
+                "NULL" if line.column is None else text(line.column),
+                text(line.quantity),
+                "NULL" if line.value is None else double(line.value),
+                text(line.meaning),
             )
         )
-        for one in lines
+        for line in lines
     ]
     listed = ", ".join(f"({row})" for row in rows)
     names = {"column": "VARCHAR", "quantity": "VARCHAR", "value": "DOUBLE", "meaning": "VARCHAR"}

@@ -380,9 +380,7 @@ class Session(Calls):
         """Charge, without a result, the calls of a plan whose statement DuckDB aborted; say whether there was one."""
         with self._lock:
             dead = [
-                (ticket, found)
-                for ticket, found in self._calls.items()
-                if found.number > since and found.call.plan == plan
+                (ticket, call) for ticket, call in self._calls.items() if call.number > since and call.call.plan == plan
             ]
         for ticket, found in dead:
             self._charge_failure(found)

@@ -495,18 +495,18 @@ class AggregatePlan(LeftOutPlan):
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The statistic: a block for each target, or one for all rows."""
-        return tuple(block for drawn in self._drawn_blocks for block in drawn.targets)
+        return tuple(block for drawn_block in self._drawn_blocks for block in drawn_block.targets)
 
     def counted(self, rows: Sums, *targets: Sums) -> list[Sums]:
         """Return the sums of each target over the rows that count in it, or those of all rows if there is none."""
         if not targets:
             return [rows]
-        return list(targets) if self.nulls is None else [replace(each, n=rows.n) for each in targets]
+        return list(targets) if self.nulls is None else [replace(target, n=rows.n) for target in targets]
 
     def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
         """Return the sums that the blocks are drawn from."""
         if isinstance(self._drawn_blocks[0], SharedCount):
-            return [replace(rows, s1=np.stack([each.s1 for each in targets]))]
+            return [replace(rows, s1=np.stack([target.s1 for target in targets]))]
         return self.counted(rows, *targets)
 
     @cached_property

@@ -100,4 +100,8 @@ class BoundsCall(ColumnCall):
             counts = statistic.cells.counts[0]
             return lambda: {"interval": interval_record(part.draw(counts)), **error}
         groups, keys = self.counts(statistic), self.keys_record
-        return lambda: {**keys, "intervals": [interval_record(drawn) for drawn in part.draw_groups(groups)], **error}
+        return lambda: {
+            **keys,
+            "intervals": [interval_record(draw_group) for draw_group in part.draw_groups(groups)],
+            **error,
+        }

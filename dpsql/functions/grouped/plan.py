@@ -405,9 +405,9 @@ class Places:
         self._codes = codes[self._order]
         self.count = len(codes) + other
         self.labels: list[Sequence[str | None]] = []
-        for values, places in zip(keys.lists, positions, strict=True):
+        for values, position in zip(keys.lists, positions, strict=True):
             listed = np.array([*(values or ()), None], dtype=object)
-            self.labels.append([*listed[places].tolist(), *([None] if other else [])])
+            self.labels.append([*listed[position].tolist(), *([None] if other else [])])
         if other:
             self.labels.append([*["false"] * len(codes), "true"])
 

@@ -350,8 +350,8 @@ class Columns:
         unclear = unclear_terms(self.call.features, found[1:] * unit, self._bounds, bounds, self._of_target)
         if any(steps):
             shapes: list[Mapping[str, Json] | None] = [None] * len(bounds)
-            for place, one in zip(self.kept, steps, strict=True):
-                shapes[place] = one
+            for place, step in zip(self.kept, steps, strict=True):
+                shapes[place] = step
             clips = {**clips, "steps": shapes}
         return lambda: self.call.result(found, spread_errors, bounds, clips=clips, unclear=unclear)
 

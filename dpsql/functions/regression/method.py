@@ -72,7 +72,7 @@ class Magnitudes(RowTransform[MagnitudeHistogram]):
         following: Callable[[Sequence[ColumnBounds], ColumnBounds | None], Collector],
     ) -> None:
         self._places = [place for place, kind in enumerate(features) if not is_boolean(kind)]
-        self._cells = [TypedCells.of(features[place]) for place in self._places]
+        self._cells = [TypedCells.of(features[position]) for position in self._places]
         self._target = None if target is None else TypedCells.of(target)
         super().__init__(MagnitudeHistogram(len(self._places), target=target is not None))
         self._plan, self._following, self._width = plan, following, len(features)

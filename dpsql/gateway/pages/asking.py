@@ -66,7 +66,7 @@ _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][
 
 def arguments_of(function: str) -> list[Argument]:
     """Return the arguments that a form asks for: what is required, then what is usual, then everything else."""
-    every = [one for name, one in FUNCTIONS[function].plan.arguments.items() if name not in _STATED]
+    every = [argument for name, argument in FUNCTIONS[function].plan.arguments.items() if name not in _STATED]
     asked = [one for one in every if one.required]
     usual = [one for one in every if is_usual(one) and not one.required]
     return [*asked, *usual, *(one for one in every if not is_usual(one))]
@@ -145,7 +145,7 @@ def field_of(argument: Argument, columns: Sequence[Mapping[str, Any]], epsilon: 
     if argument.names_column and len(names) <= 500 and not several:
         options = [(one, one) for one in names]
     elif argument.choices:
-        options = [(one, one) for one in argument.choices]
+        options = [(choice, choice) for choice in argument.choices]
     elif isinstance(argument.default, bool):
         options = [("true", "yes"), ("false", "no")]
     if options:
@@ -263,8 +263,8 @@ def _dataset(door: Any, visit: Visit) -> Response:
     stated = facts((key.replace("_", " "), policy_text(value)) for key, value in (told.get("stated") or {}).items())
     functions = [one for one in told.get("functions", ()) if one in FUNCTIONS]
     forms = [
-        h("li", {}, h("a", {"href": link_to("/form", dataset=name, function=one)}, one), " ", _doc(one))
-        for one in functions
+        h("li", {}, h("a", {"href": link_to("/form", dataset=name, function=function)}, function), " ", _doc(function))
+        for function in functions
     ]
     content = (
         h("p", {}, h("a", {"class": "button main", "href": link_to("/ask", dataset=name)}, "Ask in SQL")),
@@ -293,13 +293,13 @@ def _doc(function: str) -> str:
 
 def _bounds(column: Mapping[str, Any]) -> str:
     ends = [column.get("lower"), column.get("upper")]
-    return "—" if ends == [None, None] else " to ".join("…" if one is None else policy_text(one) for one in ends)
+    return "—" if ends == [None, None] else " to ".join("…" if end is None else policy_text(end) for end in ends)
 
 
 def _form(door: Any, visit: Visit) -> Response:
     """Show the form of a function; what it says is shown as a statement before it is asked."""
     token, source, function = visit.session.token, visit.field("dataset"), visit.field("function")
-    listed = {str(one["name"]): one for one in door.datasets(token)}
+    listed = {str(dataset["name"]): dataset for dataset in door.datasets(token)}
     source = source or next(iter(listed), "")
     granted = [one for one in listed.get(source, {}).get("functions", ()) if one in FUNCTIONS]
     function = function if function in granted else next(iter(granted), "")
@@ -323,7 +323,7 @@ def _form(door: Any, visit: Visit) -> Response:
             h("input", {"type": "hidden", "name": "function", "value": function}),
             h("h2", {}, h("code", {}, function), " of ", h("bdi", {}, source)),
             h("p", {}, _doc(function)),
-            [field_of(one, columns, usual) for one in arguments if is_usual(one)],
+            [field_of(argument, columns, usual) for argument in arguments if is_usual(argument)],
             h(
                 "details",
                 {},
@@ -356,7 +356,7 @@ def _ask(door: Any, visit: Visit) -> Response:
 def _name(source: str) -> str:
     parts = source.split(".")
     return ".".join(
-        one if one.isidentifier() and one.islower() else '"' + one.replace('"', '""') + '"' for one in parts
+        part if part.isidentifier() and part.islower() else '"' + part.replace('"', '""') + '"' for part in parts
     )
 
 
@@ -540,7 +540,7 @@ def _result(visit: Visit, name: str, kept: KeptAnswer, title: str) -> Response:
     summary = h(
         "p",
         {"class": "summary"},
-        [badge(one) for one in dict.fromkeys(verdicts)],
+        [badge(fromkey) for fromkey in dict.fromkeys(verdicts)],
         h("span", {}, f"Charged {cost}." if charged else "Free: nothing was charged."),
     )
     again = h("a", {"class": "button", "href": link_to("/ask", again=name)}, "Edit the question") if kept.sql else None

@@ -72,9 +72,9 @@ class GrantDraft:
 
 def standing(grants: Iterable[Mapping[str, Any]], principal: str, dataset: str) -> GrantDraft:
     """Return the grant that stands as a draft; an empty one where there is none that is changed here."""
-    for one in grants:
-        if (one["principal"], one["dataset"]) == (principal, dataset) and one["role"] in ROLES_HERE:
-            return GrantDraft({**one["said"], "principal": principal}, True)
+    for grant in grants:
+        if (grant["principal"], grant["dataset"]) == (principal, dataset) and grant["role"] in ROLES_HERE:
+            return GrantDraft({**grant["said"], "principal": principal}, True)
     return GrantDraft()
 
 
@@ -448,14 +448,14 @@ def _reserved(rows: list[Mapping[str, Any]]) -> Element:
     """Return what was charged before its answer, and has none yet."""
     cells = [
         (
-            str(one["sequence"]),
-            when(one["recorded_at"]),
-            h("bdi", {}, str(one["principal"])),
-            h("bdi", {}, str(one["dataset"])),
-            h("code", {}, str(one["function"])),
-            "" if one.get("epsilon") is None else number_text(float(one["epsilon"])),
+            str(row["sequence"]),
+            when(row["recorded_at"]),
+            h("bdi", {}, str(row["principal"])),
+            h("bdi", {}, str(row["dataset"])),
+            h("code", {}, str(row["function"])),
+            "" if row.get("epsilon") is None else number_text(float(row["epsilon"])),
         )
-        for one in rows
+        for row in rows
     ]
     names = ("Entry", "When", "Principal", "Dataset", "Function", "ε")
     caption = "Reservations: charged, and not answered yet. One whose process was lost ends when the broker begins."

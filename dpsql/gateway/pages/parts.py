@@ -105,7 +105,7 @@ def text_field(
 
 def choice_field(name: str, label: str, options: Iterable[str], chosen: str = "", *, none: str = "") -> Element:
     """Return a field for one of a few words; `none` is what to choose that says nothing."""
-    held = [h("option", {"value": one, "selected": one == chosen}, one or none) for one in options]
+    held = [h("option", {"value": option, "selected": option == chosen}, option or none) for option in options]
     return h("div", {"class": "field"}, h("label", {"for": name}, label), h("select", {"id": name, "name": name}, held))
 
 

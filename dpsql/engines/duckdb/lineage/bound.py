@@ -207,11 +207,11 @@ def scanned_columns(node: Node) -> list[str | None]:
     if listed(node, "projection_ids"):
         indexes = [indexes[whole(position, "a scan's columns")] for position in listed(node, "projection_ids")]
     out: list[str | None] = []
-    for found in indexes:
-        position = whole(found.get("index", 0) if isinstance(found, dict) else found, "a scan's columns")
+    for index in indexes:
+        position = whole(index.get("index", 0) if isinstance(index, dict) else index, "a scan's columns")
         if position >= _VIRTUAL:
             out.append(None)
-        elif position < len(names) and not (isinstance(found, dict) and listed(found, "child_indexes")):
+        elif position < len(names) and not (isinstance(index, dict) and listed(index, "child_indexes")):
             name = names[position]
             out.append(None if name is None else str(name))
         else:

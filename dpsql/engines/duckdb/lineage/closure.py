@@ -382,7 +382,7 @@ class Closure:
     def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, given: Given) -> None:
         """Read the body of a macro, with what its parameters stand for."""
         count = len(arguments)
-        if len(macro.parameters) > count and not any(len(one.parameters) == count for one in forms):
+        if len(macro.parameters) > count and not any(len(form.parameters) == count for form in forms):
             raise refusals.default_left_out(self.source, macro.path[2], macro.parameters)
         if len(macro.parameters) != count:
             return

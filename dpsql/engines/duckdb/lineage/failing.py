@@ -40,17 +40,17 @@ def may_fail(plan: Node) -> list[str]:
 
 
 def _failing(plan: Node) -> Iterator[str]:
-    for found in expressions(plan):
-        name = called(found)
-        if found.get("type") == "OPERATOR_CAST" or name == _CAST_2:
-            data = found.get("function_data")
-            tries = found.get("try_cast") or (isinstance(data, dict) and data.get("try_cast"))
-            inner = as_node(found["child"] if "child" in found else arguments(found)[0])
-            given, wanted = type_of(inner), type_of(found)
+    for expression in expressions(plan):
+        name = called(expression)
+        if expression.get("type") == "OPERATOR_CAST" or name == _CAST_2:
+            data = expression.get("function_data")
+            tries = expression.get("try_cast") or (isinstance(data, dict) and data.get("try_cast"))
+            inner = as_node(expression["child"] if "child" in expression else arguments(expression)[0])
+            given, wanted = type_of(inner), type_of(expression)
             if not tries and inner.get("type") != "VALUE_CONSTANT" and not _is_wider(given, wanted):
                 yield f"CAST from {given} to {wanted}"
-        elif name in _ARITHMETIC and type_of(found) not in _FLOATING:
-            yield f"{name} of {type_of(found)}"
+        elif name in _ARITHMETIC and type_of(expression) not in _FLOATING:
+            yield f"{name} of {type_of(expression)}"
         elif name in _IN_DOMAIN:
             yield "a subquery in place of a value" if name == "error" else f"{name}()"
 

@@ -203,7 +203,7 @@ def _alike(own: TableName, path: paths.Path, declarations: Declarations, catalog
 def _accepted(own: TableName, path: paths.Path, declarations: Declarations) -> frozenset[TableName]:
     """Return the tables that were missing when a public table was declared, or any view that may read the table."""
     about = [one for one in declarations.about(own, path[0]) if one.kind == PUBLIC_KIND]
-    views = [one for one in declarations.views() if one.kind == PUBLIC_KIND]
+    views = [view for view in declarations.views() if view.kind == PUBLIC_KIND]
     said = [frozenset(one.without) for one in about or views]
     return frozenset[TableName]().union(*said) if about else frozenset.intersection(*said) if said else frozenset()
 

@@ -144,7 +144,7 @@ class EnumLabels:
         shown = paths.digest("".join(map(bound.meaning, parts)))
         if not private:
             return {"content": shown}
-        return {"content": paths.digest("".join(bound.meaning(one, labels=False) for one in parts)), "earlier": shown}
+        return {"content": paths.digest("".join(bound.meaning(part, labels=False) for part in parts)), "earlier": shown}
 
     def refuse_shown(self, source: str, node: bound.Node) -> bool:
         """Raise if what was written of a query goes by private labels, or returns them; say whether it reads any.
@@ -183,20 +183,24 @@ def as_text(name: str, kind: Type) -> str:
 
 def refuse_order_of_labels(source: str, node: bound.Node, private: Mapping[str, Type]) -> None:
     """Raise if a plan does more with an ENUM than to hand it on, count it, or ask whether two are equal."""
-    for one in bound.expressions(node):
-        used = [each for each in _operands(one) if any(_type(each).labels)]
-        if not used and not (_is_made(one) and any(_type(one).labels)):
+    for expression in bound.expressions(node):
+        used = [operand for operand in _operands(expression) if any(_type(operand).labels)]
+        if not used and not (_is_made(expression) and any(_type(expression).labels)):
             continue
-        if _is_made(one):
+        if _is_made(expression):
             raise goes_by_labels(source, private)
-        if _is_text(one, used) or str(one.get("type")) in _MOVES or bound.called(one) in _MOVING | _COUNTS:
+        if (
+            _is_text(expression, used)
+            or str(expression.get("type")) in _MOVES
+            or bound.called(expression) in _MOVING | _COUNTS
+        ):
             continue
         raise goes_by_labels(source, private)
     for part in _orders(node):
         if any(_type(part["expression"]).labels):
             raise goes_by_labels(source, private)
-    for one in bound.operators(node):
-        for condition in _conditions(one):
+    for operator in bound.operators(node):
+        for condition in _conditions(operator):
             sides = [condition.get(side) for side in ("left", "right")]
             ordered = condition.get("comparison") not in _EQUAL
             if ordered and any(any(_type(side).labels) for side in sides if isinstance(side, dict)):
@@ -255,7 +259,9 @@ def _orders(value: object) -> Iterator[Mapping[str, object]]:
 
 def _conditions(node: bound.Node) -> Iterator[Mapping[str, object]]:
     conditions = node.get("conditions")
-    yield from (one for one in conditions if isinstance(one, dict)) if isinstance(conditions, list) else ()
+    yield from (
+        (condition for condition in conditions if isinstance(condition, dict)) if isinstance(conditions, list) else ()
+    )
 
 
 def goes_by_labels(source: str, private: Mapping[str, Type]) -> SourceError:

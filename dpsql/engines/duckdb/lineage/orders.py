@@ -132,7 +132,7 @@ def reads_loose(rows: Rows, expressions: object) -> bool:
 
 def read(rows: Rows, expressions: Sequence[object]) -> tuple[str, list[bool]]:
     """Return the function that tells apart spellings of a loose column, and which of the expressions are loose."""
-    found = [_spelled(rows, one) for one in expressions]
+    found = [_spelled(rows, expression) for expression in expressions]
     return next((one for one in found if isinstance(one, str)), ""), [one is True for one in found]
 
 
@@ -296,7 +296,7 @@ def _with_spelling(expressions: Sequence[object]) -> set[int]:
     """Return the columns that an order has twice: by their values, and by what tells equal values of them apart."""
     found = set[int]()
     passed = {place for place in map(bound.reference, expressions) if place is not None}
-    for node in (one for one in expressions if isinstance(one, dict)):
+    for node in (expression for expression in expressions if isinstance(expression, dict)):
         below = bound.arguments(node)
         name = bound.called(node) if len(below) == 1 else ""
         shown = as_text(below[0]) if name in ("encode", "signbit") else None
@@ -415,8 +415,8 @@ def columns_of(node: bound.Node) -> list[PlanColumn] | None:
         under = None if all(one.name for one in shown) else columns_of(below[0])
         places = [bound.reference(one) for one in bound.listed(node, "expressions")]
         return [
-            under[place] if not one.name and under and place is not None and place < len(under) else one
-            for one, place in zip(shown, places, strict=True)
+            under[position] if not one.name and under and position is not None and position < len(under) else one
+            for one, position in zip(shown, places, strict=True)
         ]
     if kind == "AGGREGATE_AND_GROUP_BY":
         return [*(PlanColumn(_last(one), type_in(one)) for one in bound.listed(node, "groups")), *shown]
@@ -499,7 +499,7 @@ def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: 
     order = ordering(node, "order_bys") or ordering(node, "arg_orders")
     if name in _EXTREMES:
         given, order = given[:1], given[1:2]
-    found = choice(rows, [*by, *order], {place for place in bound.references(given) if place is not None})
+    found = choice(rows, [*by, *order], {reference for reference in bound.references(given) if reference is not None})
     told, loose = read(loosened(rows, found.loose), given)
     if found.fixed and not told and (not any(loose) or bound.type_of(node) in FLOATS):
         return Dependence(loose=any(loose))
@@ -534,7 +534,7 @@ def window(rows: Rows, node: bound.Node) -> tuple[Dependence, Choice]:
             return judged, Choice()
         return judged if total.fixed else Dependence(f"{name}() over ROWS", total.missing, begun=bool(orders)), total
     if kind in _OF_FRAME and whole:
-        of = {place for place in bound.references(bound.arguments(node)) if place is not None}
+        of = {reference for reference in bound.references(bound.arguments(node)) if reference is not None}
         found = choice(rows, [*parts, *(own or orders)], of)
         begun = bool(own or orders)
         return Dependence(

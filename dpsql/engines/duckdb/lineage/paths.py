@@ -46,7 +46,7 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
             places = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
         else:
             places = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
-        out += [FROM + ".".join([*place, parts[-1]]) for place in places]
+        out += [FROM + ".".join([*position, parts[-1]]) for position in places]
     return out + [declared_query(view) for view in views]
 
 

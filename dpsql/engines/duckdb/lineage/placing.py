@@ -533,7 +533,7 @@ def _date_of(
         return None, True
     dates = sorted(rows.date.columns if rows.date is not None else ())
     places = [place for place in dates if place < len(names) and names.count(names[place]) == 1]
-    named = [place for place in places if names[place] in map(fold, stated)]
+    named = [position for position in places if names[position] in map(fold, stated)]
     if not places:
         raise refusals.undated(source, charged[0], stated)
     return names[(named or places)[0]], False

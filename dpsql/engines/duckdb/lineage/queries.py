@@ -58,8 +58,8 @@ def spelled(reference: Reference) -> str:
 def parents_of(queries: Sequence[str], declarations: Declarations, catalog: paths.Catalog) -> list[str]:
     """Return the queries whose plans show the tables along the paths of what a name may stand for."""
     found: dict[str, None] = {}
-    for place in paths.places_of(queries):
-        owner = declarations.owner(catalog.table(place), place[0])
+    for position in paths.places_of(queries):
+        owner = declarations.owner(catalog.table(position), position[0])
         for step in () if owner is None else owner.steps:
             there = catalog.path(step.parent)
             if there is not None:
@@ -88,7 +88,7 @@ def _said_of_columns(plan: str, column: int) -> list[tuple[str, object]]:
     for one in () if node is None else bound.operators(node):
         values = bound.as_node(one.get("collection") or {}).get("values")
         if isinstance(values, list) and len(values) > column:
-            names, said = ([bound.as_node(each).get("value") for each in values[at]] for at in (0, column))
+            names, said = ([bound.as_node(value).get("value") for value in values[at]] for at in (0, column))
             return [(fold(str(name)), each) for name, each in zip(names, said, strict=True)]
     return []
 
@@ -119,11 +119,11 @@ class SeenTable:
         """Return the table with text in the place of every ENUM; what was declared of labels stays, as keys."""
         columns = tuple(
             replace(
-                one,
-                type=one.type.without_labels,
-                values=one.type.values if one.values is None and self._shows(one) else one.values,
+                column,
+                type=column.type.without_labels,
+                values=column.type.values if column.values is None and self._shows(column) else column.values,
             )
-            for one in self.table.columns
+            for column in self.table.columns
         )
         texts = tuple((one.name, as_text(one.name, one.type)) for one in self.table.columns if any(one.type.labels))
         return replace(self.table, columns=columns, texts=texts)
@@ -165,7 +165,7 @@ def table_of(
     private = labels.private(node) if replayed else labels.of_source(catalog.display(path), node, direct=direct)
     required = required_columns(description) if direct and description else frozenset()
     columns = tuple(_column(name, kind, policy, required) for name, kind in zip(names, types, strict=True))
-    dates = [names[place] for place in sorted(rows.date.columns if rows.date is not None else ())]
+    dates = [names[column] for column in sorted(rows.date.columns if rows.date is not None else ())]
     table = CatalogueTable(
         path,
         columns,
@@ -233,7 +233,7 @@ def refuse_people(
     shown = paths.read_plan(listing) if listing else None
     below = [] if shown is None else bound.children(shown)
     forms = {bound.normal_form(one) for one in below}
-    listed = [one for one in bound.operators(node) if bound.normal_form(one) in forms] if forms else []
+    listed = [operator for operator in bound.operators(node) if bound.normal_form(operator) in forms] if forms else []
     within = {id(scan) for one in listed for scan in bound.scans(one)}
     reading = Reading(declarations, catalog)
     for scan in bound.scans(node):

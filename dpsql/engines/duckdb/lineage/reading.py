@@ -153,12 +153,12 @@ def text_digest(own: paths.Path, texts: Catalogued) -> str:
 
 def _refuse_replaced(own: paths.Path, closure: Closure, declarations: Declarations, catalog: paths.Catalog) -> None:
     """Raise if a declared view that is read has another text than when it was declared."""
-    for one in declarations.views():
-        path = None if one.table is None else catalog.path(one.table)
-        if path is None or one.view is None or not one.view.startswith(BY_TEXT):
+    for view in declarations.views():
+        path = None if view.table is None else catalog.path(view.table)
+        if path is None or view.view is None or not view.view.startswith(BY_TEXT):
             continue
         read = _folded(path) == _folded(own) or fold(path[2]) in closure.named
-        if read and text_digest(path, closure.catalogued) != one.view:
+        if read and text_digest(path, closure.catalogued) != view.view:
             raise replaced(catalog.display(path))
 
 

@@ -95,7 +95,7 @@ class Dates:
 
     def behind(self, width: int) -> Dates:
         """Return the same where the columns stand behind as many others."""
-        return self.at(width + place for place in self.columns)
+        return self.at(width + column for column in self.columns)
 
     def fits(self, other: Dates) -> bool:
         """Whether the rows of both have owners in periods of one kind."""
@@ -143,7 +143,7 @@ def is_whole_period(expression: object, dates: Dates | None) -> bool:
 
 def places_of_dates(expressions: Sequence[object], dates: Dates | None) -> Dates | None:
     """Return the dates among expressions that are computed of rows."""
-    return dates and dates.at(place for place, one in enumerate(expressions) if is_date(one, dates))
+    return dates and dates.at(place for place, expression in enumerate(expressions) if is_date(expression, dates))
 
 
 def of_parts(people: Sequence[Dates | None]) -> Dates | None:

@@ -136,7 +136,7 @@ def protect_tables(
         )
     for each in ended:
         _refuse_merge(sources, name, each, tables)
-    units = (str(one["unit"]) for one in tables if one.get("unit") is not None)
+    units = (str(table["unit"]) for table in tables if table.get("unit") is not None)
     given = {**given, "privacy_unit": next(units), "neighbours": "add_remove"}
     dates = _dates(standing, given, list(zip(stated, new, strict=True)), tables, replace=replace)
     is_longer = _is_longer(standing, dates)
@@ -188,7 +188,7 @@ def _standing(sources: Sources, name: str, stated: Sequence[Stated]) -> list[Fac
             f"there is a budget of the name {show(name)}, which is of other rows. Give the dataset of the tables "
             "another name.",
         )
-    return [{**one, "unit": budget.privacy_unit, "path": None, "name": name} for one in tables_of(recorded)]
+    return [{**table, "unit": budget.privacy_unit, "path": None, "name": name} for table in tables_of(recorded)]
 
 
 def _is_moved(one: Facts, old: Facts) -> bool:
@@ -213,7 +213,7 @@ def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Fact
     if declarations.aliases.get(ended) == name:
         return
     budget, _ = sources.recorded(ended)
-    now = {tuple(one["table"] or ()): Declaration.of(PROTECT, name, one) for one in tables}
+    now = {tuple(table["table"] or ()): Declaration.of(PROTECT, name, table) for table in tables}
     old = [one for one in declarations.listed if one.kind == PROTECT and one.dataset == ended]
     wrong = ""
     if budget is None:
@@ -240,15 +240,15 @@ def _keeps_dates(sources: Sources, ended: str, tables: Sequence[Facts], now: Bud
         return False
     before, after = budget.period_of, now.period_of
     names = {tuple(one["table"] or ()): str(one["name"]) for one in tables}
-    for one in tables_of(recorded):
-        if one.get("table") is None:
+    for table in tables_of(recorded):
+        if table.get("table") is None:
             return False
-        was = before.get(str(one["name"])) if isinstance(before, Mapping) else before
-        name = names.get(tuple(one["table"] or ()))
+        was = before.get(str(table["name"])) if isinstance(before, Mapping) else before
+        name = names.get(tuple(table["table"] or ()))
         if name is None:
             return False
         new = after.get(name) if isinstance(after, Mapping) else after
-        if one.get("path") is None and not _is_same(was, new):
+        if table.get("path") is None and not _is_same(was, new):
             return False
     return True
 
@@ -288,16 +288,16 @@ def _dates(
     if unknown:
         raise ParameterError("P111", f"period_of names {show(min(unknown))}, which is no table. {_DATED}")
     found: dict[str, str | None] = {}
-    for one in tables:
-        name = str(one["name"])
-        if one.get("path") is None:
+    for table in tables:
+        name = str(table["name"])
+        if table.get("path") is None:
             found[name] = columns[name] if name in columns else before.get(name)
         elif columns.get(name) is not None:
             raise ParameterError(
                 "P111", f"{show(name)} is at the end of a path, and takes its parent's date. Leave it out of period_of."
             )
         else:
-            found[name] = _whole_path(one, tables)
+            found[name] = _whole_path(table, tables)
         if name in before and before[name] != found[name] and not replace:
             raise BudgetError(
                 "B005",
@@ -318,7 +318,7 @@ def _whole_path(one: Facts, tables: Sequence[Facts]) -> str:
     """Return the path of a table in words that tell parents of one name in two schemas apart."""
     path = one["path"] or {}
     parent = tuple(path["parent"]) if isinstance(path["parent"], (list, tuple)) else ()
-    named = next(str(each["name"]) for each in tables if tuple(each["table"] or ()) == parent)
+    named = next(str(table["name"]) for table in tables if tuple(table["table"] or ()) == parent)
     return f"{path['column']} -> {named}.{path['key']}"
 
 
@@ -469,14 +469,14 @@ def _expression(one: Stated, column: str) -> object:
 def _refuse_endless(tables: Sequence[Facts]) -> None:
     """Raise if a path goes in a circle, or has too many steps."""
     steps = {tuple(one["table"] or ()): one.get("path") for one in tables}
-    for one in tables:
-        at, count = tuple(one["table"] or ()), 0
+    for table in tables:
+        at, count = tuple(table["table"] or ()), 0
         while (path := steps.get(at)) is not None:
             count += 1
             if count > DEEPEST:
                 raise ParameterError(
                     "P111",
-                    f"the path of {show(one['name'])} has more than {DEEPEST} steps, or goes in a circle. Let it end "
+                    f"the path of {show(table['name'])} has more than {DEEPEST} steps, or goes in a circle. Let it end "
                     "at a table that has the person's id.",
                 )
             at = tuple(path["parent"]) if isinstance(path["parent"], (list, tuple)) else ()

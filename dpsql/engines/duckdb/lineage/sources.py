@@ -211,7 +211,7 @@ class Sources(Judgements):
             self._bound[threading.get_ident()] = declarations, catalog
         if catalog is None:
             return None
-        declared = [one.table for one in declarations.views() if one.table is not None]
+        declared = [view.table for view in declarations.views() if view.table is not None]
         views = [path for path in map(catalog.path, declared) if path is not None]
         queries = paths.spellings(source, search_path, database, list(dict.fromkeys(views)))
         joined = (joined_from(path, declarations, catalog) for path in paths.places_of(queries))

@@ -129,8 +129,8 @@ def windows_of(rows: Rows, windows: Sequence[bound.Node], node: bound.Node) -> t
         rows = orders.loosened(
             rows.unfixed_by(said.unfixed, orders.words(columns, said.missing, said.begun)), choice.loose
         )
-    for one in windows:
-        rows, _ = blind(rows, orders.parts(one))
+    for window in windows:
+        rows, _ = blind(rows, orders.parts(window))
     numbering = [one for one in windows if orders.numbers_rows(one)]
     if not rows.unique and not rows.alone and not orders.same_order(numbering):
         rows = rows.unfixed_by("a second order of windows")
@@ -148,10 +148,10 @@ def one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
 
     Two rows of one partition have different numbers, so at most one of them is kept: the partition is a key.
     """
-    for found in conditions:
-        sides = bound.arguments(found) or [found.get("left"), found.get("right")]
-        first = found.get("type") == "COMPARE_LESSTHANOREQUALTO" and bound.constant(sides[1]) == 1
-        if first or (found.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides))):
+    for condition in conditions:
+        sides = bound.arguments(condition) or [condition.get("left"), condition.get("right")]
+        first = condition.get("type") == "COMPARE_LESSTHANOREQUALTO" and bound.constant(sides[1]) == 1
+        if first or (condition.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides))):
             columns = [bound.reference(side) for side in sides]
             for among in (among for place, among in rows.numbers if place in columns):
                 rows = replace(rows, keys=among) if among else replace(rows, once=True)
@@ -185,7 +185,7 @@ def firsts_of(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int,
 
 def places(columns: Iterable[int | None]) -> frozenset[int]:
     """Return the columns among expressions."""
-    return frozenset(place for place in columns if place is not None)
+    return frozenset(column for column in columns if column is not None)
 
 
 def conjuncts(expressions: Sequence[object]) -> Iterator[bound.Node]:
@@ -265,7 +265,7 @@ def side_by_side(left: Rows, right: Rows, name: str, conditions: Sequence[object
 
 
 def _behind(width: int, places: frozenset[int]) -> frozenset[int]:
-    return frozenset(width + place for place in places)
+    return frozenset(width + position for position in places)
 
 
 def matches_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
@@ -367,7 +367,10 @@ def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality]
 
 def equal_columns(conditions: Sequence[object]) -> list[Equality]:
     """Return the columns of either side that a join's conditions demand to be equal."""
-    sides = ((one.get("left"), one.get("right"), one.get("comparison")) for one in _equalities(conditions))
+    sides = (
+        (equality.get("left"), equality.get("right"), equality.get("comparison"))
+        for equality in _equalities(conditions)
+    )
     found = (_equality(left, right, null=comparison != "COMPARE_EQUAL") for left, right, comparison in sides)
     return [one for one in found if one is not None]
 
@@ -414,7 +417,9 @@ def _identity(expression: object) -> int | None:
 
 
 def _equalities(conditions: Sequence[object]) -> list[bound.Node]:
-    return [one for one in conditions if isinstance(one, dict) and one.get("comparison") in _EQUAL]
+    return [
+        condition for condition in conditions if isinstance(condition, dict) and condition.get("comparison") in _EQUAL
+    ]
 
 
 # Table functions whose rows depend only on their arguments.
@@ -522,9 +527,9 @@ def walk(
 
 
 def _definitions(node: bound.Node) -> Iterator[tuple[int, bound.Node]]:
-    for one in bound.operators(node):
-        if bound.kind(one) == "MATERIALIZED_CTE" and bound.children(one):
-            yield bound.number(one, "table_index"), bound.children(one)[0]
+    for operator in bound.operators(node):
+        if bound.kind(operator) == "MATERIALIZED_CTE" and bound.children(operator):
+            yield bound.number(operator, "table_index"), bound.children(operator)[0]
 
 
 def _get(walking: _Walk, node: bound.Node) -> Rows:
@@ -658,7 +663,7 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
         width=len(groups) + len(aggregates) + len(bound.listed(node, "grouping_functions")),
         unit=unit,
         ties=ties,
-        date=date and date.at(place for place in date.columns if place in in_all),
+        date=date and date.at(column for column in date.columns if column in in_all),
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
         unique=frozenset([frozenset(range(len(groups)))] if len(sets) == 1 else ()),
@@ -756,7 +761,7 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     if name == "SINGLE" and not matches_one(right, conditions, "right"):
         rows = rows.unfixed_by("a subquery in place of a value")
     for side, each in (("left", left), ("right", right)):
-        rows = rows.unfixed_by(blind(each, [bound.as_node(one).get(side) for one in conditions])[0].unfixed)
+        rows = rows.unfixed_by(blind(each, [bound.as_node(condition).get(side) for condition in conditions])[0].unfixed)
     if rows.public:
         rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:

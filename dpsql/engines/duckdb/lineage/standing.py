@@ -193,8 +193,8 @@ class Standing:
                 standing: dict[TableName | None, Declaration] = {}
                 for row in sorted(kinds.values(), key=_precedence):
                     facts = row.lineage if row.kind == PROTECT else row.facts
-                    for each in tables_of(facts):
-                        one = Declaration.of(row.kind, dataset, each, unit, claims, dated)
+                    for table in tables_of(facts):
+                        one = Declaration.of(row.kind, dataset, table, unit, claims, dated)
                         standing.setdefault(one.table, one)
                 listed += standing.values()
             listed += self._here.values()

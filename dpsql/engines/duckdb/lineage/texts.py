@@ -232,10 +232,10 @@ def generated_columns(sql: str) -> tuple[str, ...]:
         if [one[0].upper() for one in words[place : place + 4]] != _GENERATED:
             continue
         depth, start = 1, words[place + 3].end()
-        for one in words[place + 4 :]:
-            depth += {"(": 1, ")": -1}.get(one[0], 0)
+        for word in words[place + 4 :]:
+            depth += {"(": 1, ")": -1}.get(word[0], 0)
             if depth == 0:
-                found.append(sql[start : one.start()])
+                found.append(sql[start : word.start()])
                 break
         else:
             raise UnreadableTextError
