@@ -107,7 +107,8 @@ def test_closed_channels_and_times_that_are_up_end_boxes(monkeypatch: pytest.Mon
             living.add(os.posix_spawn("/bin/sleep", ["sleep", "60"], {}), channel)
         left, stays, late = living._boxes
         fronts[0].close()
-        assert living.next_channel(None) is None
+        while living.count > 1:  # a process that another thread forks has the front's end open, too, until it executes
+            assert living.next_channel(None) is None
         assert [*living._boxes] == [stays]
         assert all(not Path(f"/proc/{one}").exists() for one in (left, late))
         assert fronts[2].recv(1) == b""  # which tells the front
