@@ -27,7 +27,7 @@ MOST_CHARACTERS = 40_000
 QUERY = "SELECT 1 FROM dpsql_row WHERE\n"
 _HINT = "Use columns of the row, literals, comparisons, AND, OR, NOT and the functions that docs/calls.md lists."
 # Refusals of a query's text, and how their messages end.
-_OF_QUERIES = frozenset(("P100", "P101", "P103"))
+_OF_QUERIES = frozenset(("DPSQL-P100", "DPSQL-P101", "DPSQL-P103"))
 # DuckDB gives these names a value where a table has no such column, quoted or not.
 _SESSION = frozenset(
     (
@@ -150,11 +150,12 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
 
 def _about_condition(error: ParameterError) -> ParameterError:
     """Return the refusal of a query as the refusal of a condition."""
-    code, message = error.code.removeprefix("DPSQL-"), error.message.replace("sql", "condition", 1)
-    if code in _OF_QUERIES:
-        first = message.replace(" is not read by dp_query", " cannot stand there").partition(". ")[0]
-        code, message = "P070", f"{first}. {_HINT}"
-    return ParameterError(code, message)
+    message = error.message.replace("sql", "condition", 1)
+    if error.code not in _OF_QUERIES:
+        error.saying(message)
+        return error
+    first = message.replace(" is not read by dp_query", " cannot stand there").partition(". ")[0]
+    return ParameterError("P070", f"{first}. {_HINT}")
 
 
 def _items(expr: Expr) -> list[Expr]:
