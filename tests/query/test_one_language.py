@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import pytest
 
 import dpsql
@@ -132,6 +133,25 @@ def test_an_expression_is_answered_above_released_rows(con: Any, expression: str
     [(expected,)] = con.execute(f"SELECT count(*) FROM keys WHERE {expression}").fetchall()
     rows = con.execute(f"FROM dp_query($q${HAVING.format(expression)}$q$, epsilon := 1000)").fetchall()
     assert len(rows) == expected
+
+
+@cases(
+    "within",
+    [
+        ("nullif({}, 3)", "a > 1"),
+        ("({} BETWEEN false AND true)", "f"),
+        ("string_split({}, 'w')[2]", "t = '1'"),
+        ("time_bucket(INTERVAL '1 month', {})", "day > DATE '2024-03-01'"),
+    ],
+)
+def test_what_would_grow_with_every_level_is_refused(con: Any, within: tuple[str, str]) -> None:
+    """Each of these writes its value several times: so many within one another would take hours to write."""
+    shape, comparison = within
+    column, operator, other = comparison.partition(" ")
+    for _ in range(18):
+        column = shape.format(column)
+    with pytest.raises(duckdb.Error, match=r"DPSQL-P070\] condition is too long once it is written out"):
+        count(con, PLACES["condition"].format(column + operator + other))
 
 
 def test_every_function_is_among_them() -> None:

@@ -34,6 +34,8 @@ from dpsql.rendering import call, cast, coalesce, field, identifier, text
 
 ROW = "dpsql_one"
 _MOST_JOINED = 30
+# An expression may have so many parts and characters once it is written out.
+_MOST_PARTS, _MOST_CHARACTERS = 20_000, 1_000_000
 _TEXT = "dpsql_text"
 # Subqueries within one another could double a text until a row ends the statement: what is joined is NULL beyond this.
 _SHORT_ENOUGH = f"lambda {ROW}: CASE WHEN system.main.strlen({ROW}) <= 65536 THEN {ROW} END"
@@ -196,8 +198,36 @@ def clock(now: datetime.datetime | None, name: str) -> Expr | None:
 
 
 def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
-    """Return an expression with literals for clocks and intervals, and other names of listed functions replaced."""
-    expr = expr.mapped(lambda part: simplified(part, now))
+    """Return an expression with literals for clocks and intervals, and other names of listed functions replaced.
+
+    Raises
+    ------
+    ParameterError
+        P070: parts that are written several times within one another would make it too long. P082, P100.
+    """
+    return _refuse_long(_simplified(expr, now))
+
+
+def _refuse_long(expr: Expr) -> Expr:
+    """Return an expression, or raise if it has too many parts; one that occurs several times is looked at once."""
+    sizes: dict[int, int] = {}
+
+    def size(part: Expr) -> int:
+        if id(part) not in sizes:
+            sizes[id(part)] = 1 + sum(map(size, part.inner))
+        return sizes[id(part)]
+
+    if size(expr) > _MOST_PARTS:
+        raise _too_long()
+    return expr
+
+
+def _too_long() -> ParameterError:
+    return ParameterError("P070", "sql is too long once it is written out. Compute parts of it in a view.")
+
+
+def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
+    expr = expr.mapped(lambda part: _simplified(part, now))
     if expr.what == "try":
         return expr.parts[0]
     if expr.what == "compare" and expr.name == "=" and all(one.name == "row" for one in expr.parts):
@@ -362,9 +392,14 @@ def bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
     Raises
     ------
     ParameterError
-        P082: a width is not a literal of one unit, a bucket has an origin of its own, or a moment has a time zone.
+        P070: buckets within one another would make it too long. P082: a width is not a literal of one unit, a bucket
+        has an origin of its own, or a moment has a time zone.
     """
-    expr = expr.mapped(lambda part: bucketed(part, kind))
+    return _refuse_long(_bucketed(expr, kind))
+
+
+def _bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
+    expr = expr.mapped(lambda part: _bucketed(part, kind))
     if expr.what != "call" or expr.name != "time_bucket":
         return expr
     found = _width(expr.parts[0]) if len(expr.parts) == 2 else None
@@ -661,12 +696,15 @@ class UntypedSql:
         Raises
         ------
         ParameterError
-            P070: it has a part that no expression over one row may have.
+            P070: it has a part that no expression over one row may have, or is too long.
         """
         writer = self._writers.get(expr.what)
         if writer is None:
             raise ParameterError("P070", f"sql: {_shown(expr)} cannot be asked of a row. {_HINT}")
-        return writer(expr)
+        sql = writer(expr)
+        if len(sql) > _MOST_CHARACTERS:  # BETWEEN writes its value twice
+            raise _too_long()
+        return sql
 
     def _all(self, expr: Expr) -> list[str]:
         return [self.sql(part) for part in expr.parts]
