@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,19 +189,6 @@ def test_sql_names_an_engine_by_its_argument_alone() -> None:
         con.sql("SELECT value FROM dp_count('lake.visits', epsilon := 5)").fetchall()
     with pytest.raises(duckdb.Error, match=r"P074.*It has: lake\. .*dpsql\.attach_engine"):
         con.sql("FROM dp_count('visits', epsilon := 5, engine := 'pond')").fetchall()
-
-
-def test_submodules_load_on_first_use_and_nothing_heavy_with_them() -> None:
-    program = (
-        "import sys, dpsql\n"
-        "assert not {'polars', 'pyspark', 'datafusion', 'duckdb', 'pyarrow'} & set(sys.modules)\n"
-        "assert {'polars', 'spark', 'datafusion'} <= set(dir(dpsql))\n"
-        "dpsql.spark.context, dpsql.datafusion.context\n"
-        "assert not {'polars', 'pyspark', 'datafusion'} & set(sys.modules)\n"
-        "assert dpsql.polars.engine().name == 'polars'\n"
-    )
-    root = Path(dpsql.__file__).resolve().parents[1]
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=root)
 
 
 @pytest.fixture

@@ -295,3 +295,16 @@ def test_the_plugin_of_dbt_says_what_is_missing() -> None:
     program = "import sys; sys.modules['dbt'] = None\ntry: import dpsql.dbt\nexcept ImportError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "pip install 'dpsql[dbt]'" in done.stdout, done.stderr
+
+
+def test_submodules_load_on_first_use_and_nothing_heavy_with_them() -> None:
+    program = (
+        "import sys, dpsql\n"
+        "assert not {'polars', 'pyspark', 'datafusion', 'duckdb', 'pyarrow'} & set(sys.modules)\n"
+        "assert {'polars', 'spark', 'datafusion'} <= set(dir(dpsql))\n"
+        "dpsql.spark.context, dpsql.datafusion.context\n"
+        "assert not {'polars', 'pyspark', 'datafusion'} & set(sys.modules)\n"
+        "assert dpsql.polars.engine().name == 'polars'\n"
+    )
+    root = Path(dpsql.__file__).resolve().parents[1]
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=root)

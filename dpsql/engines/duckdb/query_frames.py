@@ -4,8 +4,6 @@ The frame is the temporary table ``self`` of a connection that nothing else uses
 is empty, so what is refused has read no row. Once the budget allows the query, the columns that its cores read are
 filled in; if that fails, it may be because of a row, and the query is charged without an answer. Whose rows the frame
 holds is the caller's claim, as of every frame, and the guarantee says so.
-
-**Splitting only.** Which privacy units are in the test part of a keyed split, by the macro that SQL has for it.
 """
 
 from __future__ import annotations
@@ -13,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 
 import duckdb
-import polars as pl
 import pyarrow as pa
 
 from dpsql.contract.parameters import fold, show
@@ -27,29 +23,6 @@ from dpsql.engines.duckdb.releasing import Answered, Turns, run_query
 from dpsql.engines.duckdb.session import FAILED, Session
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.rendering import identifier
-
-_SQL = "SELECT dp_split(id, ?, test := ?) AS side FROM ids"
-
-
-def in_test(ids: pl.Series, key: str, test: float) -> pl.Series:
-    """Return for each id whether its unit is in the test part; null for null.
-
-    Parameters
-    ----------
-    ids : polars.Series
-    key : str
-    test : float
-        Share of the units in the test part.
-    """
-    column = ids.to_arrow(compat_level=pl.CompatLevel.oldest())
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute(files("dpsql.sql").joinpath("dp/dp_split.sql").read_text(encoding="utf-8"))
-        connection.register("ids", pa.table({"id": column}))
-        found = connection.sql(_SQL, params=[key, test]).to_arrow_table()
-    return pl.Series(ids.name, found["side"])
-
 
 # What a query calls the frame, as in Polars' own `sql`.
 SELF = "self"
