@@ -15,6 +15,7 @@ import pytest
 
 import dpsql
 from dpsql.contract.expression.functions import KNOWN
+from dpsql.contract.query.tree import COPYING
 from support.cases import cases
 
 # Rows of people, and public rows of the same columns, so that they can be keys.
@@ -141,17 +142,32 @@ def test_an_expression_is_answered_above_released_rows(con: Any, expression: str
         ("nullif({}, 3)", "a > 1"),
         ("({} BETWEEN false AND true)", "f"),
         ("string_split({}, 'w')[2]", "t = '1'"),
+        ("split_part({}, 'w', 2)", "t = '1'"),
         ("time_bucket(INTERVAL '1 month', {})", "day > DATE '2024-03-01'"),
+        ("(({}, 1) IN ((true, 1), (false, 1)))", "f"),
     ],
 )
-def test_what_would_grow_with_every_level_is_refused(con: Any, within: tuple[str, str]) -> None:
+@pytest.mark.parametrize("place", ["condition", "where", "filter", "case"])
+def test_what_would_grow_with_every_level_is_refused(con: Any, within: tuple[str, str], place: str) -> None:
     """Each of these writes its value several times: so many within one another would take hours to write."""
     shape, comparison = within
     column, operator, other = comparison.partition(" ")
     for _ in range(18):
         column = shape.format(column)
-    with pytest.raises(duckdb.Error, match=r"DPSQL-P070\] condition is too long once it is written out"):
-        count(con, PLACES["condition"].format(column + operator + other))
+    with pytest.raises(duckdb.Error, match=r"DPSQL-P(070|100)\].* (is too long once|nested too deeply)"):
+        count(con, PLACES[place].format(column + operator + other))
+
+
+def test_macros_that_write_an_argument_twice_are_counted(con: Any) -> None:
+    macros = con.execute(
+        "SELECT function_name, parameters, macro_definition FROM duckdb_functions() "
+        "WHERE function_type = 'macro' AND internal AND schema_name = 'main'"
+    ).fetchall()
+    copies = {
+        name: max((len(re.findall(rf"\b{re.escape(part)}\b", body)) for part in parts), default=0)
+        for name, parts, body in macros
+    }
+    assert {name: times for name, times in copies.items() if times > COPYING.get(name, 1)} == {}
 
 
 def test_every_function_is_among_them() -> None:

@@ -34,8 +34,8 @@ from dpsql.rendering import call, cast, coalesce, field, identifier, text
 
 ROW = "dpsql_one"
 _MOST_JOINED = 30
-# An expression may have so many parts and characters once it is written out.
-_MOST_PARTS, _MOST_CHARACTERS = 20_000, 1_000_000
+# So many parts may be written more than once, and so many characters at all.
+_MOST_COPIES, _MOST_CHARACTERS = 2_000, 1_000_000
 _TEXT = "dpsql_text"
 # Subqueries within one another could double a text until a row ends the statement: what is joined is NULL beyond this.
 _SHORT_ENOUGH = f"lambda {ROW}: CASE WHEN system.main.strlen({ROW}) <= 65536 THEN {ROW} END"
@@ -209,15 +209,16 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
 
 
 def _refuse_long(expr: Expr) -> Expr:
-    """Return an expression, or raise if it has too many parts; one that occurs several times is looked at once."""
+    """Return an expression, or raise if too much of it would be written more than once; each part is looked at once."""
     sizes: dict[int, int] = {}
 
     def size(part: Expr) -> int:
         if id(part) not in sizes:
-            sizes[id(part)] = 1 + sum(map(size, part.inner))
+            again = part.parts[:1] if part.what == "between" else ()  # its value is compared with either end
+            sizes[id(part)] = 1 + sum(map(size, (*part.inner, *again)))
         return sizes[id(part)]
 
-    if size(expr) > _MOST_PARTS:
+    if size(expr) - len(sizes) > _MOST_COPIES:
         raise _too_long()
     return expr
 
@@ -702,7 +703,7 @@ class UntypedSql:
         if writer is None:
             raise ParameterError("P070", f"sql: {_shown(expr)} cannot be asked of a row. {_HINT}")
         sql = writer(expr)
-        if len(sql) > _MOST_CHARACTERS:  # BETWEEN writes its value twice
+        if len(sql) > _MOST_CHARACTERS:
             raise _too_long()
         return sql
 

@@ -444,20 +444,21 @@ class QueryPlanner:
         private = any(one.private for one in (*tables.values(), *parents.values()))
         names = () if original is None else reading.types_of(original, as_text=private and not replayed)
         options = read_options(given, binding.now, names or None, earlier=replayed)
-        unbound = ParameterError(
-            "P101",
-            f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
-        )
+
+        def unbound() -> ParameterError:
+            why = paths.why_unread(plans[_original(sql)])
+            return ParameterError("P101", f"DuckDB does not bind the query: {why} Check its names and types.")
+
         try:
             as_text = private and not replayed
             catalogue = Catalogue(_tables(tables, as_text), TYPING, _tables(parents, as_text))
             found_split = split(query, catalogue, options)
         except ParameterError as error:
             if original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070"):
-                raise unbound from None  # a function that DuckDB lacks is in no view, either
+                raise unbound() from None  # a function that DuckDB lacks is in no view, either
             raise
         if original is None:
-            raise unbound
+            raise unbound()
         return ReadQuery(found_split, replace(binding, catalog=catalog), direct, names, private)
 
     def _refuse_other_columns(self, read: ReadQuery, given: Given, plans: Mapping[str, str]) -> tuple[paths.Path, ...]:
