@@ -9,11 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.resources import files
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 
@@ -23,7 +21,7 @@ from dpsql.contract.names import did_you_mean, on_frames
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
-from dpsql.engines.duckdb.query_frames import FrameRows
+from dpsql.engines.duckdb.query_frames import FrameRows, in_test
 from dpsql.engines.polars import PolarsEngine
 from dpsql.engines.provenance import made_from
 from dpsql.engines.task import read_columns
@@ -164,7 +162,11 @@ class Frames(FrameMethods, Generic[Frame]):
             raise ParameterError("P006", f"test must be between 0 and 1; got {show(test)}. 0.25 is usual.")
         self._check(unit)
         drawn = secrets.token_hex(16) if key is None else key
-        side = pl.col(unit).map_batches(lambda ids: _in_test(ids, drawn, test), return_dtype=pl.Boolean)
+
+        def sides(ids: pl.Series) -> pl.Series:
+            return pl.Series(ids.name, in_test(ids.to_arrow(compat_level=pl.CompatLevel.oldest()), drawn, test))
+
+        side = pl.col(unit).map_batches(sides, return_dtype=pl.Boolean)
         train, test_rows = (made_from(self._frame.filter(chosen), self._frame) for chosen in (~side, side))
         return self._like(train), self._like(test_rows)
 
@@ -306,15 +308,3 @@ def register() -> None:
     """Give every Polars frame its attribute `dp`."""
     pl.api.register_dataframe_namespace("dp")(Frames)
     pl.api.register_lazyframe_namespace("dp")(Frames)
-
-
-def _in_test(ids: pl.Series, key: str, test: float) -> pl.Series:
-    """Return for each id whether its unit is in the test part, by the macro that SQL has for it; null for null."""
-    column = ids.to_arrow(compat_level=pl.CompatLevel.oldest())
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute(files("dpsql.sql").joinpath("dp/dp_split.sql").read_text(encoding="utf-8"))
-        connection.register("ids", pa.table({"id": column}))
-        sides = connection.sql("SELECT dp_split(id, ?, test := ?) AS side FROM ids", params=[key, test])
-        return pl.Series(ids.name, sides.to_arrow_table()["side"])

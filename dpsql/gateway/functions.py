@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 
+from dpsql.contract.expression.functions import ANYWHERE, STRANGER, called_in
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 
-
-def _listed() -> dict[str, frozenset[str]]:
-    found: dict[str, list[str]] = {}
-    for line in (files("dpsql.gateway") / "functions.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            kind = found.setdefault(line.strip("[]"), [])
-        elif not line.startswith("#"):
-            kind += line.split()
-    return {name: frozenset(words) for name, words in found.items()}
-
-
-LISTED: Mapping[str, frozenset[str]] = _listed()
-AGGREGATES = LISTED["aggregate"]
-ALLOWED = frozenset().union(*LISTED.values())
+ALLOWED = called_in(STRANGER)
+_AGGREGATING = ("exact", "addition", "ordered")
+AGGREGATES = frozenset(name for name in ALLOWED if ANYWHERE[name].group in _AGGREGATING) | {"grouping", "grouping_id"}
 # Rows of a release that is the principal's own: no budget pays for them.
 SYNTHETIC_ROWS = "dp_synthetic_rows"
 # Private calls of one statement.

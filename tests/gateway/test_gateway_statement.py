@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from dpsql.contract.query.tree import read_tree, tables_of
-from dpsql.gateway.functions import ALLOWED, CALLS
+from dpsql.gateway.functions import CALLS
 from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.statement import PrivateCall, Statement, read
 
@@ -220,24 +220,6 @@ def test_what_is_not_known_of_a_tree_is_refused(parse: Parse) -> None:
             with pytest.raises(GatewayError):
                 read("SELECT 1", partial(lambda given, _: given, text))
     assert len(nodes) > 20
-
-
-def test_functions_of_this_duckdb_have_been_looked_at() -> None:
-    """A new DuckDB fails here until its new functions are put into one of the two lists."""
-    refused = set((FOLDER / "functions_refused.txt").read_text("utf-8").split())
-    with duckdb.connect() as connection:
-        own = connection.execute(
-            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE database_name = 'system'"
-        ).fetchall()
-    names = {name for (name,) in own}
-    assert [
-        name
-        for name in sorted(names - ALLOWED)
-        if not set(name.split()) <= refused and not name.startswith(("collate_", "icu_collate_"))
-    ] == []
-    assert not ALLOWED & refused
-    written_by_the_parser = {"grouping", "grouping_id", "width_bucket", "if"}
-    assert sorted(ALLOWED - names - written_by_the_parser) == []
 
 
 def test_the_calls_are_those_of_the_registry() -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.contract.expression.functions import ANYWHERE, called_in
 from support.answers import differences, private
 from support.cases import cases
 from support.sql_text import literal
@@ -134,6 +135,27 @@ def test_a_relation_that_is_no_table_is_refused(unchanged: Any, relation: str, f
 @cases(("value", "place"), list(product(VALUES, PLACES)), quick=19)
 def test_a_value_that_is_not_of_the_row_is_refused(unchanged: Any, value: str, place: str) -> None:
     refused(unchanged, private(place.format(value)))
+
+
+OF_NO_ANSWER = sorted(name for name in ANYWHERE if name.isidentifier() and name not in called_in("post"))
+
+
+@cases("name", OF_NO_ANSWER, quick=9)
+def test_what_the_list_does_not_allow_over_released_rows_is_refused(unchanged: Any, name: str) -> None:
+    with pytest.raises(
+        duckdb.Error, match=r"DPSQL-P(101|019)\] sql calls|DPSQL-P106\] sql: an aggregate stands within"
+    ):
+        unchanged.execute(private(f"SELECT {name}(count(*)) FROM visits")).fetchall()
+
+
+def test_a_function_of_the_caller_is_not_called_over_released_rows(con: Any) -> None:
+    con.execute("CREATE MACRO mine(x) AS x + 1; CREATE MACRO set_before() AS getvariable('x')")
+    con.create_function("registered", lambda x: x + 1, ["BIGINT"], "BIGINT")
+    for call in ("mine(count(*))", "set_before() + count(*)", "registered(count(*))"):
+        with pytest.raises(
+            duckdb.Error, match=r"DPSQL-P101\] sql calls '\w+', which is none of DuckDB's own functions"
+        ):
+            con.execute(private(f"SELECT {call} FROM visits")).fetchall()
 
 
 # What would read more of people than one of them at a time, or DuckDB's own statements.

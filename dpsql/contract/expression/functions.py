@@ -1,23 +1,98 @@
-"""The functions and operators that an expression may call: one table.
+"""Which functions may be called, and where: the one list of all that reads SQL; and on rows, what they may be given.
 
-An entry says by its kinds what each argument may be once DuckDB has typed the call, and by `Literal` which arguments
-must be literals, and of which list. The reason stands beside it: why its arguments alone decide it, and why a row can
-raise nothing that DuckDB's TRY does not catch. TRY does not catch what DuckDB calls "not implemented": a date part
-that a type lacks, or ``%Z`` in `strptime`; so parts and formats are literals from a list for each type.
+`functions.toml` has every function of DuckDB, with its places and the reason. A reader of SQL refuses what the list
+does not give its place.
 
-Forms that are not here are refused. The tables are tried on extreme values on every version of DuckDB
+An expression over one row calls functions with the place ``row``. Their entries here say by kinds what each argument
+may be once DuckDB has typed the call, and by `Literal` which arguments must be literals, and of which list. The reason
+stands beside it: why its arguments alone decide it, and why a row can raise nothing that DuckDB's TRY does not catch.
+TRY does not catch what DuckDB calls "not implemented": a date part that a type lacks, or ``%Z`` in `strptime`; so parts
+and formats are literals from a list for each type. The entries are tried on extreme values on every version of DuckDB
 (`tests/conformance/test_expressions.py`): a new entry is tried without a new test.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, SIGNED, TEXT, TIMES, TIMESTAMPS, UNSIGNED, ZONED_TIME, Type
 
 Kinds = frozenset[str]
+ROW, VIEW, POST, STRANGER = PLACES = ("row", "view", "post", "stranger")
+_TYPES, _EVERYWHERE, _NOWHERE = "types", "everywhere", "nowhere"
+
+
+@dataclass(frozen=True)
+class ListedFunction:
+    """A function of DuckDB's own, or of dpsql's that may stand in a source.
+
+    Attributes
+    ----------
+    group : str
+        The group that it is in: what holds for it, for one reason.
+    places : frozenset of str
+        Where it may be called: ``row``, in an expression over one row; ``view``, in the text of a source; ``post``,
+        over released and public rows; ``stranger``, in a text that comes through the gateway.
+    reason : str
+    instead : str
+        What to write in its place.
+    """
+
+    group: str
+    places: frozenset[str]
+    reason: str
+    instead: str = ""
+
+
+@cache
+def _entries() -> Mapping[str, Mapping[str, object]]:
+    return tomllib.loads(files(__package__).joinpath("functions.toml").read_text(encoding="utf-8"))
+
+
+def _lists(entry: Mapping[str, object], newer: bool | None) -> Iterator[tuple[str, list[str]]]:
+    """Yield the lists of an entry that hold for a version: from DuckDB 2.0 on, before, or any for None."""
+    for key, names in entry.items():
+        places, _, only = key.partition("_only_")
+        if isinstance(names, list) and (not only or newer is None or newer == (only == "2_0")):
+            yield places, names
+
+
+@cache
+def listed(newer: bool | None = None) -> Mapping[str, ListedFunction]:
+    """Return every function of the list, by its name in lower case.
+
+    Parameters
+    ----------
+    newer : bool or None
+        Only those that DuckDB has from 2.0 on, or those that it has before; by default those of any version.
+    """
+    functions: dict[str, ListedFunction] = {}
+    for group, entry in _entries().items():
+        for key, names in _lists(entry, newer) if group != _TYPES else ():
+            places = PLACES if key == _EVERYWHERE else () if key == _NOWHERE else key.split("_")
+            found = ListedFunction(group, frozenset(places), str(entry["reason"]), str(entry.get("instead", "")))
+            functions.update(dict.fromkeys(map(str.lower, names), found))
+    return functions
+
+
+# On any version of DuckDB.
+ANYWHERE = listed()
+
+
+def called_in(place: str) -> frozenset[str]:
+    """Return the functions that may be called in a place, on any version of DuckDB."""
+    return frozenset(name for name, function in ANYWHERE.items() if place in function.places)
+
+
+@cache
+def types_of(newer: bool) -> frozenset[str]:
+    """Return the names of the types that DuckDB has from 2.0 on, or before."""
+    return frozenset(name for _, names in _lists(_entries()[_TYPES], newer) for name in names)
 
 
 @dataclass(frozen=True)
@@ -350,10 +425,10 @@ for _one in FUNCTIONS:
     for _name in _one.names:
         _NAMED.setdefault(_name, []).append(_one)
 
-# Functions that an expression may name; operators have signs of their own, and some DuckDB alone calls.
-KNOWN = frozenset(name for name in _NAMED if name.isidentifier()) - {
-    "normalized_interval",
-}
+# What an expression calls once other names are replaced; AT TIME ZONE is read before it is typed.
+CALLED = frozenset((*_NAMED, "timezone")) - {"normalized_interval"}
+# Those with names that are no signs.
+KNOWN = frozenset(name for name in CALLED if name.isidentifier()) - {"timezone"}
 
 
 def function_of(name: str, given: Sequence[Type]) -> Allowed | None:

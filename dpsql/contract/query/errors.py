@@ -42,7 +42,7 @@ from dpsql.contract.expression.kinds import FLOATS, INTEGERS, NOTHING, NUMBERS, 
 from dpsql.contract.query.nodes import Expr, given
 from dpsql.contract.query.relations import PUBLIC, RELEASED, Column, Item, Noisy, PartOfQuery, Scope
 from dpsql.contract.query.split import ONE, NoisyNumbers, error_names
-from dpsql.contract.query.work import CoreDraft, Splitting, check_written
+from dpsql.contract.query.work import CoreDraft, Splitting, UnboundError, check_written
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier, text
 
@@ -499,10 +499,6 @@ def error_columns(names: list[str]) -> list[tuple[str, ...]]:
             taken.add(made[-1].casefold())
         out.append(tuple(made))
     return out
-
-
-class UnboundError(ParameterError):
-    """A part over released and public tables is not bound on its own."""
 
 
 def released(

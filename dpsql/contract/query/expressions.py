@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from dpsql.contract.expression.functions import KNOWN
+from dpsql.contract.expression.functions import CALLED
 from dpsql.contract.expression.judge import Judge, cannot_fail, unknown
 from dpsql.contract.expression.kinds import BY_BYTES, TEXT, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
@@ -40,7 +40,6 @@ _TEXT = "dpsql_text"
 # Subqueries within one another could double a text until a row ends the statement: what is joined is NULL beyond this.
 _SHORT_ENOUGH = f"lambda {ROW}: CASE WHEN system.main.strlen({ROW}) <= 65536 THEN {ROW} END"
 _HINT = "docs/calls.md lists what may be called on rows; compute anything else in a view."
-_SIGNS = frozenset(("+", "-", "*", "/", "//", "%", "||", "~~", "~~*"))
 _ALIASES = {
     **{"datediff": "date_diff", "datesub": "date_sub", "datetrunc": "date_trunc", "datepart": "date_part"},
     **{
@@ -56,6 +55,7 @@ _ALIASES = {
     },
     **{"lcase": "lower", "ucase": "upper", "char_length": "length", "character_length": "length"},
     **{"position": "strpos", "substring": "substring", "@": "abs", "^@": "starts_with", "like": "~~"},
+    **dict.fromkeys(("list_has", "array_has", "array_contains"), "list_contains"),
 }
 # A number in a literal: its sign and digits, and an exponent.
 _NUMBER = re.compile(r"([+-]?)(?=\d|\.\d)\d*(?:\.\d*)?(?:[eE]([+-]?\d{1,4}))?", re.ASCII)
@@ -67,7 +67,8 @@ _SAFE_DIGITS = {
     **{"UTINYINT": 2, "USMALLINT": 4, "UINTEGER": 9, "UBIGINT": 19, "UHUGEINT": 38},
 }
 _SPLITTING = frozenset(("string_split", "str_split", "split", "string_to_array"))
-_CONTAINING = frozenset(("contains", "list_contains", "array_contains", "list_has", "array_has"))
+_CONTAINING = frozenset(("contains", "list_contains"))
+_EXTRACTING = frozenset(("array_extract", "list_extract", "struct_extract"))
 _CLOCK = {
     **dict.fromkeys(("current_date", "today"), "DATE"),
     **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), "TIMESTAMPTZ"),
@@ -236,6 +237,8 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
         return Expr("and", parts=tuple(Expr("compare", "=", pair) for pair in pairs), alias=expr.alias)
     if expr.what == "in" and all(one.name == "row" and one.what == "call" for one in expr.parts):
         return _one_of_rows(expr)
+    if expr.what == "call" and expr.name in _EXTRACTING and len(expr.parts) == 2:
+        expr = Expr("element", parts=expr.parts, alias=expr.alias, at=expr.at)
     if expr.what == "element" and expr.parts[0].what == "call" and expr.parts[0].name in _SPLITTING:
         return replace(_element_of(*expr.parts), alias=expr.alias)
     if expr.what != "call":
@@ -743,7 +746,7 @@ class UntypedSql:
                 "sql makes a row of several columns. Take different rows of them in a subquery: SELECT count(*) FROM "
                 "(SELECT DISTINCT a, b FROM ...).",
             )
-        if expr.name not in KNOWN and expr.name not in _SIGNS and expr.name != "timezone":
+        if expr.name not in CALLED:
             raise ParameterError(
                 "P070", f"sql calls {show(expr.name)} on rows, which is no function that may be called there. {_HINT}"
             )

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
-from dpsql.contract.query.errors import UnboundError
 from dpsql.contract.query.joins import member_of, person_of, without_unit
 from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, about, given
 from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import Env, Splitting
+from dpsql.contract.query.work import Env, Splitting, UnboundError
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dpsql.contract.expression.functions import ANYWHERE, POST
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.nodes import Expr, about, given
 from dpsql.contract.query.relations import ROWS, PartOfQuery, Scope
-from dpsql.contract.query.work import Env, Splitting
+from dpsql.contract.query.work import Env, Splitting, UnboundError
 from dpsql.contract.query.writer import Writer, default_name
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier
@@ -21,12 +22,6 @@ _CLOCK = {
     "localtime": "current_localtime",
 }
 _HIDDEN_NAMES = ("dpsql_", "dp_", "__dp")
-_REFUSED = frozenset(
-    (
-        *("query", "query_table", "getvariable", "getenv", "nextval", "currval", "setval", "setseed", "pg_sleep"),
-        *("sleep_ms", "write_log", "json_execute_serialized_sql", "current_setting", "json_serialize_plan"),
-    )
-)
 # Stands in the text of a call for what it is of.
 _HELD = "dpsql_held"
 
@@ -106,8 +101,17 @@ class PostExpressions(Writer):
                 raise ParameterError(
                     "P019", f"sql calls {show(name)}. Ask one private query at a time, outside of sql."
                 )
-            if name in _REFUSED:
-                raise ParameterError("P101", f"sql calls {show(name)}, which a query may not. Write the value itself.")
+            listed = ANYWHERE.get(name)
+            if listed is None:
+                raise UnboundError(
+                    "P101",
+                    f"sql calls {show(name)}, which is none of DuckDB's own functions. Call it on the answer, "
+                    "outside of sql.",
+                )
+            if POST not in listed.places:
+                raise ParameterError(
+                    "P101", f"sql calls {show(name)}, which a query may not. {listed.reason} {listed.instead}".rstrip()
+                )
         return super().name(expr)
 
     def shown(self, expr: Expr) -> str:

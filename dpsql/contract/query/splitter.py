@@ -25,7 +25,6 @@ from dpsql.contract.query.errors import (
     PUBLIC_STANDING,
     ErrorsAround,
     ReleasedErrors,
-    UnboundError,
     hidden_names,
     named_ends,
     released,
@@ -72,7 +71,7 @@ from dpsql.contract.query.relations import (
 from dpsql.contract.query.rows import Leaf, RowBlock, asks, first_of, levels
 from dpsql.contract.query.split import ONE, NoisyNumbers, Split
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import Env, Splitting, UnfoundError, check_written, stub_type
+from dpsql.contract.query.work import Env, Splitting, UnboundError, UnfoundError, check_written, stub_type
 from dpsql.contract.query.writer import default_name, ends, leaves, select_text
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier

@@ -365,6 +365,10 @@ def check_written(text: str) -> None:
         raise ParameterError("P100", "sql is too long once it is written out. Keep parts of it as views.")
 
 
+class UnboundError(ParameterError):
+    """A part over released and public tables is not bound on its own."""
+
+
 class UnfoundError(SourceError):
     """A name that no table has."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 
 import duckdb
 import pyarrow as pa
@@ -170,3 +171,14 @@ def _registered(turns: Turns, table: pa.Table) -> Iterator[None]:
         yield
     finally:
         turns.connection.unregister(_FILLING)
+
+
+def in_test(ids: pa.Array, key: str, test: float) -> pa.ChunkedArray:
+    """Return for each id whether its unit is in the test part, a share of the units, as `dp_split`; null for null."""
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.cast(ids.type.value_type)
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute(files("dpsql.sql").joinpath("dp/dp_split.sql").read_text(encoding="utf-8"))
+        connection.register("ids", pa.table({"id": ids}))
+        sides = connection.sql("SELECT dp_split(id, ?, test := ?) AS side FROM ids", params=[key, test])
+        return sides.to_arrow_table()["side"]

@@ -32,12 +32,12 @@ from dpsql.contract.parameters import fold, known, list_items, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
-from dpsql.contract.query.errors import UnboundError
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import pointing
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
+from dpsql.contract.query.work import UnboundError
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations

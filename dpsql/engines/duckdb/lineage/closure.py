@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeVar
 
+from dpsql.contract.expression.functions import VIEW
 from dpsql.contract.names import is_file, source_parts
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage import functions, refusals
@@ -359,21 +360,21 @@ class Closure:
         self.calls = True
         name = fold(path[-1])
         macros = self._candidates(path)
-        group = functions.groups().get(name)
-        if group is None:
+        listed = functions.own().get(name)
+        if listed is None:
             refused = not macros
         else:
-            in_from = group.name in _FROM
-            elsewhere = table and not (in_from or group.name == "generator" or macros)
-            shows = group.name == "type" and self.enums
-            refused = not group.allowed or shows or (in_from and not table) or elsewhere
+            in_from = listed.group in _FROM
+            elsewhere = table and not (in_from or listed.group == "generator" or macros)
+            shows = listed.group == "type" and self.enums
+            refused = VIEW not in listed.places or shows or (in_from and not table) or elsewhere
         if refused:
             raise refusals.function_refused(self.source, path[-1])
         for macro in macros:
             self._macro(macro, macros, arguments, given)
         if name in ("query", "query_table"):
             self._by_text(name, _Text(arguments[0][1] if arguments else None, given))
-        elif name in _TYPED or (group is not None and group.name == "reader"):
+        elif name in _TYPED or (listed is not None and listed.group == "reader"):
             self._texts_of_types(arguments)
             file = _Text(arguments[0][1], given).literal if arguments and table else None
             if file is not None:

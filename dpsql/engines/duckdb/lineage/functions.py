@@ -1,26 +1,22 @@
-"""The functions and types of DuckDB that a source may name: `functions.toml`, as it is for the version that runs.
-
-**DuckDB's own functions.** Which functions of a catalog are DuckDB's own: exactly the overloads that a fresh DuckDB of
-this version has.
+"""Which functions of a catalog are DuckDB's own: exactly the overloads that a fresh DuckDB of this version has.
 
 A function that a user registers stands in ``system.main`` and is marked ``internal``, as DuckDB's own are, and nothing
 in a bound plan tells them apart. So the functions of the catalog are compared with those of a new database in memory,
 into which nobody has registered anything and which has the same extensions loaded. A registered function of a new name
-is no matter here: sources may not call it (`functions.toml`). A further overload of a name of DuckDB's, or of dpsql's,
-may be called in place of it, in a source and in dpsql's own statements, and is refused; so is a catalog that lacks one.
+is no matter here: sources may not call it (`dpsql.contract.expression.functions`). A further overload of a name of
+DuckDB's, or of dpsql's, may be called in place of it, in a source and in dpsql's own statements, and is refused; so is
+a catalog that lacks one.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from functools import cache, lru_cache
-from importlib.resources import files
 
 import duckdb
 
+from dpsql.contract.expression.functions import ListedFunction, listed, types_of
 from dpsql.contract.parameters import show
 from dpsql.errors import SourceError
 from dpsql.rendering import call, cast, coalesce, concatenated, text
@@ -118,51 +114,16 @@ def fresh(extensions: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     return lines, frozenset(map(_named, lines))
 
 
-_TYPES = "types"
-
-
-@dataclass(frozen=True)
-class Group:
-    """Functions that a source may call, or may not, for one reason; `instead` is what to write in their place."""
-
-    name: str
-    allowed: bool
-    reason: str
-    instead: str = ""
+_NEWER = not duckdb.__version__.startswith("1.")
 
 
 @cache
-def _data() -> Mapping[str, Mapping[str, object]]:
-    return tomllib.loads(files(__package__).joinpath("functions.toml").read_text(encoding="utf-8"))
-
-
-def _names(entry: Mapping[str, object]) -> Iterator[str]:
-    """Yield the names of an entry that the version which runs has."""
-    only = "only_1_5" if duckdb.__version__.startswith("1.") else "only_2_0"
-    for field in ("names", only):
-        listed = entry.get(field, [])
-        if isinstance(listed, list):
-            yield from map(str, listed)
-
-
-@cache
-def groups() -> Mapping[str, Group]:
-    """Return the group of every function of DuckDB's own, and of dpsql's that may stand in a source, by its name."""
-    found: dict[str, Group] = {}
-    for name, entry in _data().items():
-        if name == _TYPES:
-            continue
-        group = Group(name, entry["allowed"] is True, str(entry["reason"]), str(entry.get("instead", "")))
-        found.update(dict.fromkeys(_names(entry), group))
-    return found
-
-
-def in_group(*names: str) -> frozenset[str]:
-    """Return the functions of some groups."""
-    return frozenset(function for function, group in groups().items() if group.name in names)
+def own() -> Mapping[str, ListedFunction]:
+    """Return every function of DuckDB's own, and of dpsql's that may stand in a source, by its name in lower case."""
+    return listed(_NEWER)
 
 
 @cache
 def types() -> frozenset[str]:
     """Return the names of DuckDB's own types."""
-    return frozenset(_names(_data()[_TYPES]))
+    return types_of(_NEWER)

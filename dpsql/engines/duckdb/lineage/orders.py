@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.functions import groups
+from dpsql.engines.duckdb.lineage.functions import own
 from dpsql.engines.duckdb.lineage.rows import INTEGERS, Rows
 from dpsql.rendering import identifier
 
@@ -484,15 +484,15 @@ def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: 
     in their order: sorted by itself, its elements that tie are equal.
     """
     name, given = bound.called(node), bound.arguments(node)
-    group = groups().get(name)
+    listed = own().get(name)
     if rows.alone:
         return Dependence(loose=bound.type_of(node) in FLOATS and reads_loose(rows, given))
-    if group is not None and group.name == "addition":
+    if listed is not None and listed.group == "addition":
         exact = all(bound.type_of(argument) in EXACT for argument in given)
         return Dependence("" if exact else f"{name}() of a {bound.type_of(given[0])}")
-    if group is not None and group.name == "exact":
+    if listed is not None and listed.group == "exact":
         return _of_values(rows, name, given)
-    if group is None or group.name != "ordered" or name not in _LISTS | _FIRSTS | _EXTREMES:
+    if listed is None or listed.group != "ordered" or name not in _LISTS | _FIRSTS | _EXTREMES:
         return Dependence(f"{name}()")
     if is_sorted and not ordering(node, "order_bys"):
         return Dependence("" if all(map(has_one_spelling, given)) else f"{name}()")
@@ -610,12 +610,12 @@ def decided_by_order(tree: Mapping[str, object]) -> str:
     name = str(tree.get("function_name", "")).lower()
     if kind in _OF_PEERS and (whole or not tree.get("arg_orders")):
         return ""
-    group = groups().get(name)
+    listed = own().get(name)
     if (sort == "WINDOW" and kind != "WINDOW_AGGREGATE") or (kind == "WINDOW_AGGREGATE" and not whole):
         return f"{name}()"
-    if group is not None and group.name == "addition":
+    if listed is not None and listed.group == "addition":
         return "" if _is_exact_cast(tree) else f"{name}()"
-    return f"{name}()" if group is not None and group.name == "ordered" else ""
+    return f"{name}()" if listed is not None and listed.group == "ordered" else ""
 
 
 def _is_exact_cast(tree: Mapping[str, object]) -> bool:

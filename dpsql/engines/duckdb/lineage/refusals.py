@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from dpsql.contract.expression.functions import VIEW
 from dpsql.contract.parameters import fold, show
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations, Owner
-from dpsql.engines.duckdb.lineage.functions import groups
+from dpsql.engines.duckdb.lineage.functions import own
 from dpsql.engines.duckdb.lineage.rows import Key
 from dpsql.errors import BudgetError, SourceError
 from dpsql.rendering import identifier
@@ -17,25 +18,25 @@ from dpsql.rendering import text as literal
 def refuse_functions(source: str, names: Iterable[str]) -> None:
     """Raise for a function of a plan that no source may call; DuckDB itself writes `error` for subqueries."""
     for name in sorted(set(names)):
-        group = groups().get(name)
-        if name and (group is None or not (group.allowed or group.name == "failing")):
+        listed = own().get(name.lower())
+        if name and (listed is None or (VIEW not in listed.places and listed.group != "failing")):
             raise function_refused(source, name)
 
 
 def function_refused(source: str, name: str) -> SourceError:
     """Return the refusal of a function that no source may call, or not in its place."""
-    group = groups().get(name.lower())
-    if group is None:
+    listed = own().get(name.lower())
+    if listed is None:
         why = (
             "is none of DuckDB's own functions, so what it returns may follow from other rows. Compute the column "
             "into a table, and have its owner declare that with dp_derive."
         )
-    elif group.name == "type":
+    elif listed.group == "type":
         why = "would show the values of the ENUM type of a column that is read. Cast that column to VARCHAR in a table."
-    elif group.allowed:
+    elif VIEW in listed.places:
         why = "reads something else than it seems to here. Name the table or the file in FROM."
     else:
-        why = f"is not allowed in a source. {group.reason} {group.instead}"
+        why = f"is not allowed in a source. {listed.reason} {listed.instead}"
     return SourceError("S041", f"{show(source)} calls {name}(), which {why}")
 
 
