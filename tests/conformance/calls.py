@@ -55,11 +55,11 @@ class Call:
         return re.findall(r"(?:privacy_unit|row_id) := '(\w+)'", self.sql)
 
     def identities(self, types: str) -> str:
-        """Return the types in which its ids are the same identities: what caps keep and blocks hold hangs on them.
+        """Return types that give the same statistics: caps and blocks depend on the types of ids.
 
-        So do the names of private keys, of which synthetic tables have those of any type.
+        A synthetic table has cells and keys that depend on the types of all its columns.
         """
-        if "private_keys := true" in self.sql:
+        if self.function == "dp_synthetic" or "private_keys := true" in self.sql:
             return types
         named = [*self.ids, *re.findall(r"\bby := '(\w+)', keys := 'private'", self.sql)]
         return types if any(TYPES[types].get(name) in OTHER_IDENTITIES for name in named) else "plain"
