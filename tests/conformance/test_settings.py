@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import duckdb
 import pytest
 from seam import Seen, Watch, watching
 from session_settings import Setting, accepted, enumerate_settings
 from tables import typed
 
 import dpsql
+from support import BEFORE_2_0
 from support.cases import cases
 
 FOUND = enumerate_settings()
@@ -47,7 +47,7 @@ CALLS = (
 REFUSED = {"arrow_lossless_conversion": "DPSQL-S008"}
 REPEATED = ("enable_verification",)
 # A debug mode in which windows of DuckDB 1.5 leave private keys without any row: nothing is released but noise.
-EMPTIED = {"debug_window_mode": "pass 1: 0 integers"} if duckdb.__version__.startswith("1.5") else {}
+EMPTIED = {"debug_window_mode": "pass 1: 0 integers"} if BEFORE_2_0 else {}
 # One of so many settings is looked at in the fast tests.
 _SHARE = 40
 GROUPS = [pytest.param(SETTINGS[place::_SHARE], id=str(place)) for place in range(_SHARE)]

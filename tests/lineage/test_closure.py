@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support import BEFORE_2_0
 from support.cases import cases
 from support.sessions import ledger_of
 
@@ -366,7 +367,7 @@ def test_a_correlated_call(cleared: Any) -> None:
     """DuckDB 1.5 asks for it once, whatever the outer rows are, and 2.0 once for each, which is refused."""
     before = dict(spent(cleared))["patients"]
     query = "SELECT (SELECT value + o.i FROM dp_count('patients', epsilon := 0.01)) FROM range(4) AS o(i)"
-    if duckdb.__version__.startswith("1."):
+    if BEFORE_2_0:
         found = [value for (value,) in cleared.execute(query).fetchall()]
         assert [value - found[0] for value in found] == [0, 1, 2, 3]
         assert dict(spent(cleared))["patients"] == before + 1
