@@ -291,7 +291,7 @@ def suggestion(word: str) -> str:
 
 
 def columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield pairs of texts as two columns, of which the second label wraps."""
+    """Yield pairs of texts as two columns, of which the second one wraps."""
     first = max(len(label) for label, _ in rows)
     for label, other in rows:
         lines = _wrapped(other, width - first - len(_GAP)) or [""]

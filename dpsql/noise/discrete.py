@@ -362,7 +362,7 @@ def discrete_gaussian(variance: Fraction, size: int, *, source: BitSource = SYST
 
 
 def laplace_deviation(scale: Fraction, denominator: int = 1) -> float:
-    """Return the standard deviation of discrete Laplace noise of that scale, > 0, in multiples of ``1 / denominator``."""
+    """Return the standard deviation of discrete Laplace noise of that scale, > 0, in units of ``1 / denominator``."""
     # a / (1 - a)**2 with a = exp(-1 / scale) is 1 / (2 sinh(1 / (2 scale)))**2.
     half = float(1 / (2 * scale * denominator))
     return math.sqrt(0.5) / math.sinh(half) / denominator if half < 700 else 0.0
