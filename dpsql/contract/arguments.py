@@ -108,7 +108,7 @@ class Argument:
         """Text that help shows: the meaning, and the allowed words."""
         return f"{self.doc} One of {', '.join(map(repr, self.choices))}." if self.choices else self.doc
 
-    def read(self, given: Mapping[str, object]) -> object:
+    def read(self, arguments: Mapping[str, object]) -> object:
         """Return the checked value; None if an optional argument was left out.
 
         Raises
@@ -116,7 +116,7 @@ class Argument:
         ParameterError
             With the code, and the form that the argument must have.
         """
-        value = given[self.name]
+        value = arguments[self.name]
         if self.check is None or (value is None and not self.required):
             return value
         return self.check(value)
@@ -155,9 +155,12 @@ class Signature(Mapping[str, Argument]):
         """Values for required arguments that the noise does not depend on, by name."""
         return {name: argument.stand_in for name, argument in self.items() if argument.stand_in is not None}
 
-    def fill(self, given: Mapping[str, object]) -> dict[str, object]:
+    def fill(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the value of every argument by name: the given one, else the default."""
-        return {name: argument.default if given.get(name) is None else given[name] for name, argument in self.items()}
+        return {
+            name: argument.default if arguments.get(name) is None else arguments[name]
+            for name, argument in self.items()
+        }
 
 
 def hashable(value: object) -> object:
@@ -200,10 +203,10 @@ def optional_share(
 ) -> Argument:
     """Return an argument that is an exact number from 0 to below 1; 0 is read as None, and pays for nothing."""
 
-    def check(given: object) -> Fraction | None:
-        if parameters.as_double(given) == 0.0:
+    def check(number: object) -> Fraction | None:
+        if parameters.as_double(number) == 0.0:
             return None
-        return parameters.open_unit_interval(name, given, hint=hint)
+        return parameters.open_unit_interval(name, number, hint=hint)
 
     return Argument(name, doc, default, shown=shown, check=check, exact=True, earlier=earlier, table_only=table_only)
 
@@ -368,10 +371,10 @@ COLUMN_BOUNDS = (
     replace(UPPER, doc="Public upper bound of the values, one number. Values are clipped to it.", kind="Number"),
 )
 # Bounds of functions that draw private bounds if these are missing.
-FEATURE_BOUNDS = tuple(replace(one, shown="drawn privately", stand_in=None) for one in (LOWER, UPPER))
+FEATURE_BOUNDS = tuple(replace(argument, shown="drawn privately", stand_in=None) for argument in (LOWER, UPPER))
 OPTIONAL_BOUNDS = (
     *FEATURE_BOUNDS,
-    *(replace(one, shown="drawn privately") for one in (TARGET_LOWER, TARGET_UPPER)),
+    *(replace(argument, shown="drawn privately") for argument in (TARGET_LOWER, TARGET_UPPER)),
     TARGET_LEVELS,
 )
 

@@ -70,13 +70,13 @@ def public(function: Callable[_Given, _Result], *, statements: bool = False) -> 
     """
 
     @wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
+    def call(*args: Any, **keywords: Any) -> Any:
         try:
-            given = {name: _read_once(value) for name, value in given.items()}
-            return function(*args, **given)
+            keywords = {name: _read_once(value) for name, value in keywords.items()}
+            return function(*args, **keywords)
         except BaseException as error:
-            failure = _leaving(function, error, args, given, statements=statements)
-        del args, given
+            failure = _leaving(function, error, args, keywords, statements=statements)
+        del args, keywords
         throw(failure)
 
     return call
@@ -97,13 +97,13 @@ def public_methods(*, statements: Collection[str] = ()) -> Callable[[_Class], _C
     """
 
     def dress(owner: _Class) -> _Class:
-        for name, found in list(vars(owner).items()):
+        for name, attribute in list(vars(owner).items()):
             if name.startswith("_") and name not in ("__init__", "__call__"):
                 continue
-            if inspect.isfunction(found):
-                setattr(owner, name, public(found, statements=name in statements))
-            elif isinstance(found, classmethod | staticmethod):
-                setattr(owner, name, type(found)(public(found.__func__, statements=name in statements)))
+            if inspect.isfunction(attribute):
+                setattr(owner, name, public(attribute, statements=name in statements))
+            elif isinstance(attribute, classmethod | staticmethod):
+                setattr(owner, name, type(attribute)(public(attribute.__func__, statements=name in statements)))
         return owner
 
     return dress
@@ -139,24 +139,24 @@ def unshown(what: str, error: BaseException, hint: str) -> InternalError:
 
 def origin(error: BaseException) -> str:
     """Return the line of dpsql where an error arose, such as ``dpsql/frames.py:159``; ``''`` where there is none."""
-    found, trace = "", error.__traceback__
+    line, trace = "", error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
         if path.startswith(_HOMES) and path != __file__:
-            found = f"{Path(path).relative_to(_HOME.parent).as_posix()}:{trace.tb_lineno}"
+            line = f"{Path(path).relative_to(_HOME.parent).as_posix()}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return found
+    return line
 
 
 def stack(error: BaseException) -> str:
     """Return the lines that an error came through and the types in its chain, without the texts of other packages."""
     parts: list[str] = []
-    shown: BaseException | None = error
-    while shown is not None and len(parts) < 100:
-        lines = _lines(shown.__traceback__)
-        text = str(shown) if isinstance(shown, DpsqlError) else ""
-        parts.append("".join([*lines, f"{type(shown).__name__}: {text}" if text else type(shown).__name__, "\n"]))
-        shown = shown.__cause__ or shown.__context__
+    link: BaseException | None = error
+    while link is not None and len(parts) < 100:
+        lines = _lines(link.__traceback__)
+        text = str(link) if isinstance(link, DpsqlError) else ""
+        parts.append("".join([*lines, f"{type(link).__name__}: {text}" if text else type(link).__name__, "\n"]))
+        link = link.__cause__ or link.__context__
     return "\n".join(reversed(parts))
 
 
@@ -168,13 +168,13 @@ def _lines(trace: TracebackType | None) -> Iterator[str]:
 
 
 def _leaving(
-    function: Callable[..., Any], error: BaseException, args: tuple[Any, ...], given: Mapping[str, Any], **how: bool
+    function: Callable[..., Any], error: BaseException, args: tuple[Any, ...], keywords: Mapping[str, Any], **how: bool
 ) -> BaseException:
     """Return what to raise for an error of a public function."""
     if isinstance(error, DpsqlError):
         if args and getattr(args[0], "_asker", None) is not None:  # a gateway, which is asked in SQL
             return cut(error)
-        message = without_elements(error.message, _by_name(function, args, given), lambda: _names(args, given))
+        message = without_elements(error.message, _by_name(function, args, keywords), lambda: _names(args, keywords))
         return cut(error if message == error.message else error.saying(message))
     if not isinstance(error, Exception) or isinstance(error, _PLAIN):
         return cut(error)
@@ -188,23 +188,23 @@ def _leaving(
     return unshown(function.__name__, error, f"Check the types of the arguments: help({function.__qualname__}).")
 
 
-def _by_name(function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+def _by_name(function: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of a call by name."""
     names = list(inspect.signature(function).parameters)
     own = args[1:] if names[:1] in (["self"], ["cls"]) else args
     names = [name for name in names if name not in ("self", "cls")]
-    named = {**dict(zip(names, own, strict=False)), **given}
-    if isinstance(named.get("arguments"), Mapping):  # of a call that is planned
-        inner = dict(named["arguments"])
-        named |= {**inner, "arguments": list(inner)}
-    return named
+    arguments = {**dict(zip(names, own, strict=False)), **keywords}
+    if isinstance(arguments.get("arguments"), Mapping):  # of a call that is planned
+        inner = dict(arguments["arguments"])
+        arguments |= {**inner, "arguments": list(inner)}
+    return arguments
 
 
-def _names(args: tuple[Any, ...], given: Mapping[str, Any]) -> Collection[str]:
+def _names(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Collection[str]:
     """Return the public names that the object of a method knows: columns of the source, and tables."""
-    known = getattr(args[0], "_public_names", None) if args else None
+    lookup = getattr(args[0], "_public_names", None) if args else None
     try:
-        return () if known is None else known(args[1] if len(args) > 1 else given.get("source"))
+        return () if lookup is None else lookup(args[1] if len(args) > 1 else keywords.get("source"))
     except Exception:  # they are for a better message alone
         return ()
 
@@ -216,7 +216,7 @@ def _read_once(value: object) -> object:
     return value
 
 
-def without_elements(message: str, given: Mapping[str, Any], names: Callable[[], Collection[str]]) -> str:
+def without_elements(message: str, arguments: Mapping[str, Any], names: Callable[[], Collection[str]]) -> str:
     """Return a message in which no text and no number is an element of an argument, unless it is a public name.
 
     Texts are looked for where they are quoted, and numbers, but for 0 and 1, before the hint.
@@ -224,39 +224,39 @@ def without_elements(message: str, given: Mapping[str, Any], names: Callable[[],
     Parameters
     ----------
     message : str
-    given : mapping of str to object
+    arguments : mapping of str to object
         The arguments of the call.
     names : callable
         Returns public names; it is called where an element is quoted.
     """
-    for value in given.values():
+    for value in arguments.values():
         if isinstance(value, str) and len(value) > 1 and not is_shown(value):  # a cell, or a frame as text
             message = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "...", message)
     first, end, hint = message.partition(". ")  # a hint has numbers of its own, and none of the caller's
-    quoted = {key for found in _QUOTED.finditer(message) for key in _keys(_spelled(found))}
-    numbers = {float(found[0]) for found in _NUMBER.finditer(first)} - {0.0, 1.0}
+    quoted = {key for match in _QUOTED.finditer(message) for key in _keys(_spelled(match))}
+    numbers = {float(match[0]) for match in _NUMBER.finditer(first)} - {0.0, 1.0}
     if not quoted and not numbers:
         return message
-    typed = {key for value in given.values() if is_literal(value) for key in _keys(value)}
-    places: dict[str | float, str] = {}
-    for name, value in given.items():
+    typed = {key for value in arguments.values() if is_literal(value) for key in _keys(value)}
+    origins: dict[str | float, str] = {}
+    for name, value in arguments.items():
         if isinstance(value, str) and not is_shown(value) and name not in _WRITTEN:
             parts = (key for key in quoted if isinstance(key, str) and len(key) > 1 and key in fold(value))
-            places.update(dict.fromkeys(parts, f"a part of {name}"))
-        for place, element in _elements(name, value) if name not in _SOURCES else ():
+            origins.update(dict.fromkeys(parts, f"a part of {name}"))
+        for location, element in _elements(name, value) if name not in _SOURCES else ():
             for key in _keys(element):
                 if (key in quoted or key in numbers) and key not in typed:
-                    places.setdefault(key, place)
-    for name in map(fold, names()) if places else ():
-        places.pop(name, None)
-    if not places:
+                    origins.setdefault(key, location)
+    for name in map(fold, names()) if origins else ():
+        origins.pop(name, None)
+    if not origins:
         return message
-    first = _NUMBER.sub(lambda found: _HIDDEN if float(found[0]) in places else found[0], first)
-    shown = _QUOTED.sub(
-        lambda found: found[0] if places.keys().isdisjoint(_keys(_spelled(found))) else _HIDDEN, first + end + hint
+    first = _NUMBER.sub(lambda match: _HIDDEN if float(match[0]) in origins else match[0], first)
+    text = _QUOTED.sub(
+        lambda match: match[0] if origins.keys().isdisjoint(_keys(_spelled(match))) else _HIDDEN, first + end + hint
     )
-    which = " and ".join(list(dict.fromkeys(places.values()))[:3])
-    return f"{shown} ({_HIDDEN} is {which}: elements are not shown, because they may be rows.)"
+    which = " and ".join(list(dict.fromkeys(origins.values()))[:3])
+    return f"{text} ({_HIDDEN} is {which}: elements are not shown, because they may be rows.)"
 
 
 def _keys(value: Any) -> Iterator[str | float]:
@@ -270,27 +270,29 @@ def _keys(value: Any) -> Iterator[str | float]:
         yield number
 
 
-def _spelled(found: re.Match[str]) -> str:
-    single, double = found[1], found[2]
+def _spelled(match: re.Match[str]) -> str:
+    single, double = match[1], match[2]
     return single.replace("''", "'") if double is None else double.replace('""', '"')
 
 
-def _elements(place: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _elements(location: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield the texts and numbers in a container of an argument, each with its place."""
     if isinstance(value, str | date | Number):
         if depth:
-            yield place, value
+            yield location, value
         return
     if depth > _DEEPEST:
         return
     if isinstance(value, Mapping):
-        for number, (name, one) in enumerate(islice(value.items(), MOST_ITEMS), start=1):
-            yield from _elements(f"name {number} of {place}" if depth == 0 else place, name, _DEEPEST)
-            yield from _elements(f"the value of name {number} of {place}" if depth == 0 else place, one, depth + 1)
+        for number, (name, content) in enumerate(islice(value.items(), MOST_ITEMS), start=1):
+            yield from _elements(f"name {number} of {location}" if depth == 0 else location, name, _DEEPEST)
+            yield from _elements(
+                f"the value of name {number} of {location}" if depth == 0 else location, content, depth + 1
+            )
         return
     try:
         items = list_items(value) or (value if isinstance(value, set | frozenset) else ())
     except Exception:  # a class of the caller's
         return
     for number, item in enumerate(items):
-        yield from _elements(f"{place}[{number}]" if depth == 0 else place, item, depth + 1)
+        yield from _elements(f"{location}[{number}]" if depth == 0 else location, item, depth + 1)

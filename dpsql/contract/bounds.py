@@ -157,29 +157,29 @@ def _of_features(name: str, side: Side, features: Sequence[str], fold_case: bool
     if fold_case:
         refuse_duplicates(name, side, fold_case=True)
         folded = {fold(key): value for key, value in side.items()}
-        found = [folded.get(fold(feature)) for feature in features]
+        bounds = [folded.get(fold(feature)) for feature in features]
     else:
-        found = [side.get(feature) for feature in features]
-    missing = [show(feature) for feature, bound in zip(features, found, strict=True) if bound is None]
+        bounds = [side.get(feature) for feature in features]
+    missing = [show(feature) for feature, bound in zip(features, bounds, strict=True) if bound is None]
     if missing:
-        shown = ", ".join(missing[:_MOST_SHOWN]) + (", ..." if len(missing) > _MOST_SHOWN else "")
-        raise ParameterError("P003", f"{name} names no bound of {shown}. Name every feature; more names do no harm.")
-    return [bound for bound in found if bound is not None]
+        listing = ", ".join(missing[:_MOST_SHOWN]) + (", ..." if len(missing) > _MOST_SHOWN else "")
+        raise ParameterError("P003", f"{name} names no bound of {listing}. Name every feature; more names do no harm.")
+    return [bound for bound in bounds if bound is not None]
 
 
-def feature_bounds(given: Mapping[str, object], *, or_else: str = "") -> dict[str, Side]:
+def feature_bounds(arguments: Mapping[str, object], *, or_else: str = "") -> dict[str, Side]:
     """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``.
 
     Messages end with `or_else`: what the caller may do instead.
     """
     hint = f"{_HINT} {or_else}".rstrip()
-    lower, upper = public_bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=hint)
+    lower, upper = public_bounds(arguments["lower"], arguments["upper"], names=("lower", "upper"), hint=hint)
     return {"lower": lower, "upper": upper}
 
 
-def column_bounds(given: Mapping[str, object], what: str) -> dict[str, float]:
+def column_bounds(arguments: Mapping[str, object], what: str) -> dict[str, float]:
     """Return the checked public bounds of one column; `what` ends the message, as a clause."""
-    bounds = {side: end for side, end in feature_bounds(given).items() if isinstance(end, float)}
+    bounds = {side: end for side, end in feature_bounds(arguments).items() if isinstance(end, float)}
     if len(bounds) < 2:
         raise ParameterError("P037", f"lower and upper must be one number each: {what}.")
     return bounds
@@ -192,24 +192,24 @@ def _bound(name: str, value: object, hint: str) -> float:
     return number
 
 
-def has_no_target_code(given: Mapping[str, object]) -> bool:
+def has_no_target_code(arguments: Mapping[str, object]) -> bool:
     """Return whether a call says nothing of how its target is coded."""
     names = ("target_levels", "target_lower", "target_upper")
-    return "target_levels" in given and all(given.get(name) is None for name in names)
+    return "target_levels" in arguments and all(arguments.get(name) is None for name in names)
 
 
-def target_of(given: Mapping[str, object]) -> tuple[tuple[float, float] | None, tuple[Level, Level] | None]:
+def target_of(arguments: Mapping[str, object]) -> tuple[tuple[float, float] | None, tuple[Level, Level] | None]:
     """Return the bounds, or the levels, of a call's target, as far as it states any."""
-    given_levels = given.get("target_levels")
-    has_bounds = given.get("target_lower") is not None or given.get("target_upper") is not None
+    given_levels = arguments.get("target_levels")
+    has_bounds = arguments.get("target_lower") is not None or arguments.get("target_upper") is not None
     if given_levels is None:
         if not has_bounds:
             return None, None  # right for a boolean target; the column's type decides before a row is read
         names = ("target_lower", "target_upper")
         for name in names:
-            if isinstance(given[name], Mapping) or list_items(given[name]) is not None:
+            if isinstance(arguments[name], Mapping) or list_items(arguments[name]) is not None:
                 raise ParameterError("P037", f"{name} must be one number. {_target_hint}")
-        low, high = public_bounds(given["target_lower"], given["target_upper"], names=names, hint=_target_hint)
+        low, high = public_bounds(arguments["target_lower"], arguments["target_upper"], names=names, hint=_target_hint)
         return (known(float, low), known(float, high)), None  # lists were refused above
     if has_bounds:
         raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")

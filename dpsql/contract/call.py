@@ -186,9 +186,11 @@ class Call(ABC):
         check_ids(plan, others)
         if "condition" in others:
             check_condition(others["condition"])
-        found = features_of(plan, kinds, others)
-        positions = (position, *found.positions)
-        call = cls(plan, found.names, target, positions, found.elements, found.left_out, (*found.kinds, *of_target))
+        features = features_of(plan, kinds, others)
+        positions = (position, *features.positions)
+        call = cls(
+            plan, features.names, target, positions, features.elements, features.left_out, (*features.kinds, *of_target)
+        )
         call.check()
         return call
 

@@ -29,12 +29,12 @@ class Code:
         return f"DPSQL-{self.code}: {self.when}\n{self.what_to_do}"
 
 
-_written = tomllib.loads((files("dpsql.contract") / "codes.toml").read_text(encoding="utf-8"))
+_records = tomllib.loads((files("dpsql.contract") / "codes.toml").read_text(encoding="utf-8"))
 
 # Meaning of the first letter of a code.
-KINDS: dict[str, str] = {letter: entries.pop("kind") for letter, entries in _written.items()}
+KINDS: dict[str, str] = {letter: entries.pop("kind") for letter, entries in _records.items()}
 
-CODES = {code: Code(code, **texts) for entries in _written.values() for code, texts in entries.items()}
+CODES = {code: Code(code, **texts) for entries in _records.values() for code, texts in entries.items()}
 
 
 def page() -> str:

@@ -35,12 +35,12 @@ def units_down(amount: Fraction) -> int:
 
 def units_text(units: int) -> str:
     """Return an amount >= 0 in units of 1e-18 as the shortest exact decimal, such as ``'0.2'`` or ``'1e-06'``."""
-    whole, part = divmod(units, UNITS_PER_ONE)
-    if whole == 0 and 0 < part < 10**14:
+    integer, part = divmod(units, UNITS_PER_ONE)
+    if integer == 0 and 0 < part < 10**14:
         digits = str(part).rstrip("0")
         exponent = 18 - (len(str(part)) - 1)
         return f"{digits[0]}{'.' + digits[1:] if digits[1:] else ''}e-{exponent:02d}"
-    return f"{whole}.{part:018d}".rstrip("0").rstrip(".")
+    return f"{integer}.{part:018d}".rstrip("0").rstrip(".")
 
 
 class Spender(Protocol):

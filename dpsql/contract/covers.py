@@ -126,12 +126,12 @@ def _rows(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> I
 
 def _limits(arguments: Mapping[str, Any]) -> str:
     """Return what one privacy unit may contribute; limits that follow from the number of rows are left out."""
-    rows, groups, each = (arguments.get(name) for name in ("max_rows_per_unit", "groups", "rows_per_group"))
+    rows, groups, group_rows = (arguments.get(name) for name in ("max_rows_per_unit", "groups", "rows_per_group"))
     limits = f"{rows} a unit"
     if groups is not None and rows is not None and groups < min(rows, _groups(arguments)):
         limits += f" in {groups} {'group' if groups == 1 else 'groups'}"
-    if each is not None and rows is not None and each < rows:
-        limits += f", {each} in each group"
+    if group_rows is not None and rows is not None and group_rows < rows:
+        limits += f", {group_rows} in each group"
     return limits
 
 

@@ -64,26 +64,26 @@ class Event(ABC):
     def scaled(self, factor: Fraction) -> Event:
         """Return approximately the event of the same call with `factor` times its epsilon; only for advice."""
         powers = {"epsilon": 1, "rho": 2}
-        given = {name: getattr(self, name, None) for name in powers}
-        changed = {name: value * factor ** powers[name] for name, value in given.items() if value is not None}
+        parameters = {name: getattr(self, name, None) for name in powers}
+        changed = {name: value * factor ** powers[name] for name, value in parameters.items() if value is not None}
         return replace(self, **changed)
 
     def to_json(self) -> dict[str, Json]:
         """Return the record that the ledger stores; `event_from_json` reads it back."""
-        written = {field.name: getattr(self, field.name) for field in fields(self)}
-        texts = {name: str(value) if isinstance(value, Fraction) else value for name, value in written.items()}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        texts = {name: str(value) if isinstance(value, Fraction) else value for name, value in values.items()}
         return {"mechanism": self.mechanism} | {name: value for name, value in texts.items() if value is not None}
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Self:
         """Return the event of this class that `to_json` recorded."""
-        given = {field.name: record[field.name] for field in fields(cls) if record.get(field.name) is not None}
+        parameters = {field.name: record[field.name] for field in fields(cls) if record.get(field.name) is not None}
         optional = {field.name for field in fields(cls) if field.default is None}
         for name in cls.numbers:
-            if name in given or name not in optional:
-                given[name] = _number(record, name)
+            if name in parameters or name not in optional:
+                parameters[name] = _number(record, name)
         build: Callable[..., Self] = cls
-        return build(**given)
+        return build(**parameters)
 
 
 @dataclass(frozen=True)
@@ -425,11 +425,11 @@ def composed(events: Sequence[Event]) -> Event:
 
 
 def _number(record: Mapping[str, object], name: str) -> Fraction:
-    mechanism, given = str(record["mechanism"]), record.get(name)
-    if not isinstance(given, (str, Rational, float, Decimal)):
+    mechanism, entry = str(record["mechanism"]), record.get(name)
+    if not isinstance(entry, (str, Rational, float, Decimal)):
         raise _malformed(mechanism, f"a number {name}")
     try:
-        number = Fraction(given)
+        number = Fraction(entry)
     except (ValueError, ZeroDivisionError):
         raise _malformed(mechanism, f"a number {name}") from None
     if not number > 0:

@@ -75,7 +75,7 @@ def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> 
     left_out = _left_out(plan, kinds, set(positions)) if layout.features is None else ""
     fields = dict(kinds.values())
     return FeatureColumns(
-        tuple(wide), tuple(positions), left_out=left_out, kinds=tuple(fields[place].type for place in positions)
+        tuple(wide), tuple(positions), left_out=left_out, kinds=tuple(fields[index].type for index in positions)
     )
 
 
@@ -96,9 +96,9 @@ def check_ids(plan: Plan, others: Mapping[str, pa.DataType]) -> None:
         _check_date(plan.chosen_by_date.dated, others["date"])
 
 
-def _check_date(dated: Dated, found: pa.DataType) -> None:
+def _check_date(dated: Dated, column_type: pa.DataType) -> None:
     """Raise if the column that dates rows is no date; how a text is read as one would follow from it."""
-    kind = require(found, "period_of", dated.column)
+    kind = require(column_type, "period_of", dated.column)
     if dated.zone is not None:
         fits = pa.types.is_timestamp(kind) and kind.tz is not None
         raises = f"no TIMESTAMP WITH TIME ZONE, as period_zone := {show(dated.zone)} says"
@@ -113,15 +113,15 @@ def _check_date(dated: Dated, found: pa.DataType) -> None:
         )
 
 
-def check_condition(named: pa.DataType) -> None:
+def check_condition(struct: pa.DataType) -> None:
     """Raise if the condition names a column that the source lacks; a field of the type is a column that it names."""
-    for column in named:
+    for column in struct:
         require(column.type, "condition's", column.name)
 
 
 def check_named(plan: Plan, columns: Sequence[str]) -> None:
     """Raise if a plan names a column that is not among those of its source."""
-    layout, known = plan.layout, set(map(fold, columns))
+    layout, names = plan.layout, set(map(fold, columns))
     target = (("target", layout.target),) if layout.target else ()
     others = (("column", name) for name in (plan.row_columns or {}).values())
     dated = plan.chosen_by_date
@@ -130,7 +130,7 @@ def check_named(plan: Plan, columns: Sequence[str]) -> None:
     long = (("features", layout.features),) if layout.kind == "long" else ()
     read = () if plan.condition is None else columns_of(plan.condition)
     for part, name in (*target, *others, *long, *ids, *(("condition's", name) for name in read)):
-        if isinstance(name, str) and fold(name) not in known:
+        if isinstance(name, str) and fold(name) not in names:
             require(None, part, name, columns)
 
 
@@ -148,10 +148,10 @@ def _is_missing(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == MISSING)
 
 
-def require(kind: pa.DataType | None, part: str, column: str, known: Iterable[str] = ()) -> pa.DataType:
+def require(kind: pa.DataType | None, part: str, column: str, names: Iterable[str] = ()) -> pa.DataType:
     """Return the column's type, or raise if the source has no such column; the columns that are known may be meant."""
     if kind is None or _is_missing(kind):
-        step = did_you_mean(column, known, "Check the name.")
+        step = did_you_mean(column, names, "Check the name.")
         raise SourceError("S002", f"{part} {show(column)} is not a column of the source. {step}")
     return kind
 
@@ -159,8 +159,8 @@ def require(kind: pa.DataType | None, part: str, column: str, known: Iterable[st
 def column_of(kinds: Kinds, part: str, column: str) -> tuple[int, pa.DataType]:
     """Return position and type of a column in the row; the case of its name does not matter."""
     position, field = kinds.get(fold(column), (-1, None))
-    known = () if field is not None else (one.name for _, one in kinds.values())
-    return position, require(None if field is None else field.type, part, column, known)
+    names = () if field is not None else (other.name for _, other in kinds.values())
+    return position, require(None if field is None else field.type, part, column, names)
 
 
 def _wide_columns(plan: Plan, kinds: Kinds) -> tuple[list[str], list[int]]:
@@ -190,16 +190,16 @@ def _wide_columns(plan: Plan, kinds: Kinds) -> tuple[list[str], list[int]]:
     return names, positions
 
 
-def _left_out(plan: Plan, kinds: Kinds, taken: set[int]) -> str:
+def _left_out(plan: Plan, kinds: Kinds, positions: set[int]) -> str:
     """Return which columns are left out when every numeric column is a feature, and why; empty if none is."""
     apart = _apart(plan)
-    others = [field for column, (place, field) in kinds.items() if column not in apart and place not in taken]
+    others = [field for column, (position, field) in kinds.items() if column not in apart and position not in positions]
     if not others:
         return ""
-    shown = [f"{field.name} ({_why_not(field.type)})" for field in others[:_MOST_NAMED]]
+    reasons = [f"{field.name} ({_why_not(field.type)})" for field in others[:_MOST_NAMED]]
     more = f", and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
     columns = "1 column" if len(others) == 1 else f"{len(others)} columns"
-    return f"left out {columns}: {', '.join(shown)}{more}"
+    return f"left out {columns}: {', '.join(reasons)}{more}"
 
 
 def _why_not(kind: pa.DataType) -> str:
@@ -221,11 +221,11 @@ def _apart(plan: Plan) -> set[str]:
 
 def _elements(chosen: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
     """Return the positions of the chosen features among all names of a vector."""
-    places = {name: position for position, name in enumerate(names)}
+    positions = {name: position for position, name in enumerate(names)}
     for name in chosen:
-        if name not in places:
+        if name not in positions:
             raise ParameterError("P040", f"{show(name)} is not one of the vector's features. Check the release's name.")
-    return tuple(places[name] for name in chosen)
+    return tuple(positions[name] for name in chosen)
 
 
 def _vector_names(

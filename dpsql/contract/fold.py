@@ -89,16 +89,16 @@ class Recreatable(Collector):
 
     _created_with: tuple[tuple[object, ...], dict[str, object]]
 
-    def __new__(cls, *arguments: object, **named: object) -> Self:
+    def __new__(cls, *arguments: object, **keywords: object) -> Self:
         """Create a collector that remembers its arguments."""
         created = super().__new__(cls)
-        created._created_with = arguments, named
+        created._created_with = arguments, keywords
         return created
 
     def zero(self) -> Self:
         """Return an empty collector of the same kind."""
-        arguments, named = self._created_with
-        return type(self)(*arguments, **named)
+        arguments, keywords = self._created_with
+        return type(self)(*arguments, **keywords)
 
 
 class Fold(Recreatable):

@@ -79,17 +79,17 @@ class PublicKeys:
         """
         lists = []
         for values, kind, column in zip(self.lists, kinds, columns, strict=True):
-            known = values if values is not None else values_of(kind)
-            if known is None:
+            texts = values if values is not None else values_of(kind)
+            if texts is None:
                 raise ParameterError(
                     "P065",
                     f"keys of {show(column)} are missing: which groups a private table has is private. {_HINT} "
                     "Or pay for private ones: keys := 'private'.",
                 )
-            lists.append(known)
-        found = PublicKeys(tuple(lists), self.rows)
-        refuse_many(found.count)
-        return found
+            lists.append(texts)
+        keys = PublicKeys(tuple(lists), self.rows)
+        refuse_many(keys.count)
+        return keys
 
 
 def values_of(kind: str) -> tuple[Key, ...] | None:
@@ -101,7 +101,7 @@ def values_of(kind: str) -> tuple[Key, ...] | None:
     return None
 
 
-def read_keys(given: object, by: Sequence[str]) -> PublicKeys | None:
+def read_keys(argument: object, by: Sequence[str]) -> PublicKeys | None:
     """Return the public keys of the columns `by`; None for private keys. Keys that were read are returned as they are.
 
     Raises
@@ -110,32 +110,32 @@ def read_keys(given: object, by: Sequence[str]) -> PublicKeys | None:
         P065: a list is missing where only a list can say. P066: the keys have another form. P044: a key occurs twice.
         P068: there are too many groups.
     """
-    if isinstance(given, PublicKeys):
-        return given
-    if isinstance(given, str):
-        if given.strip().lower() == PRIVATE:
+    if isinstance(argument, PublicKeys):
+        return argument
+    if isinstance(argument, str):
+        if argument.strip().lower() == PRIVATE:
             return None
-        return PublicKeys((None,) * len(by), table=parameters.text("keys", given, hint=_HINT))
-    if given is None:
+        return PublicKeys((None,) * len(by), table=parameters.text("keys", argument, hint=_HINT))
+    if argument is None:
         return PublicKeys((None,) * len(by))
-    if isinstance(given, Mapping):
-        named = _by_column(given, by)
-        found = PublicKeys(tuple(_texts(name, named[fold(name)]) if fold(name) in named else None for name in by))
+    if isinstance(argument, Mapping):
+        columns = _by_column(argument, by)
+        keys = PublicKeys(tuple(_texts(name, columns[fold(name)]) if fold(name) in columns else None for name in by))
     else:
-        items = list_items(given, MOST_GROUPS)
+        items = list_items(argument, MOST_GROUPS)
         if items is None or not items:
-            raise ParameterError("P066", f"keys must be a list with at least one value; got {show(given)}. {_HINT}")
+            raise ParameterError("P066", f"keys must be a list with at least one value; got {show(argument)}. {_HINT}")
         refuse_many(len(items))
         if all(isinstance(item, Mapping) for item in items):
-            found = _combinations(items, by)
+            keys = _combinations(items, by)
         elif len(by) == 1:
-            found = PublicKeys((_texts(by[0], items),))
+            keys = PublicKeys((_texts(by[0], items),))
         else:
             raise ParameterError(
                 "P066", f"keys of {len(by)} columns must be a struct of lists, or a list of structs. {_HINT}"
             )
-    refuse_many(found.count)
-    return found
+    refuse_many(keys.count)
+    return keys
 
 
 def refuse_many(count: int | None) -> None:
@@ -149,27 +149,27 @@ def refuse_many(count: int | None) -> None:
 
 def keys_of_rows(rows: Sequence[Sequence[Key]], columns: int) -> PublicKeys:
     """Return the keys that the rows of a public table list, whose values are given as texts; each row once."""
-    places: list[dict[Key, int]] = [{} for _ in range(columns)]
-    found = [
-        tuple(position.setdefault(text, len(position)) for position, text in zip(places, row, strict=True))
+    positions: list[dict[Key, int]] = [{} for _ in range(columns)]
+    indices = [
+        tuple(position.setdefault(text, len(position)) for position, text in zip(positions, row, strict=True))
         for row in rows
     ]
-    lists = tuple(map(tuple, places))
-    return PublicKeys(lists) if columns == 1 else PublicKeys(lists, tuple(found))
+    lists = tuple(map(tuple, positions))
+    return PublicKeys(lists) if columns == 1 else PublicKeys(lists, tuple(indices))
 
 
-def _by_column(given: Mapping[str, object], by: Sequence[str]) -> dict[str, object]:
+def _by_column(entries: Mapping[str, object], by: Sequence[str]) -> dict[str, object]:
     """Return what is given by the folded names of columns; raise for a name that is not in `by`."""
-    named = {fold(str(name)): value for name, value in given.items()}
-    for name in named:
+    values = {fold(str(name)): value for name, value in entries.items()}
+    for name in values:
         if name not in map(fold, by):
             raise ParameterError("P066", f"keys names {show(name)}, which is not in by. Leave it out, or add it to by.")
-    return named
+    return values
 
 
-def _texts(column: str, given: object) -> tuple[Key, ...]:
+def _texts(column: str, values: object) -> tuple[Key, ...]:
     """Return the values of one column as texts."""
-    items = list_items(given, MOST_GROUPS)
+    items = list_items(values, MOST_GROUPS)
     if items is None or not items:
         raise ParameterError("P066", f"keys of {show(column)} must be a list with at least one value. {_HINT}")
     refuse_many(len(items))
@@ -189,19 +189,19 @@ def _texts(column: str, given: object) -> tuple[Key, ...]:
 
 def _combinations(items: Sequence[Mapping[str, object]], by: Sequence[str]) -> PublicKeys:
     """Return the keys of a list of structs."""
-    places: list[dict[Key, int]] = [{} for _ in by]
+    positions: list[dict[Key, int]] = [{} for _ in by]
     rows = []
     for item in items:
-        named = _by_column(item, by)
-        if len(named) < len(by):
+        entries = _by_column(item, by)
+        if len(entries) < len(by):
             raise ParameterError("P066", f"each struct in keys must have a value for every column of by. {_HINT}")
-        texts = [key_text(named[fold(name)]) for name in by]
+        texts = [key_text(entries[fold(name)]) for name in by]
         rows.append(
-            tuple(position.setdefault(text, len(position)) for position, text in zip(places, texts, strict=True))
+            tuple(position.setdefault(text, len(position)) for position, text in zip(positions, texts, strict=True))
         )
     if len(set(rows)) < len(rows):
         raise ParameterError("P044", "keys holds a struct twice. Give each one once.")
-    return PublicKeys(tuple(map(tuple, places)), tuple(rows))
+    return PublicKeys(tuple(map(tuple, positions)), tuple(rows))
 
 
 def key_text(value: object) -> Key:

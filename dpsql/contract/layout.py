@@ -135,12 +135,12 @@ def _vector(arguments: Mapping[str, object]) -> tuple[tuple[str, ...] | None, in
     return listed, positive_integer("n_features", length, hint="Give the vectors' length.", most=MOST_FEATURES)
 
 
-def _features(given: object) -> tuple[str, tuple[str, ...] | str | None]:
+def _features(argument: object) -> tuple[str, tuple[str, ...] | str | None]:
     """Return the layout that `features` implies, with ``'array'`` also for a possible long layout, and the columns."""
-    if given is None:
+    if argument is None:
         return "wide", None
-    if isinstance(given, str):
-        return "array", text("features", given, hint="Give the name of a column.")
-    features = text_list("features", given, hint="Give the names of the columns.")
+    if isinstance(argument, str):
+        return "array", text("features", argument, hint="Give the name of a column.")
+    features = text_list("features", argument, hint="Give the names of the columns.")
     refuse_duplicates("features", features, fold_case=True)
     return "wide", features

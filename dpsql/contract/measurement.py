@@ -64,9 +64,9 @@ def sampled(draw: Callable[Concatenate[P, Given], Drawn]) -> Callable[Concatenat
     """Decorate a method of a part that samples: each call needs a permit, and uses up one of its draws."""
 
     @wraps(draw)
-    def permitted(part: P, /, *given: Given.args, **named: Given.kwargs) -> Drawn:
+    def permitted(part: P, /, *arguments: Given.args, **keywords: Given.kwargs) -> Drawn:
         take(part)
-        return draw(part, *given, **named)
+        return draw(part, *arguments, **keywords)
 
     return permitted
 
@@ -113,10 +113,10 @@ class Measurement:
     @cached_property
     def leaves(self) -> tuple[Part, ...]:
         """The parts of this measurement and of all nested ones."""
-        found: list[Part] = []
+        leaves: list[Part] = []
         for part in self.parts:
-            found.extend(part.leaves if isinstance(part, Measurement) else (part,))
-        return tuple(found)
+            leaves.extend(part.leaves if isinstance(part, Measurement) else (part,))
+        return tuple(leaves)
 
     def __getitem__(self, name: str) -> Any:
         """Return the part with this name."""
@@ -191,7 +191,7 @@ class Permit:
     def __init__(self, measurement: Measurement) -> None:
         self._measurement = measurement
         self._reserved: Event | None = None
-        self._taken: Counter[tuple[Part, str]] = Counter()
+        self._samples: Counter[tuple[Part, str]] = Counter()
         self._lock = threading.Lock()
 
     @property
@@ -218,10 +218,10 @@ class Permit:
         """Use up one permitted draw of a part; raise I034 if none is left."""
         with self._lock:
             allowed = sum(leaf.draws(share) for leaf in self._measurement.leaves if leaf == part)
-            if not self._taken[part, share] < allowed:
+            if not self._samples[part, share] < allowed:
                 what = "was to be drawn again" if allowed else "is no part of what is charged"
                 raise InternalError("I034", f"{part.name} {what}. Report it.")
-            self._taken[part, share] += 1
+            self._samples[part, share] += 1
 
     def exchange(self, before: Measurement, after: Measurement) -> None:
         """Let a call sample other parts in place of some of its measurement, which cost exactly as much.
@@ -233,8 +233,8 @@ class Permit:
         """
         with self._lock:
             parts = list(self._measurement.parts)
-            drawn = any(part == leaf for part, _ in self._taken for leaf in before.leaves)
-            if before not in parts or before.event != after.event or drawn:
+            is_sampled = any(part == leaf for part, _ in self._samples for leaf in before.leaves)
+            if before not in parts or before.event != after.event or is_sampled:
                 raise InternalError("I034", "parts were to be drawn in place of others. Report it.")
             parts[parts.index(before)] = after
             self._measurement = Measurement(tuple(parts))
@@ -257,15 +257,15 @@ class Permit:
             has another epsilon or delta of a part with a privacy profile.
         """
         with self._lock:
-            left = list(self._measurement.leaves)
+            rest = list(self._measurement.leaves)
             for part in measurement.leaves:
-                found = next((leaf for leaf in left if leaf.covers(part)), None)
-                if found is None:
+                planned = next((leaf for leaf in rest if leaf.covers(part)), None)
+                if planned is None:
                     raise InternalError("I034", f"{part.name} is no part of what the call spends. Report it.")
-                if not _keeps_its_point(found.event.cost, part.event.cost):
+                if not _keeps_its_point(planned.event.cost, part.event.cost):
                     raise InternalError("I034", f"the epsilon of {part.name} follows from its own output. Report it.")
-                left.remove(found)
-            for (part, share), times in self._taken.items():
+                rest.remove(planned)
+            for (part, share), times in self._samples.items():
                 if times > sum(leaf.draws(share) for leaf in measurement.leaves if part.covers(leaf)):
                     raise InternalError("I034", f"{part.name} was drawn and would not be charged. Report it.")
             self._measurement = measurement
@@ -273,7 +273,7 @@ class Permit:
 
 def _keeps_its_point(planned: Cost, spent: Cost) -> bool:
     """Return whether a cheaper part is charged as a stage that was fixed before it was sampled; see `Permit.reduce`."""
-    has_profile = any(one.is_profile for one in (*planned.mechanisms, *spent.mechanisms))
+    has_profile = any(mechanism.is_profile for mechanism in (*planned.mechanisms, *spent.mechanisms))
     fixed = spent.delta == planned.delta or (spent.delta == 0 and not has_profile)
     return fixed and spent.epsilon == planned.epsilon
 
@@ -287,7 +287,7 @@ class Measured(Protocol):
 
 
 def draw_once(
-    draw: Callable[Concatenate[Planned, Given], Drawn], plan: Planned, *given: Given.args, **named: Given.kwargs
+    draw: Callable[Concatenate[Planned, Given], Drawn], plan: Planned, *arguments: Given.args, **keywords: Given.kwargs
 ) -> Drawn:
     """Draw once from a plan's measurement without a ledger. This is for studies and tests of laws, never for calls.
 
@@ -296,11 +296,11 @@ def draw_once(
     draw : callable
         A function whose first argument is the plan, such as `dpsql.functions.sis.draw_selection`.
     plan : Plan
-    *given, **named
+    *arguments, **keywords
         The other arguments of `draw`.
     """
     with Permit(plan.measurement).drawing():
-        return draw(plan, *given, **named)
+        return draw(plan, *arguments, **keywords)
 
 
 def measurement_of(*parts: Part | Measurement) -> Measurement:

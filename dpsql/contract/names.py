@@ -207,38 +207,38 @@ MEANT = {
 }
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
     """Return a question with the names that are spelled most like a word, or another text where there is none.
 
     Parameters
     ----------
     word : str
         As the caller gave it.
-    known : iterable of str
+    candidates : iterable of str
         Public names: of columns, protected tables, functions.
     otherwise : str
         A sentence.
     """
-    names = {fold(name): name for name in known}
+    names = {fold(name): name for name in candidates}
     close = difflib.get_close_matches(fold(word), names, n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(show(names[name]) for name in close)}?" if close else otherwise
 
 
-def meant_argument(word: str, known: Collection[str]) -> str:
+def meant_argument(word: str, parameters: Collection[str]) -> str:
     """Return what to say of an argument that a function does not have: the one that is meant, or all that it has.
 
     Parameters
     ----------
     word : str
         As the caller gave it.
-    known : collection of str
+    parameters : collection of str
         The function's arguments.
     """
     meant = MEANT.get(fold(word), ())
-    if meant and set(meant) <= set(known):
+    if meant and set(meant) <= set(parameters):
         return f"Did you mean {' and '.join(meant)}?"
-    close = difflib.get_close_matches(fold(word), known, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]}?" if close else f"It takes: {', '.join(known)}."
+    close = difflib.get_close_matches(fold(word), parameters, n=1, cutoff=0.6)
+    return f"Did you mean {close[0]}?" if close else f"It takes: {', '.join(parameters)}."
 
 
 # Between quotes a message shows what somebody wrote. An apostrophe within a word is none.
@@ -255,23 +255,23 @@ _DATASET = re.compile(r"\bdataset=('(?:[^']|'')*')")
 _RELEASES = re.compile(r"\bctx\.dp_(\w+)\('(?:[^']|'')*'(?:, )?")
 
 
-def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: str) -> None:
+def refuse_unknown(arguments: Iterable[str], parameters: Collection[str], function: str) -> None:
     """Raise when Python code passes an argument that the function does not have."""
     for name in arguments:
-        if name not in known:
-            raise ParameterError("P016", f"{function} has no argument {show(name)}. {meant_argument(name, known)}")
+        if name not in parameters:
+            raise ParameterError("P016", f"{function} has no argument {show(name)}. {meant_argument(name, parameters)}")
 
 
 def in_python(message: str) -> str:
     """Return a message that spells the next step in SQL with the step as a call of `dpsql.Context`."""
     parts = _QUOTED.split(_FRAME.sub("the frame", message))
-    return "".join(part if place % 2 else _python(part) for place, part in enumerate(parts))
+    return "".join(part if index % 2 else _python(part) for index, part in enumerate(parts))
 
 
 def _python(text: str) -> str:
     text = _NOTHING_GIVEN.sub(r"\1=... ", _CALL.sub("ctx.", text))
     text = _GIVEN.sub(r"\1=", text)
-    text = _CONSTANT.sub(lambda found: f"={_CONSTANTS[found[1]]}", text)
+    text = _CONSTANT.sub(lambda match: f"={_CONSTANTS[match[1]]}", text)
     return text.replace("features=release(", "features=ctx.release(")
 
 

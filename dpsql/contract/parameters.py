@@ -87,21 +87,21 @@ def show(value: object) -> str:
     booleans, NULL, dates and times. A subclass, such as a string of NumPy, is a cell of somebody's array. No message
     shows an argument in another way, and the text is printable on every terminal.
     """
-    shown = _literal(value)
-    if shown is None:
+    literal = _literal(value)
+    if literal is None:
         return f"a value of type {type(value).__name__}"
-    return shown.encode(errors="backslashreplace").decode()
+    return literal.encode(errors="backslashreplace").decode()
 
 
 def _literal(value: object) -> str | None:
     """Return a literal as it was given; None for anything else, and for a number of too many digits to write."""
     try:
-        return _written(value)
+        return _spell(value)
     except Exception:
         return None
 
 
-def _written(value: object) -> str | None:
+def _spell(value: object) -> str | None:
     """Return a literal as it was given; None for anything else."""
     kind = type(value)
     if kind is str:
@@ -113,8 +113,8 @@ def _written(value: object) -> str | None:
     if isinstance(value, Fraction) and kind is Fraction:
         return _decimal(value)
     if kind in (int, float, Decimal):
-        shown = str(value)
-        return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 3]}..."
+        digits = str(value)
+        return digits if len(digits) <= _LONGEST_SHOWN else f"{digits[: _LONGEST_SHOWN - 3]}..."
     if kind in (date, datetime, time, timedelta):
         return str(value)
     return repr(value) if kind is Unreadable else _CONTAINERS.get(kind)
@@ -143,7 +143,7 @@ def stored_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(stored_text, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name!r}: {stored_text(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{name!r}: {stored_text(entry)}' for name, entry in value.items())}}}"
     return show(value)
 
 
@@ -162,21 +162,21 @@ def _as_fraction(value: object) -> Fraction | None:
     """Return the exact rational that `value` represents, or None if it is not a number in the range of doubles."""
     if isinstance(value, bool):
         return None
-    found: Fraction | None = None
+    fraction: Fraction | None = None
     if isinstance(value, Fraction):
-        found = value
+        fraction = value
     elif isinstance(value, Decimal):
         # A decimal with a large exponent would expand to that many digits.
         small = value.is_finite() and (value == 0 or abs(value.adjusted()) < 400)
-        found = Fraction(value) if small else None
+        fraction = Fraction(value) if small else None
     elif isinstance(value, numbers.Real):
         with suppress(Exception):  # of a class of the caller's, of which none is shown
             if isinstance(value, numbers.Integral):
-                found = Fraction(int(value))
+                fraction = Fraction(int(value))
             elif math.isfinite(as_float := float(value)):
-                found = Fraction(repr(as_float))
-    if found is None or found == 0 or _SMALLEST <= abs(found) <= _LARGEST:
-        return found
+                fraction = Fraction(repr(as_float))
+    if fraction is None or fraction == 0 or _SMALLEST <= abs(fraction) <= _LARGEST:
+        return fraction
     return None
 
 
@@ -221,7 +221,7 @@ def plain_value(value: object, depth: int = 0) -> object:
             return Unreadable(type(value).__name__)
         if isinstance(value, Mapping):
             pairs = islice(value.items(), MOST_ITEMS + 1)
-            return {plain_value(name, _DEEPEST): plain_value(one, depth + 1) for name, one in pairs}
+            return {plain_value(name, _DEEPEST): plain_value(entry, depth + 1) for name, entry in pairs}
         items = list_items(value)
         if items is not None:
             return [plain_value(item, depth + 1) for item in items]
@@ -279,20 +279,20 @@ def epsilon(value: object) -> Fraction:
     """Return an epsilon in [1e-15, 1e12]. A smaller one leaves only noise; a larger one gives no privacy."""
     if value is None:
         raise ParameterError("P001", "epsilon is missing. Give epsilon := 1.0, or what else the call may spend.")
-    found = _as_fraction(value)
-    if found is None or not Fraction(1, 10**15) <= found <= 10**12:
+    fraction = _as_fraction(value)
+    if fraction is None or not Fraction(1, 10**15) <= fraction <= 10**12:
         raise ParameterError(
             "P001", f"epsilon must be a number between 1e-15 and 1e12; got {show(value)}. 1.0 is usual."
         )
-    return found
+    return fraction
 
 
 def delta(value: object) -> Fraction:
     """Return a delta in [1e-300, 0.1], the chance that the guarantee fails."""
-    found = _as_fraction(value)
-    if found is None or not Fraction(1, 10**300) <= found <= Fraction(1, 10):
+    fraction = _as_fraction(value)
+    if fraction is None or not Fraction(1, 10**300) <= fraction <= Fraction(1, 10):
         raise ParameterError("P027", f"delta must be a number from 1e-300 to 0.1; got {show(value)}. 1e-6 is usual.")
-    return found
+    return fraction
 
 
 def positive_integer(name: str, value: object, *, hint: str, most: int = MOST) -> int:
@@ -441,7 +441,7 @@ def keys(value: object) -> dict[str, list[Level]]:
     hint = "Give the values that a column may have, by its name: keys := {'ward': ['A', 'B', 'C']}."
     if not isinstance(value, Mapping) or not value:
         raise ParameterError("P063", f"keys must name columns; got {show(value)}. {hint}")
-    found: dict[str, list[Level]] = {}
+    columns: dict[str, list[Level]] = {}
     for column, listed in value.items():
         items = list_items(listed)
         levels = [] if items is None else [_level(item) for item in items]
@@ -449,5 +449,5 @@ def keys(value: object) -> dict[str, list[Level]]:
             raise ParameterError(
                 "P063", f"the keys of {show(column)} must be different values of one type; got {show(listed)}. {hint}"
             )
-        found[fold(text("keys", column, hint=hint))] = levels
-    return found
+        columns[fold(text("keys", column, hint=hint))] = levels
+    return columns

@@ -87,11 +87,11 @@ def block_of(period: str, day: date) -> str:
 @lru_cache(maxsize=1 << 14)  # a ledger asks again and again for the few that it has
 def first_day(period: str, name: str) -> date | None:
     """Return the first day of a period by its name; None where no period of this kind has the name."""
-    found = re.fullmatch(_FORMS[period], name, re.ASCII)
-    if found is None:
+    match = re.fullmatch(_FORMS[period], name, re.ASCII)
+    if match is None:
         return None
     try:
-        return _FIRST[period](*map(int, found.groups()))
+        return _FIRST[period](*map(int, match.groups()))
     except ValueError:
         return None
 
@@ -205,18 +205,18 @@ class Dated:
             return None
         return next((table for table in self.tables if table[0] == name), (name or "", ""))
 
-    def goes_on(self, stated: Dated) -> bool:
+    def goes_on(self, declaration: Dated) -> bool:
         """Whether rows have the dates that an owner states now, whatever the periods; tables may have been added."""
-        if self.tables or stated.tables:
-            return bool(self.tables) and set(self.tables) <= set(stated.tables) and self.zone == stated.zone
-        return (self.column, self.zone) == (stated.column, stated.zone)
+        if self.tables or declaration.tables:
+            return bool(self.tables) and set(self.tables) <= set(declaration.tables) and self.zone == declaration.zone
+        return (self.column, self.zone) == (declaration.column, declaration.zone)
 
-    def is_as(self, stated: Dated) -> bool:
+    def is_as(self, declaration: Dated) -> bool:
         """Whether rows have the periods that an owner states now."""
-        if self.tables or stated.tables:
-            return self.goes_on(stated) and self.period == stated.period
-        named = parameters.fold(self.base or self.column) == parameters.fold(stated.column)
-        return named and (self.period, self.zone) == (stated.period, stated.zone)
+        if self.tables or declaration.tables:
+            return self.goes_on(declaration) and self.period == declaration.period
+        is_same_column = parameters.fold(self.base or self.column) == parameters.fold(declaration.column)
+        return is_same_column and (self.period, self.zone) == (declaration.period, declaration.zone)
 
     @classmethod
     def stated(cls, period: object, column: object, zone: object) -> Dated | None:
@@ -259,7 +259,7 @@ class During:
     blocks: tuple[str, ...]
 
     @classmethod
-    def read(cls, given: object, dated: Dated | None) -> During | None:
+    def read(cls, argument: object, dated: Dated | None) -> During | None:
         """Return the blocks that a call's argument names; None for a dataset without periods.
 
         Raises
@@ -268,13 +268,13 @@ class During:
             P110: it is missing, stands where there are no periods, or names what is no period.
         """
         if dated is None:
-            if given is not None:
+            if argument is not None:
                 raise ParameterError(
                     "P110", "during is given, and the dataset has no periods. Leave it out, or ask its owner for them."
                 )
             return None
         if dated.is_undated:
-            if given not in (None, UNDATED):
+            if argument not in (None, UNDATED):
                 raise ParameterError(
                     "P110",
                     "during is given, and the rows have no date: they are in the block 'undated'. Leave it out, or "
@@ -282,16 +282,16 @@ class During:
                 )
             return cls(dated, (UNDATED,))
         example = _EXAMPLES[dated.period]
-        if given is None:
+        if argument is None:
             raise ParameterError(
                 "P110",
                 f"during is missing: the budget is kept by the {dated.period} of {show(dated.column)}. Say which "
                 f"count: during := '{example}', a list of such names, or 'first/last'.",
             )
-        listed = [given] if isinstance(given, str) else list_items(given, MOST_BLOCKS)
+        listed = [argument] if isinstance(argument, str) else list_items(argument, MOST_BLOCKS)
         names: dict[str, None] = {}
-        for one in listed or (None,):
-            for name in _named(one, dated.period):
+        for entry in listed or (None,):
+            for name in _period_names(entry, dated.period):
                 names[name] = None
                 if len(names) > MOST_BLOCKS:
                     raise ParameterError("P110", f"during names more than {MOST_BLOCKS} periods. Name fewer of them.")
@@ -349,19 +349,21 @@ class During:
         dated = Dated(known(str, record["period"]), known(str, record["period_of"]), zone, base, tables)
         if record["blocks"] == [UNDATED]:
             return cls(dated, (UNDATED,))
-        return cls(dated, tuple(name for span in known(list, record["blocks"]) for name in _named(span, dated.period)))
+        return cls(
+            dated, tuple(name for span in known(list, record["blocks"]) for name in _period_names(span, dated.period))
+        )
 
 
-def _named(given: object, period: str) -> Iterable[str]:
+def _period_names(entry: object, period: str) -> Iterable[str]:
     """Return the names of a period, or of those from one to another."""
-    ends = given.split("/") if isinstance(given, str) else []
+    ends = entry.split("/") if isinstance(entry, str) else []
     wrong = [end for end in ends if first_day(period, end) is None]
     if wrong or len(ends) not in (1, 2):
         raise ParameterError(
             "P110",
             f"during must name whole periods, here a {period} such as '{_EXAMPLES[period]}'; "
-            f"got {show(wrong[0] if wrong else given)}.",
+            f"got {show(wrong[0] if wrong else entry)}.",
         )
     if number_of(period, ends[0]) > number_of(period, ends[-1]):
-        raise ParameterError("P110", f"during ends before it begins; got {show(given)}. Give first/last.")
+        raise ParameterError("P110", f"during ends before it begins; got {show(entry)}. Give first/last.")
     return _from_to(period, ends[0], ends[-1])

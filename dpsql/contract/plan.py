@@ -152,7 +152,7 @@ class Plan(ABC):
 
     @classmethod
     def from_arguments(
-        cls, source: str, arguments: Mapping[str, object], stated: Mapping[str, object] | None = None
+        cls, source: str, arguments: Mapping[str, object], protection: Mapping[str, object] | None = None
     ) -> Self:
         """Check the arguments of a call.
 
@@ -163,7 +163,7 @@ class Plan(ABC):
         arguments : mapping
             Values by the names in `arguments`; a missing one has its default. The further key ``chosen`` holds the
             elements of a vector that an earlier release selected.
-        stated : mapping, optional
+        protection : mapping, optional
             Values that the data's owner stated with `dp_protect` (bounds, neighbours, privacy unit). They are used
             for arguments that the call leaves out. `DATED` says how the source's rows are dated, if they are.
 
@@ -172,53 +172,53 @@ class Plan(ABC):
         ParameterError
             With the code, and the form that the failing argument must have.
         """
-        given = cls.arguments.fill(arguments)
-        dated = (stated or {}).get(DATED)
-        cls._fill(given, dict(stated or {}), of_table=bool(source))
-        layout = cls._layout({**given, "chosen": arguments.get("chosen")})
-        own = cls._own(given, layout)
-        target_bounds, target_levels = target_of(given)
-        release = given["release"]
+        values = cls.arguments.fill(arguments)
+        dated = (protection or {}).get(DATED)
+        cls._fill(values, dict(protection or {}), of_table=bool(source))
+        layout = cls._layout({**values, "chosen": arguments.get("chosen")})
+        own = cls._own(values, layout)
+        target_bounds, target_levels = target_of(values)
+        release = values["release"]
         if release is not None:
             release = parameters.text("release", release, hint="Give the release a name, or leave it out.")
-        dataset = given["dataset"] if given["dataset"] is not None else source or NAMELESS
+        dataset = values["dataset"] if values["dataset"] is not None else source or NAMELESS
         dataset = parameters.text("dataset", dataset, hint="Give the name of the budget to charge.")
         build: Callable[..., Self] = cls  # each function has fields of its own
         return build(
             source=source,
             layout=layout,
-            epsilon=EPSILON.read(given),
+            epsilon=EPSILON.read(values),
             target_bounds=target_bounds,
             target_levels=target_levels,
-            neighbours=NEIGHBOUR_RELATION.read(given) or "add_remove",
-            max_rows_per_unit=cls._rows_per_unit(given, layout),
+            neighbours=NEIGHBOUR_RELATION.read(values) or "add_remove",
+            max_rows_per_unit=cls._rows_per_unit(values, layout),
             dataset=dataset,
             release=release,
-            condition=known(str, CONDITION.read(given)) if given.get(CONDITION.name) is not None else None,
-            engine=cls._engine(given),
-            during=During.read(given.get(DURING.name), dated if isinstance(dated, Dated) else None),
+            condition=known(str, CONDITION.read(values)) if values.get(CONDITION.name) is not None else None,
+            engine=cls._engine(values),
+            during=During.read(values.get(DURING.name), dated if isinstance(dated, Dated) else None),
             **own,
         )
 
     @staticmethod
-    def _engine(given: Mapping[str, object]) -> str | None:
+    def _engine(arguments: Mapping[str, object]) -> str | None:
         """Return the name of the engine that holds the source."""
-        name = given.get(ENGINE.name)
+        name = arguments.get(ENGINE.name)
         return None if name is None else parameters.text("engine", name, hint="Give the name of an attached engine.")
 
     @classmethod
-    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+    def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values for arguments that the call leaves out."""
-        keys = stated.pop("keys", {})
-        target = given["label"] if "label" in given else given.get("target")  # curves call it a label
+        keys = protection.pop("keys", {})
+        target = arguments["label"] if "label" in arguments else arguments.get("target")  # curves call it a label
         levels = known(dict, keys).get(parameters.fold(str(target))) if of_table else None
-        if levels is not None and len(levels) == 2 and has_no_target_code(given):
-            given["target_levels"] = levels
-            stated = {name: value for name, value in stated.items() if not name.startswith("target_")}
-        for stated_name, value in stated.items():
+        if levels is not None and len(levels) == 2 and has_no_target_code(arguments):
+            arguments["target_levels"] = levels
+            protection = {name: value for name, value in protection.items() if not name.startswith("target_")}
+        for stated_name, value in protection.items():
             name = cls.stated_as.get(stated_name, stated_name)
-            if value is not None and name in given and given[name] is None:
-                given[name] = value
+            if value is not None and name in arguments and arguments[name] is None:
+                arguments[name] = value
 
     @property
     def relation(self) -> Relation:
@@ -231,19 +231,19 @@ class Plan(ABC):
         return True
 
     @classmethod
-    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def stand_ins(cls, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return values for required arguments that the noise does not depend on, beside the given ones, by name."""
         return cls.arguments.stand_ins
 
     @classmethod
-    def _layout(cls, given: Mapping[str, object]) -> Layout:
+    def _layout(cls, arguments: Mapping[str, object]) -> Layout:
         """Return the layout of the source."""
-        return Layout.from_arguments(given)
+        return Layout.from_arguments(arguments)
 
     @classmethod
-    def _rows_per_unit(cls, given: Mapping[str, object], layout: Layout) -> int:
+    def _rows_per_unit(cls, arguments: Mapping[str, object], layout: Layout) -> int:
         """Return the rows that one privacy unit may contribute."""
-        rows = given["max_rows_per_unit"]
+        rows = arguments["max_rows_per_unit"]
         if (layout.privacy_unit is None) != (rows is None):
             raise ParameterError(
                 "P009",
@@ -258,13 +258,13 @@ class Plan(ABC):
 
     @classmethod
     @abstractmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         """Return the checked fields that only this function has."""
 
     @classmethod
-    def _read(cls, given: Mapping[str, object], *names: str) -> dict[str, object]:
+    def _read(cls, arguments: Mapping[str, object], *names: str) -> dict[str, object]:
         """Return the checked values of some arguments, checked in this order."""
-        return {name: cls.arguments[name].read(given) for name in names}
+        return {name: cls.arguments[name].read(arguments) for name in names}
 
     def check_features(self, count: int) -> None:  # noqa: B027 - a function may have nothing to check
         """Raise if the arguments do not fit the number of features."""
@@ -319,7 +319,7 @@ class Plan(ABC):
     @cached_property
     def readings(self) -> int:
         """Number of passes over the rows, or the largest number if passes may be left out."""
-        return sum(one.reads_rows for one in self.passes)
+        return sum(reading.reads_rows for reading in self.passes)
 
     @final
     @property
@@ -331,7 +331,7 @@ class Plan(ABC):
     @property
     def keeps_rows(self) -> str:
         """What to ask for on an engine if a pass must keep rows one by one; empty if all statistics are folds."""
-        return next((one.keeps_rows for one in self.passes if one.keeps_rows), "")
+        return next((reading.keeps_rows for reading in self.passes if reading.keeps_rows), "")
 
     @final
     @property
@@ -417,15 +417,15 @@ class Plan(ABC):
         """Return the plan as JSON text; `dpsql.functions.registry.plan_from_json` reads it."""
         record = {"function": self.function, **self._record()}
         for name in ("judged", "placement"):
-            found: Judged | Placement | None = getattr(self, name)
-            record[name] = None if found is None else found.to_json()
+            part: Judged | Placement | None = getattr(self, name)
+            record[name] = None if part is None else part.to_json()
         return json.dumps({name: _plain(value) for name, value in record.items()}, ensure_ascii=False)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Json]) -> Self:
         """Return the plan that `to_json` wrote."""
-        place: Callable[..., Layout] = Layout
-        layout = place(**{name: hashable(value) for name, value in known(dict, record["layout"]).items()})
+        build_layout: Callable[..., Layout] = Layout
+        layout = build_layout(**{name: hashable(value) for name, value in known(dict, record["layout"]).items()})
         rest: dict[str, object] = {}
         for field in fields(cls):
             stored = record.get(field.name) if field.name == "principal" else record[field.name]

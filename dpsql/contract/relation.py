@@ -131,25 +131,25 @@ class Relation(ABC):
         """Largest number of rows added or removed between neighbouring tables."""
         return self.rows * self.changes
 
-    def norm(self, one: Number) -> Number:
-        """Return a bound on any norm of the change of a sum in which each row's term has a norm of at most `one`."""
-        return self.steps * one
+    def norm(self, bound: Number) -> Number:
+        """Return a bound on any norm of the change of a sum in which each row's term has a norm of at most `bound`."""
+        return self.steps * bound
 
-    def squared_norm(self, one: Number, *, opposing: bool) -> Number:
+    def squared_norm(self, bound: Number, *, opposing: bool) -> Number:
         """Return a bound on the squared L2 norm of the change of a sum.
 
         Parameters
         ----------
-        one : int or Fraction
+        bound : int or Fraction
             Bound on the squared norm of one row's term.
         opposing : bool
             Whether the terms of two rows may have a negative product.
         """
-        return self.rows**2 * (self.changes**2 if opposing else self.changes) * one
+        return self.rows**2 * (self.changes**2 if opposing else self.changes) * bound
 
-    def rise(self, one: Number) -> Number:
-        """Return a bound on the change of a number that every row raises by a term in ``[0, one]``."""
-        return self.rows * one
+    def rise(self, bound: Number) -> Number:
+        """Return a bound on the change of a number that every row raises by a term in ``[0, bound]``."""
+        return self.rows * bound
 
     def spread(self, length: Number) -> Number:
         """Return a bound on the spread of score changes, if those by one row lie in an interval of this length."""
@@ -284,10 +284,10 @@ class Contribution:
             P021, P050: not an integer of at least 1, or too large. P046: only `groups` is given, or only
             `rows_per_group` where keys are private, and nothing bounds the rows of a unit.
         """
-        given = {ROWS: rows, GROUPS: groups, ROWS_PER_GROUP: rows_per_group}
+        limits = {ROWS: rows, GROUPS: groups, ROWS_PER_GROUP: rows_per_group}
         m, g, r = (
             None if value is None else parameters.positive_integer(name, value, hint=_hints[name])
-            for name, value in given.items()
+            for name, value in limits.items()
         )
         if m is None and g is None and r is None:
             return cls(neighbours, keys=key_count)
@@ -316,26 +316,26 @@ class Contribution:
         both = 2 * self.groups if self.keys is None else min(2 * self.groups, self.keys)
         return self.relation.pick(self.groups, both)
 
-    def norm(self, one: Number, *, distance: Number) -> Number:
+    def norm(self, bound: Number, *, distance: Number) -> Number:
         """Return a bound on the L1 norm of the change of all groups.
 
         Parameters
         ----------
-        one : int or Fraction
+        bound : int or Fraction
             b, a bound on the L1 norm of one row's vector.
         distance : int or Fraction
             D1, a bound on the L1 norm of the difference of two rows' vectors.
         """
         apart = self._in_halves(self._rows_in)
-        shared = (2 * self.rows - apart) * distance + 2 * (apart - self.rows) * one
-        return self.relation.pick(self.rows * one, max(apart * one, shared))
+        shared = (2 * self.rows - apart) * distance + 2 * (apart - self.rows) * bound
+        return self.relation.pick(self.rows * bound, max(apart * bound, shared))
 
-    def squared_norm(self, one: Number, *, distance: Number, opposing: Number) -> Number:
+    def squared_norm(self, bound: Number, *, distance: Number, opposing: Number) -> Number:
         """Return a bound on the squared L2 norm of the change of all groups.
 
         Parameters
         ----------
-        one : int or Fraction
+        bound : int or Fraction
             B, a bound on the squared norm of one row's vector.
         distance : int or Fraction
             D2, a bound on the squared norm of the difference of two rows' vectors.
@@ -343,15 +343,15 @@ class Contribution:
             c, a bound on the negative product of two rows' vectors, >= 0.
         """
         full, rest = divmod(self.rows, self.rows_per_group)
-        if distance <= one:
-            replaced = self._in_halves(self._squares_in) * one
+        if distance <= bound:
+            replaced = self._in_halves(self._squares_in) * bound
         elif rest:
-            replaced = 2 * self.squared_rows * (one + opposing)
+            replaced = 2 * self.squared_rows * (bound + opposing)
         else:
             fewest = 0 if self.keys is None else max(0, 2 * full - self.keys)
-            most = max(shared * distance + 2 * (full - shared) * one for shared in (fewest, full))
+            most = max(shared * distance + 2 * (full - shared) * bound for shared in (fewest, full))
             replaced = self.rows_per_group**2 * most
-        return self.relation.pick(self.squared_rows * one, replaced)
+        return self.relation.pick(self.squared_rows * bound, replaced)
 
     def _in_halves(self, most: Callable[[int], int]) -> int:
         """Return M or M2: what two units have at most where no group has rows of both."""

@@ -27,9 +27,9 @@ class SelectorPlan(Plan):
     k: int | None  # None where a threshold decides
 
     @classmethod
-    def _shared(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def _shared(cls, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the checked fields that every selector has."""
-        return cls._read(given, "k")
+        return cls._read(arguments, "k")
 
     def check_features(self, count: int) -> None:
         """Raise if k exceeds the number of features."""
@@ -44,14 +44,14 @@ class SelectionPlan(SelectorPlan):
     k: int
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        read_k(given, layout)
-        return cls._shared(given)
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        read_k(arguments, layout)
+        return cls._shared(arguments)
 
 
-def read_k(given: Mapping[str, object], layout: Layout) -> int:
+def read_k(arguments: Mapping[str, object], layout: Layout) -> int:
     """Return the number of features to select, which is at most that of the features where the arguments say it."""
-    k = known(int, K.read(given))
+    k = known(int, K.read(arguments))
     count = stated_features(layout)
     if count:
         _refuse_large_k(k, count)

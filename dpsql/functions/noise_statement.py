@@ -100,7 +100,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         What the ledger keeps of it.
     """
     if function not in FUNCTIONS:  # a query's columns tell of their own noise, with errors := true
-        told: list[Json] = [left_out_statement(part, named=False) for part in _parts_that_tell(result)]
+        told: list[Json] = [left_out_statement(part, has_names=False) for part in _parts_that_tell(result)]
         nothing: dict[str, Json] = {
             "verdict": None,
             "claim": "",

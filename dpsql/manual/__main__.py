@@ -95,8 +95,8 @@ def _filled(text: str, passages: dict[str, str], run: Run | None) -> str:
     """Return the text of a page with its blocks filled in."""
     page = Page(text)
 
-    def block(found: re.Match[str]) -> str:
-        kind, words, body = found.groups("")
+    def block(match: re.Match[str]) -> str:
+        kind, words, body = match.groups("")
         if kind in passages:
             return f"<!-- {kind} -->{passages[kind]}<!-- end -->"
         if kind == "output":
@@ -114,15 +114,15 @@ def _index(text: str, pages: dict[str, Page]) -> str:
     """Return the index: each topic has its functions in the order that they had, and new ones behind them."""
     order = dict.fromkeys((*(name for names in topics_of(text).values() for name in names), *pages))
 
-    def topic(found: re.Match[str]) -> str:
-        listed = [pages[name] for name in order if name in pages and pages[name].topic == found["topic"]]
+    def topic(match: re.Match[str]) -> str:
+        listed = [pages[name] for name in order if name in pages and pages[name].topic == match["topic"]]
         rows = [(f"[`{page.name}`]({page.name}.md)", page.summary) for page in listed]
-        head = f"## {found['topic']}\n\n<!-- functions -->\n\n"
+        head = f"## {match['topic']}\n\n<!-- functions -->\n\n"
         return f"{head}{_table(('function', 'what it does'), rows)}\n\n<!-- end -->"
 
     text = re.sub(r"## (?P<topic>[^\n]*)\n\n<!-- functions -->.*?<!-- end -->", topic, text, flags=re.DOTALL)
-    stated = "<!-- budgets -->\n\n```sql\n" + "\n".join(BUDGETS) + "\n```\n\n<!-- end -->"
-    return re.sub(r"<!-- budgets -->.*?<!-- end -->", lambda _: stated, text, flags=re.DOTALL)
+    budgets = "<!-- budgets -->\n\n```sql\n" + "\n".join(BUDGETS) + "\n```\n\n<!-- end -->"
+    return re.sub(r"<!-- budgets -->.*?<!-- end -->", lambda _: budgets, text, flags=re.DOTALL)
 
 
 def _navigation(topics: dict[str, list[str]]) -> str:
@@ -203,14 +203,14 @@ def _python(page: Page, _: list[str]) -> str:
 def _in_python(arguments: str) -> list[str]:
     """Return arguments of SQL as Python spells them."""
     quoted = re.sub(r"'([^']*)'", r'"\1"', re.sub(r"(?<=[{ ])(\w+): ", r"'\1': ", arguments))
-    stated = re.sub(r"\b(true|false)\b", lambda word: word[0].title(), quoted).replace(" := ", "=")
-    return re.split(r", (?=\w+=)", stated)
+    spelling = re.sub(r"\b(true|false)\b", lambda word: word[0].title(), quoted).replace(" := ", "=")
+    return re.split(r", (?=\w+=)", spelling)
 
 
 def _python_of_query(page: Page) -> str:
     """Return the example of a query in Python: ``FROM dp_query('SELECT …', argument := value, …);`` of SQL."""
-    found = re.fullmatch(r"FROM (\w+)\('((?:[^']|'')*)', (.*)\);", " ".join(page.example.split()))
-    function, sql, rest = found.groups()  # type: ignore[union-attr]
+    match = re.fullmatch(r"FROM (\w+)\('((?:[^']|'')*)', (.*)\);", " ".join(page.example.split()))
+    function, sql, rest = match.groups()  # type: ignore[union-attr]
     lines = textwrap.wrap(sql.replace("''", "'"), _PYTHON_WIDTH - 12)
     text = [*(f'    "{line} "' for line in lines[:-1]), f'    "{lines[-1]}",']
     more = [f"    {part}," for part in _in_python(rest)]
@@ -251,13 +251,13 @@ def _escaped(text: str) -> str:
 def main(words: list[str]) -> int:
     """Write the pages, or with ``--check`` say which differ; return the exit status."""
     if words == ["--check"]:
-        stale = [path for path, wanted in generated(None) if path.read_text(encoding="utf-8") != wanted]
+        stale = [path for path, content in generated(None) if path.read_text(encoding="utf-8") != content]
         for path in stale:
             print(f"{path}: not what the code says. Run python -m dpsql.generate.")
         return 1 if stale else 0
     with runs() as run:
-        for path, wanted in generated(run):
-            path.write_text(wanted, encoding="utf-8")
+        for path, content in generated(run):
+            path.write_text(content, encoding="utf-8")
     return 0
 
 

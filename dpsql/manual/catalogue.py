@@ -58,8 +58,8 @@ class Page:
     @cached_property
     def calls(self) -> list[str]:
         """Each way to call it, with defaults, on one line."""
-        written = _SQL.findall(self._sections[""])
-        return [_on_one_line(call) for sql in written for call in sql.rstrip(";").split(";")]
+        statements = _SQL.findall(self._sections[""])
+        return [_on_one_line(call) for sql in statements for call in sql.rstrip(";").split(";")]
 
     @cached_property
     def statements(self) -> list[str]:
@@ -112,8 +112,8 @@ class Page:
 
 def wrapped_call(call: str, width: int) -> str:
     """Return a call on lines of at most `width` characters, broken between arguments."""
-    kept = call.replace(" := ", "\0:=\0").replace("[false, true]", "[false,\0true]")
-    lines = textwrap.fill(kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    text = call.replace(" := ", "\0:=\0").replace("[false, true]", "[false,\0true]")
+    lines = textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return lines.replace("\0", " ")
 
 
@@ -228,17 +228,17 @@ def search(word: str) -> list[str]:
 
     Those that have an argument of that name are among them. What arguments mean is searched where nothing is found.
     """
-    wanted = word.lower()
-    places: tuple[Callable[[Page], str], ...] = (
+    term = word.lower()
+    parts: tuple[Callable[[Page], str], ...] = (
         lambda page: page.name,
         lambda page: page.topic,
         lambda page: page.summary,
     )
-    found = dict.fromkeys(named_by(wanted))
-    for position in places:
-        found |= dict.fromkeys(name for name, page in MANUAL.items() if wanted in position(page).lower())
-    found |= dict.fromkeys(name for name, page in MANUAL.items() if wanted in page.arguments)
-    return list(found) or [name for name, page in MANUAL.items() if wanted in _last_words(page)]
+    names = dict.fromkeys(named_by(term))
+    for part in parts:
+        names |= dict.fromkeys(name for name, page in MANUAL.items() if term in part(page).lower())
+    names |= dict.fromkeys(name for name, page in MANUAL.items() if term in page.arguments)
+    return list(names) or [name for name, page in MANUAL.items() if term in _last_words(page)]
 
 
 def _last_words(page: Page) -> str:
@@ -252,15 +252,15 @@ def nearest(word: str) -> list[str]:
 
     A word that is spelled like no name may be spelled like a synonym.
     """
-    wanted = word.lower().removeprefix("dp_")
+    term = word.lower().removeprefix("dp_")
     plain = {name.partition("_")[2] or name: name for name in MANUAL}
-    meant = dict.fromkeys([*([plain[wanted]] if wanted in plain else []), *named_by(wanted)])
+    meant = dict.fromkeys([*([plain[term]] if term in plain else []), *named_by(term)])
     if not meant:
-        close = difflib.get_close_matches(wanted, plain, n=_LISTED, cutoff=0.6)
+        close = difflib.get_close_matches(term, plain, n=_LISTED, cutoff=0.6)
         meant = dict.fromkeys(plain[name] for name in close)
     if not meant:
         words = sorted({synonym for page in MANUAL.values() for synonym in page.synonyms})
-        close = difflib.get_close_matches(wanted, words, n=1, cutoff=0.7)
+        close = difflib.get_close_matches(term, words, n=1, cutoff=0.7)
         meant = dict.fromkeys(name for synonym in close for name in named_by(synonym))
     return list(meant)[:_LISTED]
 
@@ -292,10 +292,10 @@ def suggestion(word: str) -> str:
 
 def columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Yield pairs of texts as two columns, of which the second one wraps."""
-    first = max(len(one) for one, _ in rows)
-    for one, other in rows:
+    first = max(len(label) for label, _ in rows)
+    for label, other in rows:
         lines = _wrapped(other, width - first - len(_GAP)) or [""]
-        yield f"{one.ljust(first)}{_GAP}{lines[0]}".rstrip()
+        yield f"{label.ljust(first)}{_GAP}{lines[0]}".rstrip()
         yield from (" " * (first + len(_GAP)) + line for line in lines[1:])
 
 

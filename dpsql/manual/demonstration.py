@@ -53,9 +53,9 @@ def example(database: str | PathLike[str]) -> list[str]:
 
 def fill(context: Context) -> list[str]:
     """Make the example tables in the database of a context; parameters and errors as of `example`."""
-    taken = {row["table_name"] for row in context.sql("SELECT table_name FROM duckdb_tables()").to_pylist()}
+    tables = {row["table_name"] for row in context.sql("SELECT table_name FROM duckdb_tables()").to_pylist()}
     for name in TABLES:
-        if name in taken:
+        if name in tables:
             raise ParameterError(
                 "P091", f"there is a table {show(name)} already. Name another file, or drop the table."
             )

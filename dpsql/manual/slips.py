@@ -41,7 +41,7 @@ Columns = Callable[[str], Iterable[str]]
 
 
 @dataclass(frozen=True)
-class _Given:
+class _Argument:
     """One argument of a call: its name and the sign behind it, if it has one, and the tokens of its value."""
 
     name: str
@@ -60,13 +60,15 @@ class _Called:
     """A call in a statement; `is_table` if it stands in FROM, `is_closed` if its bracket is."""
 
     function: str
-    given: tuple[_Given, ...]
+    arguments: tuple[_Argument, ...]
     is_table: bool
     is_closed: bool
 
-    def value(self, name: str) -> _Given | None:
+    def value(self, name: str) -> _Argument | None:
         """Return the argument of a name."""
-        return next((one for one in self.given if one.name == name and one.sign in (":=", "=>")), None)
+        return next(
+            (argument for argument in self.arguments if argument.name == name and argument.sign in (":=", "=>")), None
+        )
 
 
 def mended(error: Exception, statement: str, columns: Columns | None = None) -> Exception:
@@ -105,7 +107,11 @@ def _with_column(error: DpsqlError, statement: str, columns: Columns | None) -> 
     step = next((step for look in _LOOKS_AT_CALLS if (step := look(str(error), calls, statement)) is not None), None)
     if step is not None:
         return error.saying(f"{error.message} {step}")
-    sources = [call.given[0].value for call in calls if call.given and not call.given[0].name and call.given[0].value]
+    sources = [
+        call.arguments[0].value
+        for call in calls
+        if call.arguments and not call.arguments[0].name and call.arguments[0].value
+    ]
     if columns is None or len(sources) != 1 or len(sources[0]) != 1:
         return error
     return with_column(error, lambda: columns(sources[0][0].strip("'")))
@@ -113,21 +119,21 @@ def _with_column(error: DpsqlError, statement: str, columns: Columns | None) -> 
 
 def with_column(error: DpsqlError, columns: Callable[[], Iterable[str]]) -> DpsqlError:
     """Return an error about a column that there is not, with the names that it may mean."""
-    found = _NO_COLUMN.search(error.message)
-    if error.code != "DPSQL-S002" or found is None or "Did you mean" in error.message:
+    match = _NO_COLUMN.search(error.message)
+    if error.code != "DPSQL-S002" or match is None or "Did you mean" in error.message:
         return error
-    word = (found["name"] or found["named"]).replace("''", "'")
-    known = list(columns())
-    if not known:
+    word = (match["name"] or match["named"]).replace("''", "'")
+    names = list(columns())
+    if not names:
         return error
-    listed = f"It has: {', '.join(known)}." if len(known) <= _MOST_LISTED else "Check the name."
+    listed = f"It has: {', '.join(names)}." if len(names) <= _MOST_LISTED else "Check the name."
     if error.message.startswith("condition's"):
         listed += " A text in a condition has quotes of its own: condition := 'ward = ''A'''."
-    step = did_you_mean(word, known, listed)
+    step = did_you_mean(word, names, listed)
     return error.saying(f"{error.message.removesuffix('Check the name.').rstrip()} {step}")
 
 
-def no_method(on: str, name: str, known: Collection[str]) -> str:
+def no_method(on: str, name: str, methods: Collection[str]) -> str:
     """Return what to say of a method that there is not: those that may be meant.
 
     Parameters
@@ -136,23 +142,23 @@ def no_method(on: str, name: str, known: Collection[str]) -> str:
         What has the methods, as ``'ctx'``.
     name : str
         As it was written, with or without ``dp_``.
-    known : collection of str
+    methods : collection of str
         The functions that are methods.
     """
-    meant = [function for function in nearest(name) if function in known]
-    shown = [f"{on}.{one if on == 'ctx' else one.removeprefix('dp_')}" for one in meant]
+    meant = [function for function in nearest(name) if function in methods]
+    suggestions = [f"{on}.{function if on == 'ctx' else function.removeprefix('dp_')}" for function in meant]
     return f"{on} has no {name}. " + (
-        f"Did you mean {' or '.join(shown)}?" if shown else "help(dpsql.Context) lists what there is."
+        f"Did you mean {' or '.join(suggestions)}?" if suggestions else "help(dpsql.Context) lists what there is."
     )
 
 
 def _calls(statement: str) -> Iterator[_Called]:
     """Yield the calls of functions of the manual in a statement, in its order."""
     tokens = [token for token in _TOKEN.findall(statement) if not token.startswith("--")]
-    for place, token in enumerate(tokens):
-        if tokens[place + 1 : place + 2] == ["("] and fold(token).startswith(("dp_", "exact_")):
-            parts, is_closed = _split(tokens[place + 2 :])
-            is_table = place > 0 and fold(tokens[place - 1]) in ("from", "join", ",")
+    for index, token in enumerate(tokens):
+        if tokens[index + 1 : index + 2] == ["("] and fold(token).startswith(("dp_", "exact_")):
+            parts, is_closed = _split(tokens[index + 2 :])
+            is_table = index > 0 and fold(tokens[index - 1]) in ("from", "join", ",")
             yield _Called(fold(token), tuple(map(_argument, parts)), is_table, is_closed)
 
 
@@ -171,17 +177,17 @@ def _split(tokens: Sequence[str]) -> tuple[list[list[str]], bool]:
     return [part for part in parts if part], False
 
 
-def _argument(part: list[str]) -> _Given:
+def _argument(part: list[str]) -> _Argument:
     if len(part) > 1 and (part[1] in (":=", "=>", "=", ":")) and _NAME.match(part[0].strip('"')):
-        return _Given(fold(part[0].strip('"')), part[1], tuple(part[2:]))
-    return _Given("", "", tuple(part))
+        return _Argument(fold(part[0].strip('"')), part[1], tuple(part[2:]))
+    return _Argument("", "", tuple(part))
 
 
 def _unknown_function(message: str, calls: Sequence[_Called], statement: str) -> str | None:
-    found = _NO_FUNCTION.search(message) or _OTHER_KIND.search(message)
-    if found is None or not fold(found["name"]).startswith(("dp_", "exact_")):
+    match = _NO_FUNCTION.search(message) or _OTHER_KIND.search(message)
+    if match is None or not fold(match["name"]).startswith(("dp_", "exact_")):
         return None
-    name = fold(found["name"])
+    name = fold(match["name"])
     if name in MANUAL:
         return f"{name} is called as {_form(name)}."
     close = nearest(name)
@@ -206,11 +212,11 @@ def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) ->
     for call in calls:
         if call.function not in MANUAL or (refused is not None and call.function != fold(refused["name"])):
             continue
-        known = list(MANUAL[call.function].arguments)
-        for given in call.given:
-            is_meant = refused is not None or (reserved is not None and fold(reserved[1]) == given.name)
-            if is_meant and given.name and given.sign != "=" and given.name not in known:
-                return f"{call.function} has no argument {given.name}. {meant_argument(given.name, known)}"
+        parameters = list(MANUAL[call.function].arguments)
+        for argument in call.arguments:
+            is_meant = refused is not None or (reserved is not None and fold(reserved[1]) == argument.name)
+            if is_meant and argument.name and argument.sign != "=" and argument.name not in parameters:
+                return f"{call.function} has no argument {argument.name}. {meant_argument(argument.name, parameters)}"
     if refused is None or fold(refused["name"]) not in MANUAL:
         return None
     return f"{fold(refused['name'])} is called as {_form(fold(refused['name']))}."
@@ -218,21 +224,21 @@ def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) ->
 
 def _equals(message: str, calls: Sequence[_Called], statement: str) -> str | None:
     for call in calls:
-        known = MANUAL[call.function].arguments if call.function in MANUAL else ()
-        for given in call.given:
-            if given.sign in ("=", ":") and given.value and (given.name in known or not known):
-                return f"An argument is given with := as in {given.name} := {_written(given.value)}."
+        parameters = MANUAL[call.function].arguments if call.function in MANUAL else ()
+        for argument in call.arguments:
+            if argument.sign in ("=", ":") and argument.value and (argument.name in parameters or not parameters):
+                return f"An argument is given with := as in {argument.name} := {_join(argument.value)}."
     return None
 
 
 def _positional(message: str, calls: Sequence[_Called], statement: str) -> str | None:
     for call in calls:
-        if call.is_table and call.function in FUNCTIONS and len(call.given) > 1 and not call.given[1].name:
+        if call.is_table and call.function in FUNCTIONS and len(call.arguments) > 1 and not call.arguments[1].name:
             return "Every argument but the source is given by name, as in epsilon := 0.5."
     return None
 
 
-def _written(value: Sequence[str]) -> str:
+def _join(value: Sequence[str]) -> str:
     """Return a value as it was written, if it is short."""
     joined = "".join(value)
     return joined if len(value) <= 3 and len(joined) <= 40 else "..."
@@ -243,15 +249,15 @@ def _no_sign(message: str, calls: Sequence[_Called], statement: str) -> str | No
     if "syntax error" not in message:
         return None
     for call in calls:
-        known = MANUAL[call.function].arguments if call.function in MANUAL else ()
-        for given in call.given:
-            first, *rest = given.value or ("",)
-            if not given.name and rest and fold(first) in known and rest[0] not in "([.+-*/<>":
-                return f"An argument is given with := as in {first} := {_written(rest)}."
-            later = [place for place, token in enumerate(given.value) if token in (":=", "=>") and place > 1]
-            if later and fold(given.value[later[0] - 1]) in known:
-                return f"A comma is missing before {given.value[later[0] - 1]}."
-            if call.is_closed is False and any("'" in token and not _closed(token) for token in given.value):
+        parameters = MANUAL[call.function].arguments if call.function in MANUAL else ()
+        for argument in call.arguments:
+            first, *rest = argument.value or ("",)
+            if not argument.name and rest and fold(first) in parameters and rest[0] not in "([.+-*/<>":
+                return f"An argument is given with := as in {first} := {_join(rest)}."
+            later = [index for index, token in enumerate(argument.value) if token in (":=", "=>") and index > 1]
+            if later and fold(argument.value[later[0] - 1]) in parameters:
+                return f"A comma is missing before {argument.value[later[0] - 1]}."
+            if call.is_closed is False and any("'" in token and not _closed(token) for token in argument.value):
                 return "A text is not closed: it begins and ends with a single quote, as in 'patients'."
     if any(not call.is_closed for call in calls):
         return "A bracket is not closed. A call ends with ), and a list with ]."
@@ -278,17 +284,17 @@ def _keys_of_a_query(message: str, calls: Sequence[_Called], statement: str) -> 
 
 def _subquery(message: str, calls: Sequence[_Called], statement: str) -> str | None:
     for call in calls:
-        for place, given in enumerate(call.given):
-            words = [fold(token) for token in given.value[:2]]
+        for position, argument in enumerate(call.arguments):
+            words = [fold(token) for token in argument.value[:2]]
             if words[:1] == ["select"] or words == ["(", "select"] or words == ["(", "from"]:
-                if given.name == "keys":
+                if argument.name == "keys":
                     return _KEYS
-                if place == 0 and not given.name:
+                if position == 0 and not argument.name:
                     return (
                         f"A source is the name of a table or view. Make a view: CREATE TEMP VIEW chosen AS SELECT ..., "
                         f"then {call.function}('chosen', ...); or choose rows with condition := 'age > 40'."
                     )
-                return f"{given.name or 'An argument'} is a constant, not a subquery."
+                return f"{argument.name or 'An argument'} is a constant, not a subquery."
     return None
 
 
@@ -297,7 +303,7 @@ def _unquoted(message: str, calls: Sequence[_Called], statement: str) -> str | N
         condition = call.value("condition")
         if condition is not None and condition.is_bare:
             return "A condition is a text in single quotes, as in condition := 'age > 40'."
-        first = call.given[0] if call.given else None
+        first = call.arguments[0] if call.arguments else None
         if first is None or first.name or not first.is_bare or call.function not in MANUAL:
             continue
         if len(first.value) == 1 and f'"{first.value[0]}"' in message:
@@ -309,11 +315,11 @@ def _result_column(message: str, calls: Sequence[_Called], statement: str) -> st
     if "not found in FROM clause" not in message or not calls or calls[0].function not in MANUAL:
         return None
     name = calls[0].function
-    known = MANUAL[name].arguments
+    parameters = MANUAL[name].arguments
     returned = f"{name} returns {', '.join(column for column in MANUAL[name].columns if ' ' not in column)}"
-    if "details" in known:
+    if "details" in parameters:
         return f"{returned}, some of them with details := true alone."
-    if "condition" not in known:
+    if "condition" not in parameters:
         return f"{returned}."
     return (
         f"{returned}, and the columns of by. WHERE chooses rows of that result; condition := '...' chooses rows of the "

@@ -58,10 +58,10 @@ class LazyCauchy:
 
     def _inside(self) -> bool | None:
         """Return whether the point is in the disk; None if the bits do not decide it."""
-        one = 1 << 2 * self.bits
-        if (self._x + 1) ** 2 + (self._y + 1) ** 2 <= one:
+        square = 1 << 2 * self.bits
+        if (self._x + 1) ** 2 + (self._y + 1) ** 2 <= square:
             return True
-        return False if self._x**2 + self._y**2 >= one else None
+        return False if self._x**2 + self._y**2 >= square else None
 
 
 _ERROR_BITS = 34
@@ -191,10 +191,10 @@ def _uniforms(size: int, source: BitSource) -> tuple[NDArray[np.float64], NDArra
     unsure = (words < np.uint64(_LEAST_PREFIX)) | (~words < np.uint64(_LEAST_PREFIX))
     for index in np.flatnonzero(unsure).tolist():
         reader = WordReader(source)
-        prefix, whole = int(words[index]), 1 << 64
-        while not _LEAST_PREFIX <= prefix < whole - _LEAST_PREFIX:
-            if whole >= _LARGEST_WHOLE:
+        prefix, denominator = int(words[index]), 1 << 64
+        while not _LEAST_PREFIX <= prefix < denominator - _LEAST_PREFIX:
+            if denominator >= _LARGEST_WHOLE:
                 raise InternalError("I020", "noise is out of range. Run the release again.")
-            prefix, whole = prefix << 64 | reader.word(), whole << 64
-        uniform[index], complement[index] = prefix / whole, (whole - 1 - prefix) / whole
+            prefix, denominator = prefix << 64 | reader.word(), denominator << 64
+        uniform[index], complement[index] = prefix / denominator, (denominator - 1 - prefix) / denominator
     return uniform, complement

@@ -68,8 +68,8 @@ def cube_noise(scale: Fraction, size: int, count: int, *, source: BitSource = SY
     if not 1 <= size <= MOST_CUBE_COORDINATES or not count >= 0:
         raise ParameterError("P017", f"size must be in [1, {MOST_CUBE_COORDINATES}], count >= 0; got {size}, {count}.")
     radius = _radii(scale, size, count, source)
-    drawn = _below(2 * np.broadcast_to(radius, (size, count)).ravel().astype(np.uint64) + np.uint64(1), source)
-    noise: NDArray[np.int64] = drawn.view(np.int64).reshape(size, count) - radius
+    offsets = _below(2 * np.broadcast_to(radius, (size, count)).ravel().astype(np.uint64) + np.uint64(1), source)
+    noise: NDArray[np.int64] = offsets.view(np.int64).reshape(size, count) - radius
     return noise
 
 
@@ -87,12 +87,12 @@ def _radii(scale: Fraction, size: int, count: int, source: BitSource) -> NDArray
     missing = count
     while missing > 0:
         proposals = geometric(scale, missing * (size + 1), source=source).reshape(size + 1, missing).sum(axis=0)
-        kept = np.ones(missing, dtype=np.bool_)
+        mask = np.ones(missing, dtype=np.bool_)
         for number in range(1, size + 1):
-            places = np.flatnonzero(kept)
-            kept[places] = _accepted(proposals[places], number, source)
-        parts.append(proposals[kept])
-        missing -= int(kept.sum())
+            indices = np.flatnonzero(mask)
+            mask[indices] = _accepted(proposals[indices], number, source)
+        parts.append(proposals[mask])
+        missing -= int(mask.sum())
     return np.concatenate(parts)
 
 
@@ -107,14 +107,14 @@ def _accepted(radius: NDArray[np.int64], number: int, source: BitSource) -> NDAr
     chance = (2 * number - 1) / (2.0 * (radius.astype(np.float64) + number))
     accepted = uniform >= chance
     unsure = np.abs(uniform - chance) <= _SHARE * chance + 2.0**-52 * uniform + 2.0**-62
-    for place in np.flatnonzero(unsure).tolist():
+    for index in np.flatnonzero(unsure).tolist():
         reader = WordReader(source)
-        prefix, whole = int(words[place]), _WORD
-        above, below = 2 * number - 1, 2 * (int(radius[place]) + number)
+        prefix, denominator = int(words[index]), _WORD
+        above, below = 2 * number - 1, 2 * (int(radius[index]) + number)
         # U is in [prefix, prefix + 1) / whole.
-        while prefix * below < above * whole < (prefix + 1) * below:
-            prefix, whole = prefix << 64 | reader.word(), whole << 64
-        accepted[place] = prefix * below >= above * whole
+        while prefix * below < above * denominator < (prefix + 1) * below:
+            prefix, denominator = prefix << 64 | reader.word(), denominator << 64
+        accepted[index] = prefix * below >= above * denominator
     return accepted
 
 
@@ -129,5 +129,5 @@ def _below(bounds: NDArray[np.uint64], source: BitSource) -> NDArray[np.uint64]:
         if not len(again):
             break
         words[again] = source.words(len(again))
-    found: NDArray[np.uint64] = words % bounds
-    return found
+    integers: NDArray[np.uint64] = words % bounds
+    return integers

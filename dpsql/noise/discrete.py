@@ -146,8 +146,8 @@ def _context(digits: int) -> Context:
 
 def _scaled(context: Context, value: Decimal, digits: int) -> Bounds:
     """Two units outward: one for cutting off the fraction, one for the rounding of `value`'s last digit."""
-    whole = int(context.scaleb(value, digits))
-    return whole - 2, whole + 2
+    integer = int(context.scaleb(value, digits))
+    return integer - 2, integer + 2
 
 
 def _step_up(value: int, digits: int) -> int:
@@ -361,11 +361,11 @@ def discrete_gaussian(variance: Fraction, size: int, *, source: BitSource = SYST
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
-def laplace_deviation(scale: Fraction, one: int = 1) -> float:
-    """Return the standard deviation of discrete Laplace noise of that scale, > 0, in multiples of ``1 / one``."""
+def laplace_deviation(scale: Fraction, denominator: int = 1) -> float:
+    """Return the standard deviation of discrete Laplace noise of that scale, > 0, in units of ``1 / denominator``."""
     # a / (1 - a)**2 with a = exp(-1 / scale) is 1 / (2 sinh(1 / (2 scale)))**2.
-    half = float(1 / (2 * scale * one))
-    return math.sqrt(0.5) / math.sinh(half) / one if half < 700 else 0.0
+    half = float(1 / (2 * scale * denominator))
+    return math.sqrt(0.5) / math.sinh(half) / denominator if half < 700 else 0.0
 
 
 def _check(value: Fraction, size: int, name: str, largest: Fraction) -> None:
@@ -381,9 +381,9 @@ def _laplace_chunk(scale: Fraction, attempts: int, source: BitSource) -> NDArray
     # Sign from the lowest bit, U from the other 63: independent.
     negative = (words & np.uint64(1)).view(np.int64)
     magnitude = _magnitude(words >> np.uint64(1), scale, source)
-    kept = (magnitude | (negative ^ 1)) != 0
-    if not kept.all():
-        magnitude, negative = magnitude[kept], negative[kept]
+    mask = (magnitude | (negative ^ 1)) != 0
+    if not mask.all():
+        magnitude, negative = magnitude[mask], negative[mask]
     signed: NDArray[np.int64] = (magnitude ^ -negative) + negative
     return signed
 

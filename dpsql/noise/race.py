@@ -192,17 +192,17 @@ class _LazyScore:
         return below, None if low == 0 else unit[1] - log_bounds(low, digits)[0]
 
 
-def _compare(one: _LazyScore, other: _LazyScore) -> int:
+def _compare(score: _LazyScore, other: _LazyScore) -> int:
     """Order by descending score; draws bits until the order is certain."""
     while True:
-        digits = max(one.variable.digits, other.variable.digits)
-        one_low, one_high = one.bounds(digits)
+        digits = max(score.variable.digits, other.variable.digits)
+        low, high = score.bounds(digits)
         other_low, other_high = other.bounds(digits)
-        if one_low is not None and other_high is not None and one_low >= other_high:
+        if low is not None and other_high is not None and low >= other_high:
             return -1
-        if other_low is not None and one_high is not None and other_low >= one_high:
+        if other_low is not None and high is not None and other_low >= high:
             return 1
-        one.variable.extend()
+        score.variable.extend()
         other.variable.extend()
 
 
@@ -283,8 +283,8 @@ def kth_largest(values: Integers | Doubles, k: int) -> float:
     sample = values[::_SAMPLE_STEP]
     if len(sample) >= k:
         values = values[values >= np.partition(sample, len(sample) - k)[len(sample) - k]]
-    found: float = np.partition(values, len(values) - k)[len(values) - k]
-    return found
+    entry: float = np.partition(values, len(values) - k)[len(values) - k]
+    return entry
 
 
 def scaled(distance: Distances, coefficient: Fraction) -> NDArray[np.float64]:

@@ -82,7 +82,7 @@ from dpsql.statistics.aggregates import (
 
 _ABOUT_THE_MIDDLE = CentredSum, CentredPair, Chebyshev, SharedTarget
 _BLOCKS = (GroupCount, UnitsOver, DirectSum, TransformedPair, Bernstein, *_ABOUT_THE_MIDDLE)
-_KINDS: dict[str, Callable[..., Block]] = {one.kind: one for one in _BLOCKS}
+_KINDS: dict[str, Callable[..., Block]] = {block.kind: block for block in _BLOCKS}
 
 
 class StoredBlock(TypedDict):
@@ -153,7 +153,7 @@ def are_biased(
 ) -> list[NDArray[np.bool_]]:
     """Return which rows lack more than half of their intervals, by target, name and estimates of each aggregate."""
     names = len(result["aggregates"])
-    return [is_biased(result, number // names, name, one) for number, (_, name, one) in enumerate(series)]
+    return [is_biased(result, number // names, name, estimate) for number, (_, name, estimate) in enumerate(series)]
 
 
 def is_biased(result: Mapping[str, Any], target: int, name: str, estimated: Estimated) -> NDArray[np.bool_]:
@@ -180,34 +180,34 @@ def clipped(result: Mapping[str, Any], target: int, name: str) -> float:
 
 def at_least(result: Mapping[str, Any], target: int, name: str) -> float:
     """Return how much an aggregate of a target lacks at least, over all groups; 0 where nothing is shown."""
-    units, block = (restored_block(result["left_out"]["blocks"][place]) for place in (0, 1 + target))
+    units, block = (restored_block(result["left_out"]["blocks"][index]) for index in (0, 1 + target))
     tail = 1.0 - result["confidence"]
     if name == COUNT:
-        rows = _shown(block, _weights(block)[0], tail)
+        rows = _lack(block, _weights(block)[0], tail)
         # Of a unit without a value in any of its rows no value fell away.
-        return rows if result["blocks"][target]["target"] is not None else max(rows, _shown(units, np.ones(1), tail))
+        return rows if result["blocks"][target]["target"] is not None else max(rows, _lack(units, np.ones(1), tail))
     if not isinstance(block.block, ValueBlock):
         return 0.0
     counted, values = _weights(block)
     middle, half = block.block.middle_and_half
     if name == SUM:
-        return _shown(block, middle * counted + half * values, tail, signed=True)
+        return _lack(block, middle * counted + half * values, tail, signed=True)
     mean, rows = _mean(result, target)
     if name != AVG or not counted.any() or mean is None:
         return 0.0
     fallen = max(0.0, float(counted @ block.values[:, 0]))
-    return half * _shown(block, values - mean * counted, tail, signed=True) / (rows + fallen)
+    return half * _lack(block, values - mean * counted, tail, signed=True) / (rows + fallen)
 
 
 def _weights(noisy: NoisyBlock) -> tuple[Doubles, Doubles]:
     """Return the forms of the number of rows and of the sum of z; zeros where a block does not tell one."""
     weights = np.zeros((2, noisy.block.size))
-    for place, moment in enumerate(noisy.block.moments[:2]):
-        weights[place] = moment
+    for row, moment in enumerate(noisy.block.moments[:2]):
+        weights[row] = moment
     return weights[0], weights[1]
 
 
-def _shown(noisy: NoisyBlock, weights: Doubles, tail: float, *, signed: bool = False) -> float:
+def _lack(noisy: NoisyBlock, weights: Doubles, tail: float, *, signed: bool = False) -> float:
     """Return the least size of a form that noise leaves, but for a chance of `tail`; 0 where that is nothing."""
     value = float(weights @ noisy.values[:, 0])
     return max(0.0, (abs(value) if signed else value) - float(noise_quantile(noisy, weights, tail)))
@@ -223,11 +223,11 @@ def _mean(result: Mapping[str, Any], target: int) -> tuple[float | None, float]:
     return float(np.clip((values @ noisy.values).sum() / rows, -1.0, 1.0)), rows
 
 
-def left_out_statement(result: Mapping[str, Any], *, named: bool = True) -> dict[str, Json]:
+def left_out_statement(result: Mapping[str, Any], *, has_names: bool = True) -> dict[str, Json]:
     """Return what the receipt says of what was left out: noisy numbers with the standard deviations of their noise.
 
     Rows and sums hold at most `most_rows_of_a_unit` rows of each unit, so they are too small where units have more.
-    Targets that are not `named` are columns that a query was split into, whose names nobody has read.
+    Without `has_names`, targets are columns that a query was split into, whose names nobody has read.
     """
     units, *targets = map(restored_block, result["left_out"]["blocks"])
     statement: dict[str, Json] = {
@@ -242,7 +242,7 @@ def left_out_statement(result: Mapping[str, Any], *, named: bool = True) -> dict
         if isinstance(noisy.block, ValueBlock):
             middle, half = noisy.block.middle_and_half
             forms["sum"] = middle * counted + half * values
-        numbers: dict[str, Json] = {"target": stored["target"]} if named else {}
+        numbers: dict[str, Json] = {"target": stored["target"]} if has_names else {}
         for name, form in forms.items():
             numbers[name] = float(form @ noisy.values[:, 0])
             numbers[f"{name}_std_error"] = noisy.deviation * float(np.linalg.norm(form))
@@ -300,10 +300,10 @@ class Asked(Protocol):
 
 def record_of(
     noisy: Sequence[NoisyBlock],
-    asked: Asked,
+    request: Asked,
     keys: Sequence[Sequence[str | None]],
     types: Sequence[str],
-    drawn: Sequence[PrivateInterval | None] = (),
+    bounds: Sequence[PrivateInterval | None] = (),
 ) -> dict[str, Json]:
     """Return what the ledger keeps of a release, an `Aggregated`.
 
@@ -311,28 +311,30 @@ def record_of(
     ----------
     noisy : sequence of NoisyBlock
         A block for each target, or one for all rows.
-    asked : Asked
+    request : Asked
     keys : sequence of sequence of str or None
         The key of each group, by column.
     types : sequence of str
         SQL type of each column of `by`; another key column is a BOOLEAN.
-    drawn : sequence of (PrivateInterval or None)
+    bounds : sequence of (PrivateInterval or None)
         The private bounds of each target; none where bounds are public.
     """
-    targets = asked.targets or (None,)
-    intervals: list[dict[str, Json]] = [{} if one is None else {"drawn": interval_record(one)} for one in drawn]
+    targets = request.targets or (None,)
+    intervals: list[dict[str, Json]] = [
+        {} if interval is None else {"drawn": interval_record(interval)} for interval in bounds
+    ]
     intervals = intervals or [{} for _ in targets]
     return {
-        **groups_record(asked.key_columns, keys, types),
-        "aggregates": list(asked.aggregates),
-        "ddof": asked.ddof,
-        "confidence": float(asked.confidence),
+        **groups_record(request.key_columns, keys, types),
+        "aggregates": list(request.aggregates),
+        "ddof": request.ddof,
+        "confidence": float(request.confidence),
         "blocks": [
             {**stored_block(target, block), **interval}
             for target, block, interval in zip(targets, noisy, intervals, strict=True)
         ],
-        **({} if asked.group_sizes is None else {"sizes": list(asked.group_sizes)}),
-        **({"sampled": asked.rows_per_group} if asked.sampling else {}),
+        **({} if request.group_sizes is None else {"sizes": list(request.group_sizes)}),
+        **({"sampled": request.rows_per_group} if request.sampling else {}),
     }
 
 
@@ -340,20 +342,22 @@ def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]
     """Yield target, name and estimates of every aggregate."""
     for stored in result["blocks"]:
         noisy = restored_block(stored)
-        asked: dict[str, Any] = {name: result.get(name) for name in ("confidence", "ddof", "sizes")}
-        found = {
-            name: estimate.without(nothing_left(noisy, name, **asked))
-            for name, estimate in estimates(noisy, result["aggregates"], **asked).items()
+        options: dict[str, Any] = {name: result.get(name) for name in ("confidence", "ddof", "sizes")}
+        aggregates = {
+            name: estimate.without(nothing_left(noisy, name, **options))
+            for name, estimate in estimates(noisy, result["aggregates"], **options).items()
         }
         if "sampled" in result:
             tail, unit = 1.0 - result["confidence"], result["sampled"]
             count = estimates(noisy, (COUNT,), confidence=result["confidence"])[COUNT]
-            mean, ends = found[AVG], stored["bounds"] or (-np.inf, np.inf)
+            mean, ends = aggregates[AVG], stored["bounds"] or (-np.inf, np.inf)
             mean = sampled_mean(noisy, mean, count.lower, tail=tail, rows_per_unit=unit)
-            found[AVG] = replace(mean, lower=np.maximum(mean.lower, ends[0]), upper=np.minimum(mean.upper, ends[1]))
+            aggregates[AVG] = replace(
+                mean, lower=np.maximum(mean.lower, ends[0]), upper=np.minimum(mean.upper, ends[1])
+            )
         bounded = None not in stored.get("drawn", ())
         for name in result["aggregates"]:
-            yield stored["target"], name, found[name] if bounded or name == COUNT else _unknown(found[name])
+            yield stored["target"], name, aggregates[name] if bounded or name == COUNT else _unknown(aggregates[name])
 
 
 def width_before(stored: StoredBlock, name: str) -> float:
@@ -362,9 +366,9 @@ def width_before(stored: StoredBlock, name: str) -> float:
     return np.nan if name != AVG or bounds is None else bounds[1] - bounds[0]
 
 
-def _unknown(found: Estimated) -> Estimated:
+def _unknown(estimate: Estimated) -> Estimated:
     """Return estimates that are all NULL, of as many groups."""
-    return Estimated(*[np.full_like(found.value, np.nan)] * 4)
+    return Estimated(*[np.full_like(estimate.value, np.nan)] * 4)
 
 
 def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
@@ -376,7 +380,7 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
     columns["target"] = pa.array(np.repeat([name for name, _, _ in series], groups)[order], type=pa.string())
     columns["aggregate"] = pa.array(np.repeat([name for _, name, _ in series], groups)[order], type=pa.string())
     numbers = {
-        part: np.concatenate([getattr(found, part) for _, _, found in series])[order]
+        part: np.concatenate([getattr(estimate, part) for _, _, estimate in series])[order]
         for part in ("value", "std_error", "lower", "upper")
     }
     columns |= {part: pa.array(values, mask=np.isnan(values)) for part, values in numbers.items()}
@@ -396,5 +400,5 @@ def key_lists(keys: Sequence[Sequence[str | None]], groups: NDArray[np.intp]) ->
     if not keys:
         return pa.ListArray.from_arrays(offsets, pa.array([], type=pa.string()))
     texts = [pa.array(column, type=pa.string()).take(pa.array(groups)) for column in keys]
-    places = np.arange(count * width).reshape(width, count).T.ravel()
-    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(texts).take(pa.array(places)))
+    order = np.arange(count * width).reshape(width, count).T.ravel()
+    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(texts).take(pa.array(order)))

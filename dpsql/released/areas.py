@@ -49,8 +49,8 @@ _CURVE_FAILURE = 0.05
 def area_rows(result: Area | ScaledArea) -> list[Mapping[str, Json]]:
     """Return the one row of a stored result."""
     if "auc" in result:
-        known: Any = result
-        return [_row(known["auc"], None, None, None, NOT_MEASURED)]
+        record: Any = result
+        return [_row(record["auc"], None, None, None, NOT_MEASURED)]
     ends = interval(result)
     area = point(result, ends)
     if "sampled" in result and ends != (0.0, 1.0):
@@ -93,8 +93,8 @@ def curve_area(result: Curve) -> list[Mapping[str, Json]]:
     but with the totals.
     """
     curve = RocCounts.from_record(result)
-    each = _CURVE_FAILURE / (2 * len(curve.thresholds))
-    reaches = np.array([reach(error, each) for error in curve.std_error])
+    failure = _CURVE_FAILURE / (2 * len(curve.thresholds))
+    reaches = np.array([reach(error, failure) for error in curve.std_error])
     (false_low, false_high), (true_low, true_high) = (
         _rate_band(np.array(counts), reaches) for counts in (curve.negatives, curve.positives)
     )
@@ -118,8 +118,8 @@ def reach(deviation: float, failure: float) -> float:
         return 0.0
     variance = deviation * deviation
     at = 2 * math.asinh(math.sqrt(0.5) / deviation) * np.linspace(0.002, 0.998, 499)
-    left = 1 - variance * 2 * np.square(np.sinh(at / 2))
-    return float(np.min((math.log(2 / failure) - np.log(np.maximum(left, np.finfo(float).tiny))) / at))
+    denominator = 1 - variance * 2 * np.square(np.sinh(at / 2))
+    return float(np.min((math.log(2 / failure) - np.log(np.maximum(denominator, np.finfo(float).tiny))) / at))
 
 
 def _rate_band(counts: Doubles, reaches: Doubles) -> tuple[Doubles, Doubles]:
@@ -167,10 +167,10 @@ def interval(result: ScaledArea) -> tuple[float, float]:
     table, columns = _area_noise(result, weights, 0.05 - _OF_COUNTS), np.arange(len(x))
 
     def quantile(shift: Doubles) -> Doubles:
-        place = np.clip(((shift + 0.5) * (_NODES - 1)).astype(np.intp), 0, _NODES - 2)
-        way = (shift + 0.5) * (_NODES - 1) - place
-        found: Doubles = table[place, columns] * (1 - way) + table[place + 1, columns] * way
-        return found
+        index = np.clip(((shift + 0.5) * (_NODES - 1)).astype(np.intp), 0, _NODES - 2)
+        way = (shift + 0.5) * (_NODES - 1) - index
+        quantiles: Doubles = table[index, columns] * (1 - way) + table[index + 1, columns] * way
+        return quantiles
 
     ends = np.full_like(x, -0.5), np.full_like(x, 0.5)
     low, high = compatible(lambda shift: result["concordance"] - shift * height, quantile, *ends)
@@ -186,8 +186,8 @@ def _area_noise(result: ScaledArea, weights: Doubles, tail: float) -> Doubles:
     if "laplace" in result:
         return laplace_quantile(weights * np.array(result["laplace"])[of], tail) + steps
     errors = np.array([result["concordance_error"], result["count_error"]])[of]
-    found: Doubles = -NormalDist().inv_cdf(tail / 2) * np.sqrt(((weights * errors) ** 2).sum(axis=-1)) + steps
-    return found
+    quantiles: Doubles = -NormalDist().inv_cdf(tail / 2) * np.sqrt(((weights * errors) ** 2).sum(axis=-1)) + steps
+    return quantiles
 
 
 def _boxed(result: ScaledArea) -> tuple[float, float]:

@@ -120,38 +120,41 @@ def comparison_rows(result: Compared) -> list[Mapping[str, Json]]:
         first, second = _means(result)
         return [_row(result, first.value, second.value, _difference(first, second))]
     if result["of"] == OF_COUNT:
-        one, other, both = _counts(result)
-        return [_row(result, one, other, both)]
+        count, other, both = _counts(result)
+        return [_row(result, count, other, both)]
     if result["of"] == ERROR:
         return [_errors(result)]
     return [_areas(result)]
 
 
-def _row(result: Compared, first: float, second: float, found: _Estimate) -> Mapping[str, Json]:
-    lower, upper = max(found.least, found.value - found.below), min(found.most, found.value + found.above)
-    if found.empty or (lower <= found.least and upper >= found.most):
+def _row(result: Compared, first: float, second: float, estimate: _Estimate) -> Mapping[str, Json]:
+    lower, upper = (
+        max(estimate.least, estimate.value - estimate.below),
+        min(estimate.most, estimate.value + estimate.above),
+    )
+    if estimate.empty or (lower <= estimate.least and upper >= estimate.most):
         names = ("first", "second", "difference", "std_error", "lower", "upper")
         return {**dict.fromkeys(names), "rows_needed": result["rows_needed"], "verdict": UNDETERMINED}
     return {
         "first": first,
         "second": second,
-        "difference": found.value,
-        "std_error": math.hypot(found.noise, found.sampling),
+        "difference": estimate.value,
+        "std_error": math.hypot(estimate.noise, estimate.sampling),
         "lower": lower,
         "upper": upper,
-        "rows_needed": _needed(found, 1.0 - result["confidence"]),
+        "rows_needed": _needed(estimate, 1.0 - result["confidence"]),
         "verdict": DIFFERS if lower > 0.0 or upper < 0.0 else NO_EVIDENCE,
     }
 
 
-def _needed(found: _Estimate, tail: float) -> float | None:
+def _needed(estimate: _Estimate, tail: float) -> float | None:
     """Return the rows with which the difference would be told; None where there is none."""
-    if found.value == 0.0:
+    if estimate.value == 0.0:
         return None
-    rows, unit = max(1.0, found.rows), abs(found.value)
+    rows, unit = max(1.0, estimate.rows), abs(estimate.value)
     away = -NormalDist().inv_cdf(tail / 2.0)
     # In units of the difference; products, which are infinite where powers raise.
-    sampling, noise = away * found.sampling / unit, away * found.noise / unit * rows
+    sampling, noise = away * estimate.sampling / unit, away * estimate.noise / unit * rows
     by_row, by_square = sampling * sampling * rows, noise * noise
     needed = (by_row + math.sqrt(by_row * by_row + 4.0 * by_square)) / 2.0
     return float(math.ceil(needed)) if math.isfinite(needed) else None
@@ -194,65 +197,65 @@ def block_means(stored: StoredBlock, confidence: float, *, sampling: bool, rows_
     rows_per_unit : int
     """
     noisy, tail = restored_block(stored), 1.0 - confidence
-    told = estimates(noisy, (COUNT, AVG), confidence=confidence)
-    count, mean = told[COUNT], told[AVG]
-    whole = mean
+    columns = estimates(noisy, (COUNT, AVG), confidence=confidence)
+    count, mean = columns[COUNT], columns[AVG]
+    population = mean
     if sampling:
-        whole = sampled_mean(noisy, mean, count.lower, tail=tail, rows_per_unit=rows_per_unit)
+        population = sampled_mean(noisy, mean, count.lower, tail=tail, rows_per_unit=rows_per_unit)
     if not isinstance(noisy.block, ValueBlock):
         raise ParameterError("P018", "a count tells nothing of values. Take the block of the comparison.")
     middle, half = noisy.block.middle_and_half
-    spread = np.sqrt(np.maximum(whole.std_error**2 - mean.std_error**2, 0.0))
+    spread = np.sqrt(np.maximum(population.std_error**2 - mean.std_error**2, 0.0))
     return [
         _Estimate(
-            value=float(mean.value[place]),
-            below=float(mean.value[place] - whole.lower[place]),
-            above=float(whole.upper[place] - mean.value[place]),
-            noise=float(mean.std_error[place]),
-            sampling=float(spread[place]),
+            value=float(mean.value[group]),
+            below=float(mean.value[group] - population.lower[group]),
+            above=float(population.upper[group] - mean.value[group]),
+            noise=float(mean.std_error[group]),
+            sampling=float(spread[group]),
             least=middle - half,
             most=middle + half,
-            rows=float(count.value[place]),
-            empty=bool(count.lower[place] < 1.0),
+            rows=float(count.value[group]),
+            empty=bool(count.lower[group] < 1.0),
         )
-        for place in range(len(mean.value))
+        for group in range(len(mean.value))
     ]
 
 
 def _counts(result: Compared) -> tuple[float, float, _Estimate]:
-    told = estimates(restored_block(result["blocks"][0]), (COUNT,), confidence=result["confidence"])[COUNT]
-    first, second = told.value.tolist()
+    counts = estimates(restored_block(result["blocks"][0]), (COUNT,), confidence=result["confidence"])[COUNT]
+    first, second = counts.value.tolist()
     # A count's interval is cut at 0, and its noise is not.
-    reach = max(float((told.upper - told.value).max()), 0.0)
+    reach = max(float((counts.upper - counts.value).max()), 0.0)
     away = math.hypot(reach, reach)
     sampling, deviation = 0.0, 0.0
     if result["sampling"]:
-        most = float(told.upper.sum())
+        most = float(counts.upper.sum())
         sampling, deviation = count_reach_of_sampling(most, result["rows_per_unit"], 1.0 - result["confidence"])
     way = math.hypot(away, sampling)
-    noise = math.hypot(*told.std_error.tolist())
+    noise = math.hypot(*counts.std_error.tolist())
     rows = max(0.0, first) + max(0.0, second)
-    found = _Estimate(first - second, way, way, noise, deviation, -math.inf, math.inf, rows)
-    return first, second, found
+    estimate = _Estimate(first - second, way, way, noise, deviation, -math.inf, math.inf, rows)
+    return first, second, estimate
 
 
 def _errors(result: Compared) -> Mapping[str, Json]:
     confidence, unit = result["confidence"], result["rows_per_unit"]
-    [found] = block_means(result["blocks"][0], confidence, sampling=result["sampling"], rows_per_unit=unit)
+    [difference] = block_means(result["blocks"][0], confidence, sampling=result["sampling"], rows_per_unit=unit)
     [level] = block_means(result["blocks"][1], confidence, sampling=False, rows_per_unit=unit)
     scale = result["scale"]
-    first = min(max(level.value, found.value, 0.0), 1.0, 1.0 + found.value)
+    first = min(max(level.value, difference.value, 0.0), 1.0, 1.0 + difference.value)
     scaled = replace(
-        found,
-        value=scale * found.value,
-        below=scale * found.below,
-        above=scale * found.above,
-        noise=scale * found.noise,
-        sampling=scale * found.sampling,
+        difference,
+        value=scale * difference.value,
+        below=scale * difference.below,
+        above=scale * difference.above,
+        noise=scale * difference.noise,
+        sampling=scale * difference.sampling,
         least=-scale,
         most=scale,
     )
-    return _row(result, scale * first, scale * (first - found.value), scaled)
+    return _row(result, scale * first, scale * (first - difference.value), scaled)
 
 
 def _areas(result: Compared) -> Mapping[str, Json]:
@@ -263,7 +266,7 @@ def _areas(result: Compared) -> Mapping[str, Json]:
     at, narrow, wide = per_concordance(*counts), per_concordance(*most), per_concordance(*fewest)
     value = area["difference"] * at
     low, high = (_product(area["difference"] + side * by_concordance, narrow, wide, side) for side in (-1.0, 1.0))
-    noise = math.hypot(at * area["errors"][0], *(value * area["errors"][1] / one for one in counts))
+    noise = math.hypot(at * area["errors"][0], *(value * area["errors"][1] / count for count in counts))
     both = [0.5 + (area["total"] + sign * area["difference"]) / 2.0 * at for sign in (1.0, -1.0)]
     ways = (0.0, 0.0, 0.0)
     if result["sampling"]:
@@ -276,13 +279,13 @@ def _areas(result: Compared) -> Mapping[str, Json]:
         if area["disagreement"] is not None:
             variance = min(variance, max(0.0, area["disagreement"] + by_pairs) * 2.0 * wide)
         rows = min(fewest) / (2 * result["rows_per_unit"] - 1)
-        mean, spread = (np.array([one]) for one in (min(1.0, max(-1.0, value)), min(1.0, variance)))
+        mean, spread = (np.array([number]) for number in (min(1.0, max(-1.0, value)), min(1.0, variance)))
         below, above, deviation = (
             float(part[0]) for part in mean_reaches(mean, spread, np.array([rows]), 1.0 - result["confidence"])
         )
         ways = below, above, deviation
     empty = min(area["positives"], area["negatives"]) - by_class < 1.0
-    found = _Estimate(
+    estimate = _Estimate(
         min(1.0, max(-1.0, value)),
         math.hypot(max(0.0, value - low), ways[0]),
         math.hypot(max(0.0, high - value), ways[1]),
@@ -293,8 +296,8 @@ def _areas(result: Compared) -> Mapping[str, Json]:
         sum(counts),
         empty,
     )
-    first, second = (min(1.0, max(0.0, one)) for one in both)
-    return _row(result, first, second, found)
+    first, second = (min(1.0, max(0.0, number)) for number in both)
+    return _row(result, first, second, estimate)
 
 
 def _product(concordance: float, narrow: float, wide: float, side: float) -> float:

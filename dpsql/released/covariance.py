@@ -103,8 +103,8 @@ def estimates(
         raise ParameterError("P018", "confidence, ddof or aggregates is out of range. See the docstring.")
     sums = _GroupMoments(noisy, None if confidence is None else 1.0 - confidence, ddof)
     if sizes is not None:
-        known = np.array(sizes, dtype=np.float64)
-        return {name: sums.of_known_size(name, known) for name in aggregates}
+        counts = np.array(sizes, dtype=np.float64)
+        return {name: sums.of_known_size(name, counts) for name in aggregates}
     return {name: sums.estimate(name) for name in aggregates}
 
 
@@ -173,8 +173,8 @@ class _GroupMoments:
         if name in (COUNT, SUM) or self._tail is None:
             return None
         if sizes is not None:
-            known = np.array(sizes, dtype=np.float64)
-            mean = self.of_known_size(AVG, known)
+            counts = np.array(sizes, dtype=np.float64)
+            mean = self.of_known_size(AVG, counts)
             return self._is_all(mean, *self._bounds)
         count, most = self._sums[0], 1.0 - math.log(min(self._tail * _PART_OF_TAIL, _COUNTED))
         rows, *others = self._weights
@@ -184,11 +184,11 @@ class _GroupMoments:
             return None
         middle, half = self._bounds
         if name == AVG:
-            whole = self._is_all(self._mean(), middle, half)
+            is_full = self._is_all(self._mean(), middle, half)
         else:
-            whole = (self._variance.lower <= 0.0) & (self._variance.upper >= half**2)
+            is_full = (self._variance.lower <= 0.0) & (self._variance.upper >= half**2)
         empty = count <= noise_quantile(self._noisy, rows, 2.0 * _COUNTED)
-        return np.asarray(~sure & (empty | whole), dtype=np.bool_)
+        return np.asarray(~sure & (empty | is_full), dtype=np.bool_)
 
     def _is_all(self, mean: Estimated, middle: float, half: float) -> NDArray[np.bool_]:
         """Return where the interval of a mean is all that its bounds leave."""
@@ -205,8 +205,8 @@ class _GroupMoments:
         """Return the mean of z: the share of the upper end, less that of the lower end, of what is positive of both."""
         count, total = self._sums[:2]
         above, below = np.maximum(count + total, 0.0), np.maximum(count - total, 0.0)
-        whole = above + below
-        centre: Doubles = np.divide(above - below, whole, out=np.zeros_like(whole), where=whole > 0.0)
+        mass = above + below
+        centre: Doubles = np.divide(above - below, mass, out=np.zeros_like(mass), where=mass > 0.0)
         return centre
 
     def _mean(self) -> Estimated:
@@ -231,14 +231,19 @@ class _GroupMoments:
             + (2.0 * centre**2 - np.clip(square, 0.0, 1.0))[:, np.newaxis] * self._weights[0]
         )
         error = np.minimum(self._noisy.deviation * np.sqrt((slope**2).sum(axis=1)) / self._rows, _VARIANCE_SPREAD)
-        known = self._sums[0] >= self._ddof + 1
-        rows = np.where(known, self._sums[0], np.nan)
+        is_defined = self._sums[0] >= self._ddof + 1
+        rows = np.where(is_defined, self._sums[0], np.nan)
         factor = rows / (rows - self._ddof)
         low, high = _no_ends(spread)
         if self._tail is not None:
             low, high = _around(spread * factor, variance_interval(self._noisy, self._tail, self._ddof))
         square_of_half = self._bounds[1] ** 2
-        columns = (spread * factor, error * factor, np.where(known, low, np.nan), np.where(known, high, np.nan))
+        columns = (
+            spread * factor,
+            error * factor,
+            np.where(is_defined, low, np.nan),
+            np.where(is_defined, high, np.nan),
+        )
         return Estimated(*(square_of_half * column for column in columns))
 
 
@@ -295,9 +300,9 @@ class MatrixEstimate:
         columns = ("value", "std_error", "lower", "upper")
         numbers = np.stack([getattr(self, column)[first, second] for column in columns], axis=1)
         for i, j, row in zip(first.tolist(), second.tolist(), numbers.tolist(), strict=True):
-            known = dict(zip(columns, (None if number != number else number for number in row), strict=True))
-            verdict = interval_verdict(known["value"], known["lower"], known["upper"])
-            yield {"feature_1": self.names[i], "feature_2": self.names[j], **known, "verdict": verdict}
+            cells = dict(zip(columns, (None if number != number else number for number in row), strict=True))
+            verdict = interval_verdict(cells["value"], cells["lower"], cells["upper"])
+            yield {"feature_1": self.names[i], "feature_2": self.names[j], **cells, "verdict": verdict}
 
 
 @dataclass(frozen=True)
@@ -316,9 +321,9 @@ class _Moments:
         products += np.triu(products, 1).T
         return cls(max(1.0, record["rows"]), np.asarray(record["sums"], dtype=np.float64), products)
 
-    def part(self, kept: Longs) -> _Moments:
+    def part(self, features: Longs) -> _Moments:
         """Return the moments of some features."""
-        return _Moments(self.rows, self.sums[kept], self.products[np.ix_(kept, kept)])
+        return _Moments(self.rows, self.sums[features], self.products[np.ix_(features, features)])
 
     @property
     def means(self) -> Doubles:
@@ -374,10 +379,10 @@ def correlation(record: FeatureMoments) -> MatrixEstimate:
     """Return the correlation matrix; NaN for features whose variance the noise hides."""
     moments, deviation = _Moments.of(record), record["std_error"]
     noisy = moments.covariance()
-    kept = np.flatnonzero(np.diagonal(noisy) >= _CLEAR * np.diagonal(moments.errors(noisy, deviation)))
-    clear, inner = moments.part(kept), np.ix_(kept, kept)
+    indices = np.flatnonzero(np.diagonal(noisy) >= _CLEAR * np.diagonal(moments.errors(noisy, deviation)))
+    clear, inner = moments.part(indices), np.ix_(indices, indices)
     value, std_error = np.full((2, *noisy.shape), np.nan)
-    if len(kept):
+    if len(indices):
         value[inner] = _normalised(_semidefinite(noisy[inner]))
         std_error[inner] = _correlation_errors(clear, noisy[inner], value[inner], deviation)
     lower, upper = _range(moments, record["reach"], _correlation_at)
@@ -390,8 +395,8 @@ def correlation(record: FeatureMoments) -> MatrixEstimate:
         below, above = (np.hypot(way, _AWAY * error) for way in (value - lower, upper - value))
         lower, upper = np.maximum(value - below, -1.0), np.minimum(value + above, 1.0)
         std_error = np.hypot(std_error, error)
-    for matrix, known in ((value, 1.0), (std_error, 0.0), (lower, 1.0), (upper, 1.0)):
-        np.fill_diagonal(matrix, known)
+    for matrix, diagonal in ((value, 1.0), (std_error, 0.0), (lower, 1.0), (upper, 1.0)):
+        np.fill_diagonal(matrix, diagonal)
     return MatrixEstimate(record["names"], value, std_error, lower, upper)
 
 
@@ -451,27 +456,27 @@ def _range(moments: _Moments, reach: float, formula: _Formula) -> tuple[Doubles,
     low, high = np.full(moments.products.shape, np.inf), np.full(moments.products.shape, -np.inf)
     sides = product(_GRID, combinations_with_replacement(_GRID, 2), _CORNERS, _CORNERS)
     for rows, (first, second), products, squares in sides:
-        found = formula(
+        matrix = formula(
             max(1.0, moments.rows + reach * rows),
             moments.sums + reach * first,
             moments.sums + reach * second,
             moments.products + reach * products,
             moments.squares + reach * squares,
         )
-        np.minimum(low, found, out=low)
-        np.maximum(high, found, out=high)
+        np.minimum(low, matrix, out=low)
+        np.maximum(high, matrix, out=high)
     # Sums the other way round give the transpose.
     return np.clip(np.minimum(low, low.T), -1.0, 1.0), np.clip(np.maximum(high, high.T), -1.0, 1.0)
 
 
 def _covariance_at(rows: float, first: Doubles, second: Doubles, products: Doubles, squares: Doubles) -> Doubles:
-    found: Doubles = products / rows + np.eye(len(first)) / 2 - np.outer(first, second) / rows**2
-    return found
+    matrix: Doubles = products / rows + np.eye(len(first)) / 2 - np.outer(first, second) / rows**2
+    return matrix
 
 
 def _correlation_at(rows: float, first: Doubles, second: Doubles, products: Doubles, squares: Doubles) -> Doubles:
     """Return correlations; where a variance may be 0, so large that they are clipped to -1 or 1."""
-    one, other = (np.maximum(squares / rows + 0.5 - (sums / rows) ** 2, _TINY) for sums in (first, second))
-    spread = np.sqrt(one)[:, None] * np.sqrt(other)
-    found: Doubles = _covariance_at(rows, first, second, products, squares) / spread
-    return found
+    variance, other = (np.maximum(squares / rows + 0.5 - (sums / rows) ** 2, _TINY) for sums in (first, second))
+    spread = np.sqrt(variance)[:, None] * np.sqrt(other)
+    matrix: Doubles = _covariance_at(rows, first, second, products, squares) / spread
+    return matrix

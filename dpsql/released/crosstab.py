@@ -44,7 +44,7 @@ class Weights(NamedTuple):
         return float((self.times * self.weight**2).sum())
 
 
-def estimated_marginal(design: MarginalCounts, noisy: dict[Axes, Doubles], wanted: Axes) -> Doubles:
+def estimated_marginal(design: MarginalCounts, noisy: dict[Axes, Doubles], target: Axes) -> Doubles:
     """Return the least-squares estimate of a marginal.
 
     Parameters
@@ -52,7 +52,7 @@ def estimated_marginal(design: MarginalCounts, noisy: dict[Axes, Doubles], wante
     design : MarginalCounts
     noisy : dict
         The noisy marginals, as `MarginalCounts.split` returns them.
-    wanted : tuple of int
+    target : tuple of int
         Columns of the marginal; some measured marginal has all of them.
 
     Returns
@@ -61,39 +61,39 @@ def estimated_marginal(design: MarginalCounts, noisy: dict[Axes, Doubles], wante
     """
     if len(design.measured) == 1:  # the same estimate, without rounding
         [(axes, table)] = noisy.items()
-        return np.asarray(_summed(table, axes, wanted))
-    found = np.zeros([design.sizes[axis] for axis in wanted])
-    for subset in _subsets(wanted):
+        return np.asarray(_summed(table, axes, target))
+    estimate = np.zeros([design.sizes[axis] for axis in target])
+    for subset in _subsets(target):
         effect = np.zeros([design.sizes[axis] for axis in subset])
         for axes in _with(design, subset):
             summed = _summed(noisy[axes], axes, subset)
-            for place in range(summed.ndim):
-                summed = summed - summed.mean(axis=place, keepdims=True)
+            for dimension in range(summed.ndim):
+                summed = summed - summed.mean(axis=dimension, keepdims=True)
             effect += summed / _rest(design, axes, subset)
-        shape = [design.sizes[axis] if axis in subset else 1 for axis in wanted]
-        found += (effect / (_total(design, subset) * _rest(design, wanted, subset))).reshape(shape)
-    return found
+        shape = [design.sizes[axis] if axis in subset else 1 for axis in target]
+        estimate += (effect / (_total(design, subset) * _rest(design, target, subset))).reshape(shape)
+    return estimate
 
 
-def entry_weights(design: MarginalCounts, wanted: Axes) -> Weights:
+def entry_weights(design: MarginalCounts, target: Axes) -> Weights:
     """Return how every entry of an estimated marginal depends on the measured entries; the same for all entries."""
     if len(design.measured) == 1:
         [axes] = design.measured
-        return Weights(np.ones(1), np.array([float(_rest(design, axes, wanted))]))
+        return Weights(np.ones(1), np.array([float(_rest(design, axes, target))]))
     weights, times = [], []
     for axes in design.measured:
-        shared = tuple(axis for axis in axes if axis in wanted)
+        shared = tuple(axis for axis in axes if axis in target)
         for equal in _subsets(shared):
-            weights.append(sum(_part(design, axes, wanted, subset, equal) for subset in _subsets(shared)))
+            weights.append(sum(_part(design, axes, target, subset, equal) for subset in _subsets(shared)))
             differing = [design.sizes[axis] - 1 for axis in shared if axis not in equal]
             times.append(float(np.prod([*differing, _rest(design, axes, shared)])))
     return Weights(np.array(weights), np.array(times))
 
 
-def _part(design: MarginalCounts, axes: Axes, wanted: Axes, subset: Axes, equal: Axes) -> float:
-    """Return what one effect adds to the weight of measured entries that share some keys with the wanted entry."""
+def _part(design: MarginalCounts, axes: Axes, target: Axes, subset: Axes, equal: Axes) -> float:
+    """Return what one effect adds to the weight of measured entries that share some keys with the target entry."""
     kernel = float(np.prod([(axis in equal) - 1 / design.sizes[axis] for axis in subset]))
-    return kernel / (_total(design, subset) * _rest(design, axes, subset) * _rest(design, wanted, subset))
+    return kernel / (_total(design, subset) * _rest(design, axes, subset) * _rest(design, target, subset))
 
 
 def _total(design: MarginalCounts, subset: Axes) -> float:
@@ -111,9 +111,9 @@ def _rest(design: MarginalCounts, axes: Axes, subset: Axes) -> int:
     return design.length(axis for axis in axes if axis not in subset)
 
 
-def _summed(table: Doubles, axes: Axes, wanted: Axes) -> Doubles:
+def _summed(table: Doubles, axes: Axes, target: Axes) -> Doubles:
     """Return the sums of a marginal over its columns beside some of them."""
-    return np.asarray(table.sum(axis=tuple(place for place, axis in enumerate(axes) if axis not in wanted)))
+    return np.asarray(table.sum(axis=tuple(index for index, axis in enumerate(axes) if axis not in target)))
 
 
 def _subsets(axes: Axes) -> Iterator[Axes]:
@@ -171,16 +171,16 @@ class Margin:
 
 
 def crosstab_record(
-    asked: AskedCrosstab, keys: Sequence[Sequence[str | None]], types: Sequence[str], noisy: NoisyBlock
+    request: AskedCrosstab, keys: Sequence[Sequence[str | None]], types: Sequence[str], noisy: NoisyBlock
 ) -> dict[str, Json]:
     """Return what the ledger keeps of a table, a `Crosstab`; keys are the lists of the columns."""
     return {
-        "columns": list(asked.key_columns),
+        "columns": list(request.key_columns),
         "types": list(types),
         "keys": [list(column) for column in keys],
-        "measured": [list(axes) for axes in asked.design.measured],
-        "shown": [list(axes) for axes in asked.shown],
-        "confidence": float(asked.confidence),
+        "measured": [list(axes) for axes in request.design.measured],
+        "shown": [list(axes) for axes in request.shown],
+        "confidence": float(request.confidence),
         "block": stored_block(None, noisy),
     }
 
@@ -205,8 +205,8 @@ def _errors(design: MarginalCounts, noisy: NoisyBlock, axes: Axes, confidence: f
     # Laplace noise of scale b has the variance 2 b**2, and discrete noise a little less.
     quantile = float(combined_quantile(weights.weight[np.newaxis], weights.times[np.newaxis], tail)[0])
     reach = quantile * unit * noisy.scale * float(np.sqrt(2.0))
-    whole = len(design.measured) == 1 and noisy.lattice.bits == 0
-    return noisy.deviation * unit, float(np.ceil(reach)) if whole else reach
+    is_integer = len(design.measured) == 1 and noisy.lattice.bits == 0
+    return noisy.deviation * unit, float(np.ceil(reach)) if is_integer else reach
 
 
 def crosstab_rows(result: Crosstab) -> list[dict[str, object]]:

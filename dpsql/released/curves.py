@@ -255,12 +255,12 @@ def rate_errors(curve: RocCounts) -> tuple[Doubles, Doubles]:
     a class without rows, they are infinite.
     """
     errors, shared = np.array(curve.std_error), np.array(curve.covariance)
-    found = []
+    deviations = []
     for rate, total in zip(curve.rates, (part[-1] for part in curve.consistent[::-1]), strict=True):
         variance = np.square(errors) + np.square(rate * errors[-1]) - 2 * rate * shared
         with np.errstate(over="ignore"):
-            found.append(np.sqrt(np.maximum(variance, 0.0)) / total if total > 0 else np.full(len(errors), np.inf))
-    return found[0], found[1]
+            deviations.append(np.sqrt(np.maximum(variance, 0.0)) / total if total > 0 else np.full(len(errors), np.inf))
+    return deviations[0], deviations[1]
 
 
 def area_under(fpr: ArrayLike, tpr: ArrayLike) -> float:
@@ -268,12 +268,12 @@ def area_under(fpr: ArrayLike, tpr: ArrayLike) -> float:
     return float(np.trapezoid(np.asarray(tpr, dtype=np.float64), np.asarray(fpr, dtype=np.float64)))
 
 
-def area_between(one: tuple[ArrayLike, ArrayLike], other: tuple[ArrayLike, ArrayLike]) -> float:
+def area_between(curve: tuple[ArrayLike, ArrayLike], other: tuple[ArrayLike, ArrayLike]) -> float:
     """Return the area between two curves of straight lines between points.
 
     Parameters
     ----------
-    one, other : pair of array_like of float, shape (k,)
+    curve, other : pair of array_like of float, shape (k,)
         False and true positive rates, from (0, 0) to (1, 1), neither descending. A curve may rise where fpr stays.
 
     Returns
@@ -281,7 +281,7 @@ def area_between(one: tuple[ArrayLike, ArrayLike], other: tuple[ArrayLike, Array
     area : float
         In [0, 1]: the integral over fpr of the distance of the curves.
     """
-    curves = [tuple(np.asarray(part, dtype=np.float64) for part in curve) for curve in (one, other)]
+    curves = [tuple(np.asarray(part, dtype=np.float64) for part in points) for points in (curve, other)]
     cuts = np.unique(np.concatenate([fpr for fpr, _ in curves]))
     start, end = cuts[:-1], cuts[1:]
     ends = []
@@ -298,5 +298,5 @@ def area_between(one: tuple[ArrayLike, ArrayLike], other: tuple[ArrayLike, Array
     return float(np.sum(height * (end - start)))
 
 
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+def _share(part: float, total: float) -> float | None:
+    return part / total if total > 0 else None

@@ -105,14 +105,14 @@ class QuantileRow(ToldQuantile):
 
 
 def histogram_record(
-    asked: AskedHistogram, keys: Sequence[Sequence[str | None]], types: Sequence[str]
+    request: AskedHistogram, keys: Sequence[Sequence[str | None]], types: Sequence[str]
 ) -> dict[str, Json]:
     """Return what the ledger keeps of a histogram beside its numbers."""
     return {
-        **groups_record(asked.key_columns, keys, types),
-        "ends": list(asked.ends),
-        "null_bin": asked.null_bin,
-        "confidence": float(asked.confidence),
+        **groups_record(request.key_columns, keys, types),
+        "ends": list(request.ends),
+        "null_bin": request.null_bin,
+        "confidence": float(request.confidence),
     }
 
 
@@ -133,8 +133,10 @@ def histogram_counts(result: Histogram) -> HistogramCounts:
 def _of_block(result: Histogram) -> HistogramCounts:
     noisy = restored_block(result["block"])
     shape = (-1, result["bins"])
-    found = estimates(noisy, [COUNT], confidence=result["confidence"])[COUNT]
-    count, error, low, high = (part.reshape(shape) for part in (found.value, found.std_error, found.lower, found.upper))
+    counts = estimates(noisy, [COUNT], confidence=result["confidence"])[COUNT]
+    count, error, low, high = (
+        part.reshape(shape) for part in (counts.value, counts.std_error, counts.lower, counts.upper)
+    )
     terms = np.arange(1, result["bins"] + 1)
     return HistogramCounts(count, error, low, high, np.cumsum(count, axis=1), error * np.sqrt(terms))
 
@@ -147,8 +149,8 @@ def _of_curve(result: Histogram) -> HistogramCounts:
     error, running = (deviation * np.sqrt(part) for part in (strategy.unit_cell_variances, strategy.unit_variances))
     reach = error * _quantiles_of_bins(strategy, result["noise"], 1.0 - result["confidence"])
     ends = np.maximum(count - reach, 0.0), count + reach
-    whole = np.ones_like(count)
-    return HistogramCounts(count, error * whole, *ends, sums, running * whole)
+    ones = np.ones_like(count)
+    return HistogramCounts(count, error * ones, *ends, sums, running * ones)
 
 
 def _quantiles_of_bins(strategy: PrefixStrategy, noise: str, tail: float) -> Doubles:
@@ -166,9 +168,9 @@ def histogram_rows(result: Histogram, kind: pa.StructType) -> pa.StructArray:
     groups, bins = counts.count.shape
     ends = result["ends"]
     missing = [None] * result["null_bin"]
-    place = np.repeat(np.arange(groups), bins)
+    indices = np.repeat(np.arange(groups), bins)
     columns: dict[str, pa.Array] = {
-        "keys": key_lists(result["keys"], place),
+        "keys": key_lists(result["keys"], indices),
         "lower": pa.array([*ends[:-1], *missing] * groups, type=pa.float64()),
         "upper": pa.array([*ends[1:], *missing] * groups, type=pa.float64()),
     }
@@ -194,10 +196,10 @@ def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRo
     quantiles : object
         As for `read_quantiles`, with its errors.
     """
-    asked = read_quantiles(quantiles)
+    numbers = read_quantiles(quantiles)
     counts = histogram_counts(result)
     last = counts.count.shape[1] - result["null_bin"]
-    reaches = [_reach_of_ranks(result, last, at) for at in asked]
+    reaches = [_reach_of_ranks(result, last, at) for at in numbers]
     rows: list[QuantileRow] = []
     for group in range(len(counts.count)):
         noisy = counts.cumulative[group, :last]
@@ -205,8 +207,8 @@ def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRo
         keys = [column[group] for column in result["keys"]]
         fewest = float(noisy[-1] - widest(2.0 * FAILURE) * counts.cumulative_std_error[group, last - 1])
         rows += [
-            {"keys": keys, "quantile": at, **_told(at, sums, noisy, reach, result["ends"], fewest)}
-            for at, reach in zip(asked, reaches, strict=True)
+            {"keys": keys, "quantile": at, **_estimate(at, sums, noisy, reach, result["ends"], fewest)}
+            for at, reach in zip(numbers, reaches, strict=True)
         ]
     return rows
 
@@ -233,28 +235,33 @@ def _reach_of_ranks(result: Histogram, bins: int, quantile: float) -> Doubles:
         multiple = -NormalDist().inv_cdf(tail / 2.0)
         return deviations * multiple + TOLERANCE
     parts = [slice(at, at + _BINS_AT_ONCE) for at in range(0, bins - 1, _BINS_AT_ONCE)]
-    found = [combined_quantile(weights[part], times[part], tail) for part in parts]
-    multiples: Doubles = np.concatenate([np.empty(0), *found])
+    chunks = [combined_quantile(weights[part], times[part], tail) for part in parts]
+    multiples: Doubles = np.concatenate([np.empty(0), *chunks])
     return deviations * multiples + TOLERANCE
 
 
-def _told(
+def _estimate(
     quantile: float, sums: Doubles, noisy: Doubles, reach: Doubles, ends: Sequence[float | None], fewest: float
 ) -> ToldQuantile:
     """Return what is told of a quantile, where there are so many rows at least."""
     if not sums[-1] > 0:
         return {"value": None, "lower": None, "upper": None, "verdict": UNDETERMINED}
-    place = int(np.searchsorted(sums, quantile * float(sums[-1]), side="left"))
+    position = int(np.searchsorted(sums, quantile * float(sums[-1]), side="left"))
     distance = noisy[:-1] - quantile * noisy[-1]
-    found = span_within(distance, reach, np.arange(len(noisy) + 1), place, fewest)
-    told = ends[found.first], ends[found.last + 1]
-    verdict = found.verdict(told, (ends[0], ends[-1]))
+    span = span_within(distance, reach, np.arange(len(noisy) + 1), position, fewest)
+    interval = ends[span.first], ends[span.last + 1]
+    verdict = span.verdict(interval, (ends[0], ends[-1]))
     if verdict == UNDETERMINED:
         return {"value": None, "lower": None, "upper": None, "verdict": verdict}
-    return {"value": _read(quantile, place, sums, ends), "lower": told[0], "upper": told[1], "verdict": verdict}
+    return {
+        "value": _read(quantile, position, sums, ends),
+        "lower": interval[0],
+        "upper": interval[1],
+        "verdict": verdict,
+    }
 
 
-def read_quantiles(given: object) -> list[float]:
+def read_quantiles(quantiles: object) -> list[float]:
     """Return the numbers of a list, or one number.
 
     Raises
@@ -262,23 +269,25 @@ def read_quantiles(given: object) -> list[float]:
     ParameterError
         P029, when a quantile is not between 0 and 1.
     """
-    items = list_items(given)
-    return [_quantile(item) for item in ((given,) if items is None else items)]
+    items = list_items(quantiles)
+    return [_quantile(item) for item in ((quantiles,) if items is None else items)]
 
 
-def _quantile(given: object) -> float:
-    value = as_double(given)
+def _quantile(quantile: object) -> float:
+    value = as_double(quantile)
     if value is None or not 0.0 < value < 1.0:
-        raise ParameterError("P029", f"a quantile must be a number between 0 and 1; got {show(given)}. 0.5 is usual.")
+        raise ParameterError(
+            "P029", f"a quantile must be a number between 0 and 1; got {show(quantile)}. 0.5 is usual."
+        )
     return value
 
 
-def _read(quantile: float, place: int, sums: Doubles, ends: Sequence[float | None]) -> float | None:
+def _read(quantile: float, position: int, sums: Doubles, ends: Sequence[float | None]) -> float | None:
     """Return the value below which a share of the rows lies, in the bin at a place, from ascending counts."""
     rank = quantile * float(sums[-1])
-    lower, upper = ends[place], ends[place + 1]
+    lower, upper = ends[position], ends[position + 1]
     if lower is None or upper is None:
         return upper if lower is None else lower
-    before = float(sums[place - 1]) if place else 0.0
-    share = (rank - before) / (float(sums[place]) - before)
+    before = float(sums[position - 1]) if position else 0.0
+    share = (rank - before) / (float(sums[position]) - before)
     return min(max(math.fsum((lower * (1.0 - share), upper * share)), lower), upper)

@@ -97,8 +97,8 @@ def noise_quantile(noisy: NoisyBlock, weights: Doubles, tail: float) -> Doubles:
         scale = float(noisy.lattice.spread)
         # P(noise > k or noise < -k) is 2 a**(k + 1) / (1 + a) with a = exp(-1 / scale).
         enough = math.ceil(scale * (math.log(2.0 / tail) - math.log1p(math.exp(-1.0 / scale)))) - 1
-        found: Doubles = size[..., 0] * (noisy.step * max(0, enough))
-        return found
+        quantile: Doubles = size[..., 0] * (noisy.step * max(0, enough))
+        return quantile
     rounding: Doubles = 1.5 * noisy.step * size.sum(axis=-1)
     return noisy.scale * laplace_quantile(size, tail) + rounding
 
@@ -164,8 +164,8 @@ def cube_quantile(weights: Doubles, together: int, tail: float) -> Doubles:
     used = np.maximum(used, _LEAST_WEIGHT * used.max(axis=-1, keepdims=True))
     signs = np.array(list(product((-1.0, 1.0), repeat=count)))
     ends = used @ signs.T
-    whole = 2.0 * signs.prod(axis=1) * np.maximum(ends, 0.0) ** count
-    whole /= math.factorial(count) * (2.0 * used).prod(axis=-1, keepdims=True)
+    factors = 2.0 * signs.prod(axis=1) * np.maximum(ends, 0.0) ** count
+    factors /= math.factorial(count) * (2.0 * used).prod(axis=-1, keepdims=True)
     powers = range(together - count + 1)
     terms = [math.comb(together - count, i) / math.perm(together, i) for i in powers]
     over = np.where(ends > 0.0, ends, np.inf)
@@ -174,7 +174,7 @@ def cube_quantile(weights: Doubles, together: int, tail: float) -> Doubles:
     for _ in range(50):
         middle = (low + high) / 2.0
         y = middle[..., np.newaxis] / over
-        chance = (whole * np.exp(-y) * np.polynomial.polynomial.polyval(y, terms)).sum(axis=-1)
+        chance = (factors * np.exp(-y) * np.polynomial.polynomial.polyval(y, terms)).sum(axis=-1)
         low, high = np.where(chance > tail, middle, low), np.where(chance > tail, high, middle)
     return high
 
@@ -203,9 +203,9 @@ def combined_quantile(weights: Doubles, times: Doubles, tail: float) -> Doubles:
     squares = (weights / deviation) ** 2
     many = np.broadcast_to(times, weights.shape)
     if tail < _LEAST_TAIL:
-        return np.array([_chernoff(row, each, tail) for row, each in zip(squares, many, strict=True)])
+        return np.array([_chernoff(row, counts, tail) for row, counts in zip(squares, many, strict=True)])
     # Weights of one row at a time, so that the working array is small.
-    logs = [np.log1p(np.outer(nodes**2, row)) @ each for row, each in zip(squares, many, strict=True)]
+    logs = [np.log1p(np.outer(nodes**2, row)) @ counts for row, counts in zip(squares, many, strict=True)]
     factors = np.exp(-np.array(logs)) / (nodes / 0.25 * math.pi)
     low, high = np.zeros(len(weights)), np.full(len(weights), 12.0)
     for _ in range(40):
@@ -264,12 +264,12 @@ def compatible(form: Function, quantile: Function, low: Doubles, high: Doubles) 
     return end(low, high), end(high, low)
 
 
-def _crossing(one: _Point, two: _Point, limit: _Point) -> Doubles:
+def _crossing(first: _Point, second: _Point, limit: _Point) -> Doubles:
     """Return where the line through two points is 0, or the middle of the second and the limit if not between them."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        x = two[0] + two[1] * (two[0] - one[0]) / (one[1] - two[1])
-    between = (x - two[0]) * (x - limit[0]) < 0.0
-    return np.where(between, x, (two[0] + limit[0]) / 2.0)
+        x = second[0] + second[1] * (second[0] - first[0]) / (first[1] - second[1])
+    between = (x - second[0]) * (x - limit[0]) < 0.0
+    return np.where(between, x, (second[0] + limit[0]) / 2.0)
 
 
 def _narrowed(out: _Point, within: _Point, x: Doubles, excess: Doubles) -> tuple[_Point, _Point]:
@@ -307,12 +307,12 @@ def variance_interval(noisy: NoisyBlock, tail: float, ddof: int) -> Interval:
     ``n / (n - ddof)`` for the smallest compatible count.
     """
     part = _PART * tail
-    left = tail - part - (part if ddof else 0.0)
+    rest = tail - part - (part if ddof else 0.0)
     sums = np.array(noisy.block.moments) @ noisy.values
-    means, table = np.stack(mean_interval(noisy, part)), _variance_quantiles(noisy, left)
+    means, table = np.stack(mean_interval(noisy, part)), _variance_quantiles(noisy, rest)
     chunks = [slice(begin, begin + _CHUNK) for begin in range(0, sums.shape[1], _CHUNK)]
-    found = [_variances(sums[:, chunk], means[:, chunk], table) for chunk in chunks]
-    low, high = np.concatenate([np.empty((2, 0)), *found], axis=1)
+    bounds = [_variances(sums[:, chunk], means[:, chunk], table) for chunk in chunks]
+    low, high = np.concatenate([np.empty((2, 0)), *bounds], axis=1)
     one_sided = noise_quantile(noisy, np.array(noisy.block.moments[0]), 2.0 * part)
     rows = np.maximum(sums[0] - one_sided, ddof + 1)
     return low, high * (rows / (rows - ddof))
@@ -336,11 +336,11 @@ def _variances(sums: Doubles, means: Doubles, table: Doubles) -> Doubles:
     mean = means[0][:, np.newaxis] + (means[1] - means[0])[:, np.newaxis] * _MEANS
     mean = np.where(np.isnan(mean), 0.0, mean)
     form, most = square - 2.0 * mean * total + mean**2 * count, 1.0 - mean**2
-    node, above = _place(mean, _ROUGH_MEAN_NODES)
+    node, above = _locate(mean, _ROUGH_MEAN_NODES)
     flat, row = table.ravel(), len(_SHARE_NODES)
 
     def quantile(share: Doubles) -> Doubles:
-        at, right = _place(share, _SHARE_NODES)
+        at, right = _locate(share, _SHARE_NODES)
         at += row * node
         lower = flat.take(at) * (1.0 - right) + flat.take(at + 1) * right
         upper = flat.take(at + row) * (1.0 - right) + flat.take(at + row + 1) * right
@@ -354,7 +354,7 @@ def _variances(sums: Doubles, means: Doubles, table: Doubles) -> Doubles:
     return clipped
 
 
-def _place(x: Doubles, nodes: Doubles) -> tuple[NDArray[np.intp], Doubles]:
+def _locate(x: Doubles, nodes: Doubles) -> tuple[NDArray[np.intp], Doubles]:
     """Return the equidistant node before x, and how far x is on the way to the next one."""
     steps = (x - nodes[0]) / (nodes[1] - nodes[0])
     node = np.clip(steps.astype(np.intp), 0, len(nodes) - 2)

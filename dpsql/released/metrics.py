@@ -90,11 +90,13 @@ def metric_rows(sums: Sequence[NoisySum], *, bound: float, half_width: float) ->
     """
     rows, _, _, squares, sizes = sums
     count = max(1.0, rows.value)
-    mean_square, mae = (_mean(one, rows, count, most) for one, most in ((squares, bound**2), (sizes, bound)))
+    mean_square, mae = (_mean(total, rows, count, most) for total, most in ((squares, bound**2), (sizes, bound)))
     rmse = math.sqrt(mean_square)
     if mae > rmse:
         # The nearest equal ones, each by its variance to first order.
-        doubt, of_mae = (_deviation(one, rows, mean) / count for one, mean in ((squares, mean_square), (sizes, mae)))
+        doubt, of_mae = (
+            _deviation(total, rows, mean) / count for total, mean in ((squares, mean_square), (sizes, mae))
+        )
         weight = of_mae**2 * max(4 * mean_square, doubt)
         mae = rmse = (mae * doubt**2 + rmse * weight) / (doubt**2 + weight) if doubt + weight > 0 else mae
     rmse = max(mae, min(rmse, math.sqrt(bound * mae)))
@@ -106,11 +108,11 @@ def metric_rows(sums: Sequence[NoisySum], *, bound: float, half_width: float) ->
         "mae": _quotient(sizes, rows, bound, _FAILURE),
         "rows": (max(0.0, rows.value - reach), max(0.0, rows.value + reach)),
     }
-    found: list[list[Json]] = [["r2", *_share_explained(sums, count, rmse)]]
+    table: list[list[Json]] = [["r2", *_share_explained(sums, count, rmse)]]
     for name, value, unit in (("rmse", rmse, half_width), ("mae", mae, half_width), ("rows", max(0.0, rows.value), 1)):
         low, high = ends[name]
-        found.append([name, unit * value, unit * min(low, value), unit * max(high, value)])
-    return found
+        table.append([name, unit * value, unit * min(low, value), unit * max(high, value)])
+    return table
 
 
 def _mean(total: NoisySum, rows: NoisySum, count: float, most: float) -> float:
@@ -140,8 +142,8 @@ def _interval(
         nodes, table = _mean_table(ends, total, rows, chance)
 
         def quantile(x: Doubles, nodes: Doubles = nodes, table: Doubles = table) -> Doubles:
-            found: Doubles = np.interp(x, nodes, table)
-            return found
+            numbers: Doubles = np.interp(x, nodes, table)
+            return numbers
 
         low, high = compatible(form, quantile, nodes[:1], nodes[-1:])
         if not np.isnan(low[0]):
@@ -159,9 +161,9 @@ def _mean_table(ends: tuple[float, float], total: _Noise, rows: _Noise, tail: fl
 
 def _quantiles(weights: Doubles, noise: Sequence[_Noise], tail: float) -> Doubles:
     """Return what the noise of forms of sums exceeds with this chance at most, from weights of shape (…, sums)."""
-    scales, steps = (np.array([part[place] for part in noise]) for place in (0, 1))
-    found: Doubles = laplace_quantile(weights * scales, tail) + weights @ steps
-    return found
+    scales, steps = (np.array([part[index] for part in noise]) for index in (0, 1))
+    quantiles: Doubles = laplace_quantile(weights * scales, tail) + weights @ steps
+    return quantiles
 
 
 def _share_explained(
@@ -193,10 +195,10 @@ def _errors_of_both(sums: Sequence[NoisySum]) -> tuple[float, float]:
         return (1 - v) * left - v * right
 
     def quantile(v: Doubles, table: Doubles) -> Doubles:
-        place = np.clip((v * (_NODES - 1)).astype(np.intp), 0, _NODES - 2)
-        way = v * (_NODES - 1) - place
-        found: Doubles = table[columns, place] * (1 - way) + table[columns, place + 1] * way
-        return found
+        index = np.clip((v * (_NODES - 1)).astype(np.intp), 0, _NODES - 2)
+        way = v * (_NODES - 1) - index
+        numbers: Doubles = table[columns, index] * (1 - way) + table[columns, index + 1] * way
+        return numbers
 
     for chance in (_FAILURE * (1 - _OF_MEAN), _FAILURE * _RARE):
         table = _ratio_table(errors[1:], squares[1:], total[1:], rows[1:], chance)

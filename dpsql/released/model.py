@@ -56,8 +56,8 @@ class ShapePiece(TypedDict):
 
 def steps_at(steps: FeatureSteps, values: Doubles) -> Doubles:
     """Return the step of each value; of NaN any of them, as the linear part is NaN there."""
-    found: Doubles = np.array(steps["values"])[np.searchsorted(steps["edges"], values, side="right")]
-    return found
+    heights: Doubles = np.array(steps["values"])[np.searchsorted(steps["edges"], values, side="right")]
+    return heights
 
 
 def pieces(result: Fitted) -> Iterator[ShapePiece]:
@@ -100,10 +100,10 @@ def shapes_table(result: Fitted) -> pa.Table:
 
 def by_feature(result: Fitted) -> list[tuple[str, float, list[ShapePiece]]]:
     """Return each feature, how far it moves a prediction over its interval, and its pieces; the farthest first."""
-    found: dict[str, list[ShapePiece]] = {}
+    features: dict[str, list[ShapePiece]] = {}
     for piece in pieces(result):
-        found.setdefault(piece["feature"], []).append(piece)
-    rows = [(name, _reach(of), of) for name, of in found.items()]
+        features.setdefault(piece["feature"], []).append(piece)
+    rows = [(name, _reach(of), of) for name, of in features.items()]
     return sorted(rows, key=lambda row: -row[1])
 
 
@@ -236,7 +236,7 @@ class LinearModel(Estimator):
             record = json.loads(text)
             if record.pop("n_features_in_") != len(record["coef_"]) or record["model"] not in _KINDS:
                 raise ValueError
-            made = _KINDS[record["model"]]
+            kind = _KINDS[record["model"]]
             record["kind"] = record.pop("model")
             record["coef_"] = np.array(record["coef_"], dtype=np.float64)
             record["feature_names_in_"] = np.array(record["feature_names_in_"], dtype=object)
@@ -247,7 +247,7 @@ class LinearModel(Estimator):
             for name in ("elements", "long", "verdicts", "steps_"):
                 if record.get(name) is not None:
                     record[name] = tuple(record[name])
-            return made(**record)
+            return kind(**record)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ParameterError(
                 "P054", "the text is not a dpsql model. Give the text that to_json returned."
@@ -333,8 +333,8 @@ class LinearModel(Estimator):
             )
         matrix = vectors_to_matrix(rows, 1 + max(self._elements))
         # A longer vector of a fixed length is passed whole.
-        whole = self.elements is None and matrix.shape[1] == len(self.coef_)
-        return self._combined((matrix if whole else matrix[:, self._elements]).T)
+        is_exact = self.elements is None and matrix.shape[1] == len(self.coef_)
+        return self._combined((matrix if is_exact else matrix[:, self._elements]).T)
 
     def _matrix(self, fields: list[pa.Array]) -> NDArray[np.float64]:
         """Return columns as doubles, shape (d, rows), in few steps, because other threads may run between them."""
@@ -354,14 +354,14 @@ class LinearModel(Estimator):
             low, high = (side[:, 0] for side in self._limits)
             present = np.clip(present, low, high) - np.clip(0.0, low, high)
         weights = self.coef_ * present
-        for place, steps in self._steps:
+        for position, steps in self._steps:
             absent_step, present_step = steps_at(steps, np.array([0.0, 1.0]))
-            weights[place] += present_step - absent_step
+            weights[position] += present_step - absent_step
         names = pa.array(self.feature_names_in_, type=pa.string())
-        places = pc.index_in(pc.cast(rows.flatten(), pa.string()), value_set=names).fill_null(-1).to_numpy()
+        positions = pc.index_in(pc.cast(rows.flatten(), pa.string()), value_set=names).fill_null(-1).to_numpy()
         row = pc.list_parent_indices(rows).to_numpy()
         # A name that occurs twice is kept once.
-        pairs = np.unique((row * count + places)[places >= 0])
+        pairs = np.unique((row * count + positions)[positions >= 0])
         out: NDArray[np.float64] = (
             np.bincount(pairs // max(1, count), weights[pairs % max(1, count)], len(rows)) + absent
         )
@@ -375,10 +375,10 @@ class LinearModel(Estimator):
         with np.errstate(all="ignore"):  # noise may leave coefficients near the largest double
             for first in range(0, len(predictions), _BLOCK):
                 block = self._counted(columns[:, first : first + _BLOCK])
-                found = predictions[first : first + _BLOCK]
-                np.dot(self.coef_, block, out=found)
-                for place, steps in self._steps:
-                    found += steps_at(steps, block[place])
+                part = predictions[first : first + _BLOCK]
+                np.dot(self.coef_, block, out=part)
+                for position, steps in self._steps:
+                    part += steps_at(steps, block[position])
             predictions += self.intercept_
         return predictions
 
@@ -405,19 +405,19 @@ class LinearModel(Estimator):
 
     def _collected(self, rows: Any) -> Any:
         """Return the columns of a lazy frame that count, by name in any case."""
-        wanted = {fold(name) for name in (*self.feature_names_in_, *filter(None, [self.vector]))}
-        columns = [name for name in rows.collect_schema().names() if fold(name) in wanted]
+        names = {fold(name) for name in (*self.feature_names_in_, *filter(None, [self.vector]))}
+        columns = [name for name in rows.collect_schema().names() if fold(name) in names]
         return rows.select(columns).collect(engine="streaming")
 
     @cached_property
     def _steps(self) -> list[tuple[int, FeatureSteps]]:
         """Places of features that have steps, and these."""
-        return [(place, steps) for place, steps in enumerate(self.steps_ or ()) if steps is not None]
+        return [(position, steps) for position, steps in enumerate(self.steps_ or ()) if steps is not None]
 
     @cached_property
     def left_out(self) -> list[int]:
         """Places of the features that were left out of the fit."""
-        return [place for place, pair in enumerate(self.feature_bounds_ or ()) if pair is None]
+        return [position for position, pair in enumerate(self.feature_bounds_ or ()) if pair is None]
 
     @cached_property
     def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -433,14 +433,14 @@ class LinearModel(Estimator):
 
     def _positions(self, kind: pa.StructType) -> list[int]:
         """Return where the features stand in a struct, by name in any case."""
-        found = [kind.get_field_index(name) for name in self.feature_names_in_]
-        if min(found) < 0:
-            places = {fold(field.name): position for position, field in enumerate(kind)}
+        indices = [kind.get_field_index(name) for name in self.feature_names_in_]
+        if min(indices) < 0:
+            positions = {fold(field.name): position for position, field in enumerate(kind)}
             for name in self.feature_names_in_:
-                if fold(name) not in places:
+                if fold(name) not in positions:
                     raise SourceError("S002", f"feature {show(name)} is not a column of the row. Check the name.")
-            found = [places[fold(name)] for name in self.feature_names_in_]
-        return found
+            indices = [positions[fold(name)] for name in self.feature_names_in_]
+        return indices
 
 
 @public_methods()
@@ -506,9 +506,9 @@ class LinearClassifier(LinearModel):
         levels = self.classes_.tolist()
         if all(isinstance(level, bool) for level in levels):
             return pa.bool_()
-        if not all(isinstance(one, float) for one in levels):
+        if not all(isinstance(level, float) for level in levels):
             return pa.string()
-        return pa.int64() if all(one.is_integer() and abs(one) < _WHOLE for one in levels) else pa.float64()
+        return pa.int64() if all(level.is_integer() and abs(level) < _WHOLE for level in levels) else pa.float64()
 
     @staticmethod
     def _classes(scores: NDArray[np.float64], classes: NDArray[np.object_]) -> NDArray[np.object_]:

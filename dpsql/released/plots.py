@@ -108,13 +108,13 @@ def plot_release(
     ParameterError
         P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
     """
-    known = _kinds(function, result, rows)
-    if not known:
+    kinds = _kinds(function, result, rows)
+    if not kinds:
         raise ParameterError("P034", f"a release of {function} holds no numbers to draw. Read its rows.")
-    if kind is not None and kind not in known:
-        raise ParameterError("P005", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
+    if kind is not None and kind not in kinds:
+        raise ParameterError("P005", f"kind must be one of {', '.join(kinds)}; got {show(kind)}.")
     words = _verdict(function, rows), None if covers == ALL_ROWS else covers
-    return _drawn(partial(_with_words, known[kind or next(iter(known))], *words), ax)
+    return _draw(partial(_with_words, kinds[kind or next(iter(kinds))], *words), ax)
 
 
 def _verdict(function: str, rows: Rows) -> str | None:
@@ -137,7 +137,7 @@ def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axe
     """Draw what each dataset has spent, beside what is left; arguments and errors as for `plot_release`."""
     if not budgets:
         raise ParameterError("P034", "the ledger holds no dataset yet. Release something first.")
-    return _drawn(partial(_budget, budgets), ax)
+    return _draw(partial(_budget, budgets), ax)
 
 
 def save(ax: Axes, path: Path) -> None:
@@ -189,9 +189,9 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
 def _aggregate_kinds(rows: Rows) -> dict[str, _Draw]:
     """Return a picture for each aggregate; where there are several targets, for each of each target."""
     pairs = list(dict.fromkeys((row["target"], row["aggregate"]) for row in rows))
-    several = len({target for target, _ in pairs}) > 1
+    has_many_targets = len({target for target, _ in pairs}) > 1
     return {
-        f"{aggregate} of {target}" if several else aggregate: partial(
+        f"{aggregate} of {target}" if has_many_targets else aggregate: partial(
             _groups, [row for row in rows if (row["target"], row["aggregate"]) == (target, aggregate)]
         )
         for target, aggregate in pairs
@@ -209,7 +209,7 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _drawn(draw: _Draw, ax: Axes | None) -> Axes:
+def _draw(draw: _Draw, ax: Axes | None) -> Axes:
     matplotlib = _matplotlib()
     with matplotlib.rc_context(_STYLE):
         if ax is None:
@@ -235,7 +235,7 @@ def _roc(result: Curve, rows: Rows, ax: Axes) -> None:
     false[-1] = true[-1] = 0.0
     above = np.clip(fpr - false, 0, 1), np.clip(tpr + true, 0, 1)
     below = np.clip(fpr + false, 0, 1), np.clip(tpr - true, 0, 1)
-    outline = [np.concatenate([one, other[::-1]]) for one, other in zip(above, below, strict=True)]
+    outline = [np.concatenate([upper, lower[::-1]]) for upper, lower in zip(above, below, strict=True)]
     ax.plot([0, 1], [0, 1], color=GRID, linewidth=0.8, linestyle=":")
     ax.fill(*outline, color=LINE, alpha=0.25, linewidth=0, label="95 % of the noise")
     ax.plot(fpr, tpr, color=LINE, linewidth=1.4, marker="o", markersize=2, label=f"AUC {area_under(fpr, tpr):.3f}")
@@ -271,24 +271,24 @@ def _bars(
     label: str,
 ) -> None:
     """Draw one line per name, the first on top."""
-    places = np.arange(len(names))[::-1]
+    positions = np.arange(len(names))[::-1]
     _grow(ax, len(names))
     ax.axvline(0, color=GRID, linewidth=0.8)
-    ax.errorbar(values, places, xerr=errors, fmt="o", color=LINE, markersize=3, linewidth=1, capsize=1.5)
-    ax.set_yticks(places, [name if len(name) <= 24 else name[:23] + "…" for name in names], parse_math=False)
+    ax.errorbar(values, positions, xerr=errors, fmt="o", color=LINE, markersize=3, linewidth=1, capsize=1.5)
+    ax.set_yticks(positions, [name if len(name) <= 24 else name[:23] + "…" for name in names], parse_math=False)
     ax.set_xlabel(label)
 
 
 def _groups(rows: Rows, ax: Axes) -> None:
     """Draw one aggregate of every group, with its interval."""
-    shown = [row for row in rows if row["value"] is not None][:_MOST_BARS]
-    names = [", ".join(map(_key, list(row.values())[: list(row).index("target")])) or "all rows" for row in shown]
-    values, ends = ([row["value"] for row in shown], [[row[end] for row in shown] for end in ("lower", "upper")])
+    bars = [row for row in rows if row["value"] is not None][:_MOST_BARS]
+    names = [", ".join(map(_key, list(row.values())[: list(row).index("target")])) or "all rows" for row in bars]
+    values, ends = ([row["value"] for row in bars], [[row[end] for row in bars] for end in ("lower", "upper")])
     errors = np.abs(np.array(ends, dtype=np.float64) - np.array(values, dtype=np.float64))
     target = "" if rows[0]["target"] is None else f" of {rows[0]['target']}"
     _bars(ax, names, values, errors, f"{rows[0]['aggregate']}{target}")
-    if len(rows) > len(shown):
-        ax.set_title(f"first {len(shown)} of {len(rows)} groups")
+    if len(rows) > len(bars):
+        ax.set_title(f"first {len(bars)} of {len(rows)} groups")
 
 
 def _key(value: object) -> str:
@@ -296,15 +296,15 @@ def _key(value: object) -> str:
 
 
 def _scores(result: Ranked, rows: Rows, ax: Axes) -> None:
-    shown = rows[:_MOST_BARS]
+    bars = rows[:_MOST_BARS]
     error = result.get("std_error")
-    values = [row["score"] for row in shown]
-    _bars(ax, [row["feature"] for row in shown], values, None if error is None else _BAND * error, "noisy score")
+    values = [row["score"] for row in bars]
+    _bars(ax, [row["feature"] for row in bars], values, None if error is None else _BAND * error, "noisy score")
     threshold = result.get("threshold")
     if threshold is not None:
         ax.axvline(threshold, color=SECOND, linewidth=1, linestyle="--", label="threshold")
-    if len(rows) > len(shown):
-        ax.set_title(f"first {len(shown)} of {len(rows)} features")
+    if len(rows) > len(bars):
+        ax.set_title(f"first {len(bars)} of {len(rows)} features")
 
 
 def _effects(result: Fitted, rows: Rows, ax: Axes) -> None:
@@ -321,29 +321,31 @@ def _effects(result: Fitted, rows: Rows, ax: Axes) -> None:
 def _shapes(result: Fitted, ax: Axes) -> None:
     """Draw what the features that move a prediction farthest add, with 95 % of the noise of the steps, on one scale."""
     features = by_feature(result)
-    shown = features[:_MOST_SHAPES]
-    across = min(3, len(shown))
-    down = -(-len(shown) // across)
+    panels = features[:_MOST_SHAPES]
+    across = min(3, len(panels))
+    down = -(-len(panels) // across)
     ax.set_axis_off()
-    half = max((adds for _, adds, _ in shown), default=1.0) / 2 * 1.1
-    for number, (name, _, of) in enumerate(shown):
+    half = max((adds for _, adds, _ in panels), default=1.0) / 2 * 1.1
+    for number, (name, _, of) in enumerate(panels):
         row, column = divmod(number, across)
         width, height = 1 / across, 1 / down
         box = (column * width + 0.06, 1 - (row + 1) * height + 0.1 * height, width - 0.08, 0.72 * height)
         part = ax.inset_axes(box)
-        places = np.array([end for piece in of for end in (piece["lower"], piece["upper"])])
+        positions = np.array([end for piece in of for end in (piece["lower"], piece["upper"])])
         # Each shape around its own middle, as the intercept has the rest.
         values = np.array([end for piece in of for end in (piece["at_lower"], piece["at_upper"])])
         centre = (values.max() + values.min()) / 2
         error = _BAND * np.repeat([piece["std_error"] for piece in of], 2)
-        part.fill_between(places, values - centre - error, values - centre + error, color=LINE, alpha=0.25, linewidth=0)
-        part.plot(places, values - centre, color=LINE, linewidth=1.2)
+        part.fill_between(
+            positions, values - centre - error, values - centre + error, color=LINE, alpha=0.25, linewidth=0
+        )
+        part.plot(positions, values - centre, color=LINE, linewidth=1.2)
         part.axhline(0, color=GRID, linewidth=0.8)
         part.set_ylim(-half, half)
         part.set_title(name if len(name) <= 24 else name[:23] + "…", fontsize=7, parse_math=False)
         part.tick_params(labelsize=6)
-    if len(features) > len(shown):
-        ax.set_title(f"the {len(shown)} of {len(features)} features that add most")
+    if len(features) > len(panels):
+        ax.set_title(f"the {len(panels)} of {len(features)} features that add most")
 
 
 def _coefficients(rows: Rows, ax: Axes) -> None:
@@ -353,24 +355,24 @@ def _coefficients(rows: Rows, ax: Axes) -> None:
 def _by_size(rows: Rows, label: str, ax: Axes) -> None:
     """Draw coefficients with their noise, the largest first."""
     ranked = sorted(rows, key=lambda row: -abs(row["coefficient"]))
-    shown = ranked[:_MOST_BARS]
-    errors = [row["std_error"] for row in shown]
-    known = None if None in errors else [_BAND * error for error in errors]
-    _bars(ax, [row["term"] for row in shown], [row["coefficient"] for row in shown], known, label)
-    if len(ranked) > len(shown):
-        ax.set_title(f"largest {len(shown)} of {len(ranked)} coefficients")
+    bars = ranked[:_MOST_BARS]
+    errors = [row["std_error"] for row in bars]
+    bands = None if None in errors else [_BAND * error for error in errors]
+    _bars(ax, [row["term"] for row in bars], [row["coefficient"] for row in bars], bands, label)
+    if len(ranked) > len(bars):
+        ax.set_title(f"largest {len(bars)} of {len(ranked)} coefficients")
 
 
 def _matrix(estimate: MatrixEstimate, ax: Axes) -> None:
     """Draw a matrix as colours around 0; NULL is grey."""
-    count, shown = len(estimate.names), np.ma.masked_invalid(estimate.value)
-    most = float(abs(shown).max() or 1.0)
+    count, cells = len(estimate.names), np.ma.masked_invalid(estimate.value)
+    most = float(abs(cells).max() or 1.0)
     colours = (
         _matplotlib()
         .colors.LinearSegmentedColormap.from_list("dpsql", [SECOND, "#ffffff", LINE])
         .with_extremes(bad=GRID)
     )
-    image = ax.imshow(shown, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
+    image = ax.imshow(cells, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
     if count <= _MOST_BARS:
         _name_both(ax, estimate.names)
@@ -391,10 +393,10 @@ def _pairs(rows: Rows, ax: Axes) -> None:
     errors = np.full((len(names), len(names)), np.nan)
     measured = []
     for row in rows:
-        place = names.index(row["column_2"]), names.index(row["column_1"])
-        errors[place] = np.nan if row["error"] is None else row["error"]
+        cell = names.index(row["column_2"]), names.index(row["column_1"])
+        errors[cell] = np.nan if row["error"] is None else row["error"]
         if row["fit"] == "measured":
-            measured.append(place)
+            measured.append(cell)
     if not np.isnan(errors).all():
         colours = _matplotlib().colors.LinearSegmentedColormap.from_list("dpsql", ["#ffffff", SECOND])
         most = max(0.1, float(np.nanmax(errors)))
@@ -427,26 +429,26 @@ def _histogram(result: Histogram, ax: Axes) -> None:
 
 def _heat_map(result: Crosstab, ax: Axes) -> None:
     """Draw the table of the first two columns, with its numbers where there is room."""
-    [margin] = [one for one in margins_of(result) if one.axes == (0, 1)]
+    [margin] = [table for table in margins_of(result) if table.axes == (0, 1)]
     ax.imshow(margin.count, cmap="Blues", aspect="auto", alpha=0.8)
     for axis, name, keys in zip((ax.yaxis, ax.xaxis), result["columns"], result["keys"], strict=False):
         axis.set_ticks(range(len(keys)), ["NULL" if key is None else key[:24] for key in keys], parse_math=False)
         axis.set_label_text(name, parse_math=False)
     if margin.count.size <= _MOST_BARS:
         middle = (margin.count.min() + margin.count.max()) / 2
-        for place, count in np.ndenumerate(margin.count):
+        for cell, count in np.ndenumerate(margin.count):
             color = "white" if count > middle else INK
-            ax.text(place[1], place[0], f"{count:.0f}", ha="center", va="center", size=7, color=color)
+            ax.text(cell[1], cell[0], f"{count:.0f}", ha="center", va="center", size=7, color=color)
     ax.set_title(f"rows, ± {margin.reach:.3g} ({result['confidence']:.0%} of the noise)")
 
 
 def _closed(ends: Sequence[float | None]) -> NDArray[np.float64]:
     """Return the ends of bins, with numbers for open ends."""
-    known = [end for end in ends if end is not None]
-    first, last = (known[1] - known[0], known[-1] - known[-2]) if len(known) > 1 else (1.0, 1.0)
-    below = [known[0] - first] if ends[0] is None else []
-    above = [known[-1] + last] if ends[-1] is None else []
-    return np.array([*below, *known, *above])
+    edges = [end for end in ends if end is not None]
+    first, last = (edges[1] - edges[0], edges[-1] - edges[-2]) if len(edges) > 1 else (1.0, 1.0)
+    below = [edges[0] - first] if ends[0] is None else []
+    above = [edges[-1] + last] if ends[-1] is None else []
+    return np.array([*below, *edges, *above])
 
 
 def _group_label(result: Histogram, group: int) -> str:
@@ -456,21 +458,21 @@ def _group_label(result: Histogram, group: int) -> str:
 
 def _budget(budgets: Sequence[BudgetRow], ax: Axes) -> None:
     """Draw what is spent as a share of the budget: of epsilon where it has one, else of rho."""
-    shown = budgets[-_MOST_BARS:]
-    _grow(ax, 2 * len(shown))
-    for place, row in zip(range(len(shown))[::-1], shown, strict=True):
+    bars = budgets[-_MOST_BARS:]
+    _grow(ax, 2 * len(bars))
+    for position, row in zip(range(len(bars))[::-1], bars, strict=True):
         in_rho = row.epsilon_spent is None or (row.epsilon_remaining is None and row.rho_remaining is not None)
         measure = "rho" if in_rho else "epsilon"
-        spent, left = getattr(row, f"{measure}_spent") or 0.0, getattr(row, f"{measure}_remaining")
-        named = row.dataset if row.block is None else f"{row.dataset} {row.block}"
-        label = f"{named}: {measure} {spent:g} " + (
-            "spent, without a limit" if left is None else f"of {spent + left:g}"
+        spent, rest = getattr(row, f"{measure}_spent") or 0.0, getattr(row, f"{measure}_remaining")
+        title = row.dataset if row.block is None else f"{row.dataset} {row.block}"
+        label = f"{title}: {measure} {spent:g} " + (
+            "spent, without a limit" if rest is None else f"of {spent + rest:g}"
         )
-        ax.text(0, place + 0.34, label, parse_math=False, size=7)
-        if left is not None:
-            ax.barh(place, 1, color=GRID, alpha=0.35, height=0.4)
-            ax.barh(place, spent / (spent + left) if spent + left > 0 else 0.0, color=LINE, height=0.4)
-    ax.set(xlim=(0, 1), ylim=(-0.5, len(shown)), xlabel="share of the budget that is spent", yticks=[])
+        ax.text(0, position + 0.34, label, parse_math=False, size=7)
+        if rest is not None:
+            ax.barh(position, 1, color=GRID, alpha=0.35, height=0.4)
+            ax.barh(position, spent / (spent + rest) if spent + rest > 0 else 0.0, color=LINE, height=0.4)
+    ax.set(xlim=(0, 1), ylim=(-0.5, len(bars)), xlabel="share of the budget that is spent", yticks=[])
 
 
 def _grow(ax: Axes, lines: int) -> None:

@@ -145,12 +145,12 @@ class Span:
             if self.lower_open and self.upper_open:
                 return UNDETERMINED
             narrow = self.held <= MOST_HELD or self.last - self.first <= 2 or _is_narrow(ends)
-            told = not (self.lower_open or self.upper_open or self.moved) and self.off <= MOST_OFF and narrow
+            is_clear = not (self.lower_open or self.upper_open or self.moved) and self.off <= MOST_OFF and narrow
         elif lower <= low and upper >= high:  # type: ignore[operator]
             return UNDETERMINED
         else:
-            told = upper - lower <= (high - low) / 2  # type: ignore[operator]
-        return UNDETERMINED if math.isinf(self.off) else CLEAR if told else UNCLEAR
+            is_clear = upper - lower <= (high - low) / 2  # type: ignore[operator]
+        return UNDETERMINED if math.isinf(self.off) else CLEAR if is_clear else UNCLEAR
 
 
 def _is_narrow(ends: Ends) -> bool:
@@ -273,8 +273,8 @@ def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int, fewes
     if beyond < bins - 1:
         rows_off.append(float(reach[beyond] - distance[beyond]))
     off = max(rows_off) / fewest if fewest > 0 else math.inf
-    held = float(distance[end - 1] - distance[start - 1]) / max(fewest, 1.0) if start > 0 and end < bins else 0.0
-    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1, off, held=held)
+    share = float(distance[end - 1] - distance[start - 1]) / max(fewest, 1.0) if start > 0 and end < bins else 0.0
+    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1, off, held=share)
 
 
 def rows_needed(at: Sequence[Fraction], scale: Fraction, *, bounded: bool) -> float:
@@ -341,8 +341,8 @@ def quantile_rows(result: Any) -> list[Mapping[str, Json]]:
     if "keys" in result:
         keys = [list(key) for key in zip(*result["keys"], strict=True)]
         groups = [
-            {"quantiles": result["quantiles"]} | {name: result[name][place] for name in _LISTS if name in result}
-            for place in range(len(keys))
+            {"quantiles": result["quantiles"]} | {name: result[name][index] for name in _LISTS if name in result}
+            for index in range(len(keys))
         ]
     else:
         keys, pairs = [[]], result["values"]

@@ -74,7 +74,7 @@ class FittedBlock(NoisyBlock):
         return self.fitted
 
 
-def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, place: int, confidence: float | None) -> NoisyBlock:
+def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, target: int, confidence: float | None) -> NoisyBlock:
     """Return the block of one target in one set; as it was drawn, where the keys are no full product.
 
     Parameters
@@ -83,22 +83,24 @@ def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, place: int, con
         What the ledger keeps of each set; the first has all keys.
     number : int
         Of the set.
-    place : int
+    target : int
         Of the target.
     confidence : float or None
         Of the intervals that are asked for: they are those of the law that is wider there.
     """
-    blocks = [restored_block(one["blocks"][place]) for one in sets]
+    blocks = [restored_block(group_set["blocks"][target]) for group_set in sets]
     table = _Table.of(sets)
-    wanted = blocks[number]
+    target_block = blocks[number]
     if table is None:
-        return wanted
+        return target_block
     values = [table.cells(block.values, which) for which, block in enumerate(blocks)]
     widest = max(block.deviation for block in blocks) or 1.0
     variances = [max(block.deviation / widest, _LEAST) ** 2 for block in blocks]
     fitted, variance = table.fit(values, variances, number)
     ratio = math.sqrt(min(1.0, variance / variances[number]))
-    return FittedBlock(wanted.block, _narrower(wanted, ratio, confidence), wanted.words, table.groups(fitted, number))
+    return FittedBlock(
+        target_block.block, _narrower(target_block, ratio, confidence), target_block.words, table.groups(fitted, number)
+    )
 
 
 def _narrower(noisy: NoisyBlock, ratio: float, confidence: float | None) -> Lattice:
@@ -127,39 +129,39 @@ class _Table:
         Number of values of each key column.
     sets : list of tuple of int
         The columns of each set.
-    places : list of ndarray
+    positions : list of ndarray
         Of each set, the cell of each of its groups, in the order of the product.
     """
 
     sizes: tuple[int, ...]
     sets: list[tuple[int, ...]]
-    places: list[Any]
+    positions: list[Any]
 
     @classmethod
     def of(cls, sets: Sequence[Mapping[str, Any]]) -> _Table | None:
         """Return the table of the sets' keys; None where some combination is missing."""
         names = list(sets[0]["columns"])
-        known = [{text: at for at, text in enumerate(dict.fromkeys(column))} for column in sets[0]["keys"]]
-        sizes = tuple(map(len, known))
-        columns, places = [], []
-        for one in sets:
-            mine = tuple(names.index(name) for name in one["columns"])
+        numbers = [{text: at for at, text in enumerate(dict.fromkeys(column))} for column in sets[0]["keys"]]
+        sizes = tuple(map(len, numbers))
+        columns, positions = [], []
+        for group_set in sets:
+            mine = tuple(names.index(name) for name in group_set["columns"])
             count = math.prod(sizes[column] for column in mine)
-            rows = list(zip(*one["keys"], strict=True)) if mine else [()]
+            rows = list(zip(*group_set["keys"], strict=True)) if mine else [()]
             if len(rows) != count or not count:
                 return None
             codes = np.zeros(len(rows), dtype=np.int64)
-            for column, listed in zip(mine, one["keys"], strict=True):
-                codes = codes * sizes[column] + np.array([known[column][text] for text in listed], dtype=np.int64)
+            for column, listed in zip(mine, group_set["keys"], strict=True):
+                codes = codes * sizes[column] + np.array([numbers[column][text] for text in listed], dtype=np.int64)
             columns.append(mine)
-            places.append(codes)
-        return cls(sizes, columns, places)
+            positions.append(codes)
+        return cls(sizes, columns, positions)
 
     def cells(self, values: Doubles, number: int) -> Doubles:
         """Return the numbers of a set's groups as a table: an axis of coordinates, and one for each key column."""
         own = self.sets[number]
         out = np.zeros_like(values)
-        out[:, self.places[number]] = values
+        out[:, self.positions[number]] = values
         table = out.reshape(len(values), *(self.sizes[column] for column in own))
         order = np.argsort(own, kind="stable")
         table = table.transpose(0, *(1 + order))
@@ -169,11 +171,11 @@ class _Table:
     def groups(self, table: Doubles, number: int) -> Doubles:
         """Return a table of a set as the numbers of its groups."""
         own = self.sets[number]
-        kept = table.reshape(len(table), *(self.sizes[column] for column in sorted(own)))
+        array = table.reshape(len(table), *(self.sizes[column] for column in sorted(own)))
         back = np.argsort(np.argsort(own, kind="stable"), kind="stable")
-        flat = kept.transpose(0, *(1 + back)).reshape(len(table), -1)
-        found: Doubles = flat[:, self.places[number]]
-        return found
+        flat = array.transpose(0, *(1 + back)).reshape(len(table), -1)
+        numbers: Doubles = flat[:, self.positions[number]]
+        return numbers
 
     def _united(self, columns: Sequence[int]) -> float:
         """Return how many combinations the other columns have."""
@@ -181,11 +183,11 @@ class _Table:
 
     def fit(self, values: Sequence[Doubles], variances: Sequence[float], number: int) -> tuple[Doubles, float]:
         """Return the fitted table of a set, and the variance of each of its numbers."""
-        wanted = self.sets[number]
-        scale = self._united(wanted)
+        target = self.sets[number]
+        scale = self._united(target)
         fitted = np.zeros_like(values[number])
         variance = 0.0
-        for component in _subsets(sorted(wanted)):
+        for component in _subsets(sorted(target)):
             total, weights = np.zeros(1), 0.0
             for own, table, noise in zip(self.sets, values, variances, strict=True):
                 if not set(component) <= set(own):
@@ -248,8 +250,8 @@ class PairSpans:
         half_y, half_x = ((high - low) / 2.0 for low, high in (self.y, self.x))
         at_y, at_x = (1, 0) if self.swapped else (0, 1)
         if kind in ("regr_sxx", "regr_syy"):
-            place, half = (at_x, half_x) if kind == "regr_sxx" else (at_y, half_y)
-            return _times(_scaled(self._variance(place, chance), half**2), self._count(place, chance))
+            index, half = (at_x, half_x) if kind == "regr_sxx" else (at_y, half_y)
+            return _times(_scaled(self._variance(index, chance), half**2), self._count(index, chance))
         product = _scaled(self._product(chance, 1 if kind == "covar_samp" else 0), half_x * half_y)
         if kind in ("covar_pop", "covar_samp"):
             return product
@@ -271,23 +273,23 @@ class PairSpans:
         squares = ends[0] ** 2, ends[1] ** 2
         return np.where((ends[0] <= 0) & (ends[1] >= 0), 0.0, np.minimum(*squares)), np.maximum(*squares)
 
-    def _count(self, place: int, confidence: float) -> Ends:
-        found = estimates(self.blocks[place], (COUNT,), confidence=confidence)[COUNT]
-        return np.clip(found.lower, 0.0, None), found.upper
+    def _count(self, index: int, confidence: float) -> Ends:
+        estimate = estimates(self.blocks[index], (COUNT,), confidence=confidence)[COUNT]
+        return np.clip(estimate.lower, 0.0, None), estimate.upper
 
-    def _variance(self, place: int, confidence: float, ddof: int = 0) -> Ends:
+    def _variance(self, index: int, confidence: float, ddof: int = 0) -> Ends:
         """Return the interval of a variance, which is never negative."""
-        found = estimates(self.blocks[place], (VARIANCE,), confidence=confidence, ddof=ddof)[VARIANCE]
-        return np.clip(found.lower - _ROUNDED, 0.0, None), found.upper + _ROUNDED
+        estimate = estimates(self.blocks[index], (VARIANCE,), confidence=confidence, ddof=ddof)[VARIANCE]
+        return np.clip(estimate.lower - _ROUNDED, 0.0, None), estimate.upper + _ROUNDED
 
-    def _mean(self, place: int, bounds: tuple[float, float], confidence: float) -> Ends:
-        found = estimates(self.blocks[place], (AVG,), confidence=confidence)[AVG]
+    def _mean(self, index: int, bounds: tuple[float, float], confidence: float) -> Ends:
+        estimate = estimates(self.blocks[index], (AVG,), confidence=confidence)[AVG]
         middle, half = (bounds[0] + bounds[1]) / 2.0, (bounds[1] - bounds[0]) / 2.0
-        return middle + half * (found.lower - _ROUNDED), middle + half * (found.upper + _ROUNDED)
+        return middle + half * (estimate.lower - _ROUNDED), middle + half * (estimate.upper + _ROUNDED)
 
     def _product(self, confidence: float, ddof: int) -> Ends:
         """Return the interval of the covariance of u and v."""
-        u, v, w = (self._variance(place, confidence, ddof) for place in range(3))
+        u, v, w = (self._variance(index, confidence, ddof) for index in range(3))
         return 2.0 * w[0] - (u[1] + v[1]) / 2.0, 2.0 * w[1] - (u[0] + v[0]) / 2.0
 
 
@@ -295,15 +297,15 @@ def _scaled(ends: Ends, by: float) -> Ends:
     return ends[0] * by, ends[1] * by
 
 
-def _times(one: Ends, two: Ends) -> Ends:
-    products = [mine * theirs for mine in one for theirs in two]
+def _times(first: Ends, second: Ends) -> Ends:
+    products = [mine * theirs for mine in first for theirs in second]
     return np.minimum.reduce(products), np.maximum.reduce(products)
 
 
-def _over(one: Ends, two: Ends) -> Ends:
+def _over(dividend: Ends, divisor: Ends) -> Ends:
     """Return the interval of a quotient; NaN where the divisor, which is not negative, may be 0."""
-    by = np.where(two[0] > 0, two[0], np.nan), np.where(two[0] > 0, two[1], np.nan)
-    quotients = [mine / theirs for mine in one for theirs in by]
+    by = np.where(divisor[0] > 0, divisor[0], np.nan), np.where(divisor[0] > 0, divisor[1], np.nan)
+    quotients = [mine / theirs for mine in dividend for theirs in by]
     return np.minimum.reduce(quotients), np.maximum.reduce(quotients)
 
 
@@ -381,47 +383,47 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
     columns = []
     for answer in answers["answers"]:
         part = parts[answer["part"]]
-        found = _estimated(
+        estimate = _estimated(
             part, answer, confidence, 1.0 - (1.0 - confidence) / answer["over"] if "over" in answer else None
         )
-        order = _places(keys, _keys(_of_set(part, answer.get("set"))))
+        order = _positions(keys, _keys(_of_set(part, answer.get("set"))))
         standing = np.full(len(order), np.nan)
         if "over" in answer:  # whose errors are asked for
-            standing = _taken(_standing(part, answer, found), order)
-        numbers = (_taken(getattr(found, name), order) for name in ("value", "std_error", "lower", "upper"))
+            standing = _take(_standing(part, answer, estimate), order)
+        numbers = (_take(getattr(estimate, name), order) for name in ("value", "std_error", "lower", "upper"))
         columns.append((answer["type"], *numbers, standing))
-    each = [
+    cells = [
         (
             [_text(number, kind) for number in value.tolist()],
-            rounded_up(pa.array(_known(error), pa.float64())).to_pylist(),
-            *map(_known, others),
+            rounded_up(pa.array(_to_nullable(error), pa.float64())).to_pylist(),
+            *map(_to_nullable, others),
         )
         for kind, value, error, *others in columns
     ]
-    listed = zip(*each, strict=True) if each else [()] * 5
+    listed = zip(*cells, strict=True) if cells else [()] * 5
     return CoreRows(keys, *(_by_row(column, len(keys)) for column in listed))
 
 
-def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles:
+def _standing(part: Any, answer: Mapping[str, Any], estimate: Estimated) -> Doubles:
     """Return the standing of a number of every group (`dpsql.contract.covers`)."""
     if "quantile" in answer:
         verdicts = part.get("verdicts", []) if isinstance(part, Mapping) else []
         groups = verdicts if isinstance(part, Mapping) and part.get("keys") else [verdicts]
         clear = np.array([group[answer["quantile"]] == CLEAR for group in groups if group], dtype=np.bool_)
-        standing = np.where(clear, NARROWED, DOUBTED) if len(clear) else np.full(len(found.value), DOUBTED)
+        standing = np.where(clear, NARROWED, DOUBTED) if len(clear) else np.full(len(estimate.value), DOUBTED)
     elif "bounds" in answer:
-        half = np.fmax(found.upper - found.value, found.value - found.lower)
-        standing = np.where(_clipped_of_pair(part, answer) * np.abs(found.value) > half / 2.0, LEFT_OUT, COUNTED)
+        half = np.fmax(estimate.upper - estimate.value, estimate.value - estimate.lower)
+        standing = np.where(_clipped_of_pair(part, answer) * np.abs(estimate.value) > half / 2.0, LEFT_OUT, COUNTED)
     else:
-        of_set, place, name = _of_set(part, answer.get("set")), answer["place"], answer["aggregate"]
-        bounds = of_set["blocks"][place]["bounds"]
-        standing = np.full(len(found.value), COUNTED)
+        of_set, index, name = _of_set(part, answer.get("set")), answer["place"], answer["aggregate"]
+        bounds = of_set["blocks"][index]["bounds"]
+        standing = np.full(len(estimate.value), COUNTED)
         if name == AVG and bounds is not None:
-            standing = np.where(is_narrowed(found.lower, found.upper, bounds[1] - bounds[0]), NARROWED, DOUBTED)
+            standing = np.where(is_narrowed(estimate.lower, estimate.upper, bounds[1] - bounds[0]), NARROWED, DOUBTED)
         limits = {"left_out": part["left_out"]} if "left_out" in part else {}
-        if limits or "drawn" in of_set["blocks"][place]:
+        if limits or "drawn" in of_set["blocks"][index]:
             kind = STDDEV if answer["kind"].startswith(STDDEV) else name
-            biased = is_biased({**of_set, **limits}, place, kind, found)
+            biased = is_biased({**of_set, **limits}, index, kind, estimate)
             standing = np.where(biased, LEFT_OUT, standing)
     return standing.astype(np.float64)
 
@@ -435,7 +437,7 @@ def _by_row(columns: Sequence[Sequence[Any]], rows: int) -> list[list[Any]]:
     return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in range(rows)]
 
 
-def _known(values: Doubles) -> list[float | None]:
+def _to_nullable(values: Doubles) -> list[float | None]:
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
@@ -450,13 +452,13 @@ def _of_set(part: Any, number: int | None) -> Any:
     return part if number is None else part["sets"][number]
 
 
-def _places(keys: Sequence[Key], others: Sequence[Key]) -> NDArray[np.int64]:
+def _positions(keys: Sequence[Key], others: Sequence[Key]) -> NDArray[np.int64]:
     """Return where each key stands among others; -1 where it does not."""
-    where = {key: place for place, key in enumerate(others)}
+    where = {key: index for index, key in enumerate(others)}
     return np.array([where.get(key, -1) for key in keys], dtype=np.int64)
 
 
-def _taken(values: Doubles, order: NDArray[np.int64]) -> Doubles:
+def _take(values: Doubles, order: NDArray[np.int64]) -> Doubles:
     """Return the numbers of some groups; NaN for a group that is not there."""
     out = np.full(len(order), np.nan)
     out[order >= 0] = np.asarray(values, dtype=np.float64)[order[order >= 0]]
@@ -468,9 +470,9 @@ def _estimated(part: Any, answer: Mapping[str, Any], confidence: float, ends: fl
     if "quantile" in answer:
         return _quantile(part, answer["quantile"], answer.get("over", 1))
     if "bounds" in answer:
-        blocks = [restored_block(part["blocks"][answer["place"] + place]) for place in range(3)]
-        drawn = part.get("intervals", {})
-        bounds = [ends or drawn[name][:2] for name, ends in zip(answer["columns"], answer["bounds"], strict=True)]
+        blocks = [restored_block(part["blocks"][answer["place"] + index]) for index in range(3)]
+        intervals = part.get("intervals", {})
+        bounds = [ends or intervals[name][:2] for name, ends in zip(answer["columns"], answer["bounds"], strict=True)]
         if [None, None] in bounds:
             return _unknown(len(blocks[0].values[0]))
         return _of_pair(blocks, answer, bounds, ends)
@@ -484,29 +486,29 @@ def _estimated(part: Any, answer: Mapping[str, Any], confidence: float, ends: fl
             fitted_block(part["sets"], answer["set"], answer["place"], confidence) if fitted else restored_block(stored)
         )
 
-    found = estimates(block(ends), (kind,), confidence=ends, ddof=answer["ddof"])[kind]
+    estimate = estimates(block(ends), (kind,), confidence=ends, ddof=answer["ddof"])[kind]
     if name not in (COUNT, SUM):  # of which something is always left
-        found = found.without(nothing_left(block(confidence), kind, confidence=confidence, ddof=answer["ddof"]))
+        estimate = estimate.without(nothing_left(block(confidence), kind, confidence=confidence, ddof=answer["ddof"]))
     undrawn = None in stored.get("drawn", ())
-    return found if name == COUNT or not undrawn else _unknown(len(found.value))
+    return estimate if name == COUNT or not undrawn else _unknown(len(estimate.value))
 
 
 def _unknown(groups: int) -> Estimated:
     return Estimated(*(np.full(groups, np.nan) for _ in range(4)))
 
 
-def _quantile(part: Any, place: int, numbers: int) -> Estimated:
+def _quantile(part: Any, index: int, numbers: int) -> Estimated:
     """Return one quantile of every group, with its interval for a column that is made of so many numbers."""
     if not isinstance(part, Mapping):
         part = {"values": part}
     names = _ENDS if numbers == 1 else tuple(f"{name}_{numbers}" for name in _ENDS)
     groups = part["values"] if "keys" in part and part.get("keys") else None
     if groups is None:
-        value = [part["values"][place][1]]
-        ends = [[part[name][place]] if name in part else [None] for name in names]
+        value = [part["values"][index][1]]
+        ends = [[part[name][index]] if name in part else [None] for name in names]
     else:
-        value = [group[place] for group in groups]
-        ends = [[group[place] for group in part[name]] if name in part else [None] * len(value) for name in names]
+        value = [group[index] for group in groups]
+        ends = [[group[index] for group in part[name]] if name in part else [None] * len(value) for name in names]
     columns = [np.array([np.nan if end is None else end for end in listed], dtype=np.float64) for listed in ends]
     values = np.array([np.nan if number is None else number for number in value], dtype=np.float64)
     return Estimated(values, np.full(len(values), np.nan), *columns)
@@ -533,14 +535,14 @@ class _Moments:
     def of(cls, blocks: Sequence[NoisyBlock]) -> _Moments:
         """Return the moments that three blocks tell."""
         sums = [np.array(block.block.moments) @ block.values for block in blocks]
-        rows = np.mean([each[0] for each in sums], axis=0)
-        known = np.where(rows >= 2.0, rows, np.nan)
-        means = [np.clip(each[1] / known, -1.0, 1.0) for each in sums]
-        squares = [np.clip(each[2] / known, 0.0, 1.0) for each in sums]
+        rows = np.mean([moments[0] for moments in sums], axis=0)
+        count = np.where(rows >= 2.0, rows, np.nan)
+        means = [np.clip(moments[1] / count, -1.0, 1.0) for moments in sums]
+        squares = [np.clip(moments[2] / count, 0.0, 1.0) for moments in sums]
         spread = [np.clip(square - mean**2, 0.0, None) for square, mean in zip(squares, means, strict=True)]
         product = 2.0 * spread[2] - (spread[0] + spread[1]) / 2.0
         reach = np.sqrt(spread[0] * spread[1])
-        return cls(rows, known, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
+        return cls(rows, count, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
 
 
 def _of_pair(
@@ -588,7 +590,7 @@ def _of_pair(
 
 def _clipped_of_pair(part: Any, answer: Mapping[str, Any]) -> Doubles:
     """Return which share of the variances of a pair, over all groups, drawn bounds have likely clipped."""
-    moments = _Moments.of([restored_block(part["blocks"][answer["place"] + place]) for place in range(3)])
+    moments = _Moments.of([restored_block(part["blocks"][answer["place"] + index]) for index in range(3)])
     spreads = dict(zip(answer["columns"], (moments.of_first, moments.of_second), strict=True))
     shares = np.zeros(len(moments.rows))
     if answer["kind"] == "regr_count":
@@ -608,9 +610,9 @@ def _text(value: float, kind: str) -> str | None:
         return None
     bits = _INTEGERS.get(kind)
     if bits is not None or kind in _NATURALS:
-        whole = _rounded(value)
+        integer = _rounded(value)
         least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits else (0, (1 << _NATURALS[kind]) - 1)
-        return str(whole) if whole is not None and least <= whole <= most else None
+        return str(integer) if integer is not None and least <= integer <= most else None
     decimal = _DECIMAL.fullmatch(kind)
     if decimal is None:
         return repr(value)
@@ -618,8 +620,8 @@ def _text(value: float, kind: str) -> str | None:
     if not math.isfinite(value) or abs(value) >= 10.0 ** (width - scale):
         return None
     with localcontext(prec=400):
-        found = Decimal(value).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_EVEN)
-    return None if len(found.as_tuple().digits) > width else format(found, "f")
+        number = Decimal(value).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_EVEN)
+    return None if len(number.as_tuple().digits) > width else format(number, "f")
 
 
 def _rounded(value: float) -> int | None:

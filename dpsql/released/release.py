@@ -56,8 +56,8 @@ def cell_text(value: object, digits: int | None = None) -> str:
         return "" if value is None else str(value)
     if digits is None:
         return f"{value:.6g}"
-    shown = f"{value:.{digits}f}"
-    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def interval_digits(row: Mapping[str, object]) -> dict[str, int]:
@@ -196,7 +196,7 @@ class Release:
             "said": partial(_same, self.noise),
             "bound": partial(_same, self.policy),
         }
-        return {one.name: getattr(self, one.name) for one in fields(self)} | read
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)} | read
 
     @property
     def left_out(self) -> str:
@@ -236,8 +236,8 @@ class Release:
     @property
     def verdict(self) -> str | None:
         """The verdict of the call; `clear` only if every row is."""
-        found = self.noise["verdict"]
-        return found if isinstance(found, str) else None
+        word = self.noise["verdict"]
+        return word if isinstance(word, str) else None
 
     def plot(self, kind: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw the release with Matplotlib (``pip install 'dpsql[plot]'``); costs nothing.
@@ -290,10 +290,10 @@ class Release:
         A row is an interval of a feature: ``feature``, ``lower``, ``upper``, ``at_lower`` and ``at_upper``, what it
         adds at both ends, in units of the target, and ``std_error``, of the step; a line is between the ends.
         """
-        found: Fitted = self.result
-        if not isinstance(found, dict) or "terms" not in found:
+        fit: Fitted = self.result
+        if not isinstance(fit, dict) or "terms" not in fit:
             raise AttributeError(f"a release of {self.function} has no shapes")
-        return shapes_table(found)
+        return shapes_table(fit)
 
     @property
     def features(self) -> list[str]:
@@ -325,14 +325,14 @@ class Release:
     def __repr__(self) -> str:
         rows = [[*row_texts(row).values()] for row in without_words(self.value).to_pylist()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
-        shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
+        lines = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
         if len(rows) > 20:
-            shown.append(f"  and {len(rows) - 20} more")
+            lines.append(f"  and {len(rows) - 20} more")
         charge = f"at no charge, {self.replay}" if self.replayed else "charged"
         charge += "" if self.engine is None else f", on {self.engine}"
         head = f"Release {self.ledger_id} of {self.function} on {self.dataset!r}: {self.guarantee} ({charge})"
         head += f"\n{self.covers}"
-        return "\n".join([head, *shown])
+        return "\n".join([head, *lines])
 
     def _repr_html_(self) -> str:
         receipt = {
@@ -342,7 +342,7 @@ class Release:
             "engine": self.engine or "DuckDB",
             "covers": self.covers,
             "policy": "; ".join(
-                f"{name} {stored_text(one)}" for name, one in self.policy.items() if name not in COVERING
+                f"{name} {stored_text(entry)}" for name, entry in self.policy.items() if name not in COVERING
             ),
         }
         return release_html(receipt, self.verdict, without_words(self.value), self._picture())

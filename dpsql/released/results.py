@@ -267,11 +267,11 @@ def ranked_rows(result: Ranked | Sequence[str]) -> list[Mapping[str, Json]]:
     error = record.get("std_error")
     return [
         {
-            **{"rank": place + 1, "feature": name, "score": score, "std_error": error},
-            "verdict": verdicts[place] if verdicts else NOT_MEASURED,
-            "set_verdict": None if place else together,
+            **{"rank": index + 1, "feature": name, "score": score, "std_error": error},
+            "verdict": verdicts[index] if verdicts else NOT_MEASURED,
+            "set_verdict": None if index else together,
         }
-        for place, (name, score) in enumerate(zip(names, scores, strict=True))
+        for index, (name, score) in enumerate(zip(names, scores, strict=True))
     ]
 
 

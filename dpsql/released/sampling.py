@@ -68,13 +68,13 @@ def mean_reaches(mean: Doubles, variance: Doubles, rows: Doubles, tail: float) -
     tail : float
         Chance that the population's mean lies outside.
     """
-    whole = rows + _ADDED
-    centre = mean * rows / whole
-    spread = (rows * (variance + mean * mean) + _ADDED) / whole - centre * centre
-    deviation = np.sqrt(np.maximum(spread, 0.0) / whole)
+    total = rows + _ADDED
+    centre = mean * rows / total
+    spread = (rows * (variance + mean * mean) + _ADDED) / total - centre * centre
+    deviation = np.sqrt(np.maximum(spread, 0.0) / total)
     # Few degrees of freedom in steps of 1/8, rounded down.
-    steps, places = np.unique(np.minimum(np.floor(8.0 * (whole - 1.0)), 8.0 * _MOST), return_inverse=True)
-    away = np.array([student(tail, step / 8.0) for step in steps.tolist()])[places].reshape(whole.shape) * deviation
+    steps, indices = np.unique(np.minimum(np.floor(8.0 * (total - 1.0)), 8.0 * _MOST), return_inverse=True)
+    away = np.array([student(tail, step / 8.0) for step in steps.tolist()])[indices].reshape(total.shape) * deviation
     shift, step = mean - centre, _STEP / np.maximum(rows, 1.0)
     return np.maximum(away + shift, 0.0) + step, np.maximum(away - shift, 0.0) + step, deviation
 

@@ -94,9 +94,9 @@ class Shape:
             Which rows it covers (`dpsql.contract.covers`), where it has columns for that.
         """
         bare = pa.struct([field for field in self.arrow if field.name not in COVERING])
-        made = pa.array(self.rows(result), type=bare) if self.table is None else self.table(result, bare)
-        columns = [rounded_up(column) if _is_error(name) else column for name, column in _fields(made)]
-        columns += [pa.repeat(pa.scalar(covers, pa.string()), len(made)) for name in COVERING if name in self.columns]
+        array = pa.array(self.rows(result), type=bare) if self.table is None else self.table(result, bare)
+        columns = [rounded_up(column) if _is_error(name) else column for name, column in _fields(array)]
+        columns += [pa.repeat(pa.scalar(covers, pa.string()), len(array)) for name in COVERING if name in self.columns]
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))
 
     @property
@@ -115,8 +115,8 @@ class Shape:
         return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in self.columns.items()) + ")"
 
 
-def _fields(made: pa.StructArray) -> list[tuple[str, pa.Array]]:
-    return list(zip((field.name for field in made.type), made.flatten(), strict=True))
+def _fields(array: pa.StructArray) -> list[tuple[str, pa.Array]]:
+    return list(zip((field.name for field in array.type), array.flatten(), strict=True))
 
 
 def _is_error(name: str) -> bool:
@@ -132,10 +132,10 @@ def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
         At least 0; NULL, NaN and infinity stay.
     """
     values = errors.to_numpy(zero_copy_only=False)
-    some, places = np.unique(values, return_inverse=True)
+    some, indices = np.unique(values, return_inverse=True)
     # Twelve digits first: what a sum of doubles is off by is no reason to show another digit.
-    shown = np.array([float(_FOUR_DIGITS.create_decimal(f"{one:.12g}")) for one in some.tolist()])
-    return pa.array(shown[places] if len(some) else values, type=pa.float64(), mask=errors.is_null().to_numpy(False))
+    numbers = np.array([float(_FOUR_DIGITS.create_decimal(f"{number:.12g}")) for number in some.tolist()])
+    return pa.array(numbers[indices] if len(some) else values, type=pa.float64(), mask=errors.is_null().to_numpy(False))
 
 
 def _coefficients(result: Fitted) -> Rows:
@@ -177,11 +177,11 @@ def _aggregated_rows(result: Any) -> Rows:
 
 def _keyed(result: Any, shape: Shape) -> Rows:
     """Return rows with their keys by the names of the columns, as texts."""
-    found = []
+    rows = []
     for row in shape.entries(result).to_pylist():
-        kept = {name: value for name, value in row.items() if name not in (KEYS, *COVERING)}
-        found.append({**dict(zip(result["columns"], row[KEYS], strict=True)), **kept})
-    return found
+        rest = {name: value for name, value in row.items() if name not in (KEYS, *COVERING)}
+        rows.append({**dict(zip(result["columns"], row[KEYS], strict=True)), **rest})
+    return rows
 
 
 def _histogram_rows(result: Any) -> Rows:

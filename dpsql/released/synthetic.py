@@ -33,8 +33,8 @@ MEASURED, IMPLIED = "measured", "implied"
 
 
 def _weights(counts: Doubles) -> list[int]:
-    found: list[int] = np.rint(np.maximum(counts, 0.0) * _UNIT).astype(np.int64).ravel().tolist()
-    return found
+    weights: list[int] = np.rint(np.maximum(counts, 0.0) * _UNIT).astype(np.int64).ravel().tolist()
+    return weights
 
 
 def synthetic_record(
@@ -44,7 +44,7 @@ def synthetic_record(
     errors: Doubles | None,
     sigma: float | None,
     seed: str,
-    whole: Sequence[bool],
+    separations: Sequence[bool],
 ) -> dict[str, Json]:
     """Return the JSON values that the ledger keeps: a `StoredTree`, and the report.
 
@@ -60,7 +60,7 @@ def synthetic_record(
         Standard deviation of its noise.
     seed : str
         Public.
-    whole : sequence of bool
+    separations : sequence of bool
         Whether the report sees each cell of a column apart.
     """
     pairs = len(released.columns) * (len(released.columns) - 1) // 2
@@ -80,7 +80,7 @@ def synthetic_record(
         "value_errors": None
         if errors is None
         else [[slot, error] for slot, error in zip(released.slots, errors[pairs:].tolist(), strict=True)],
-        "whole": list(whole),
+        "whole": list(separations),
         "error_std_error": sigma,
     }
 
@@ -88,7 +88,7 @@ def synthetic_record(
 def _stored(released: ReleasedColumns, number: int) -> dict[str, Json]:
     """Return a `StoredColumn`."""
     column, atoms = released.columns[number], released.atoms.get(number)
-    grid, shares, places = column.grid, released.shares[number].copy(), released.places[number]
+    grid, shares, positions = column.grid, released.shares[number].copy(), released.places[number]
     values: list[float] = []
     if atoms is not None:
         slots = released.slots[number]
@@ -96,7 +96,7 @@ def _stored(released: ReleasedColumns, number: int) -> dict[str, Json]:
             shares[cell] = rest
         owners = 1 + slots.owners[atoms.slots]
         values = slots.multiples[atoms.slots].tolist()
-        shares, places = np.append(shares, atoms.counts), np.append(places, places[owners])
+        shares, positions = np.append(shares, atoms.counts), np.append(positions, positions[owners])
     mixture = released.mixture(number) if column.steps else ()
     return {
         "name": column.name,
@@ -107,7 +107,7 @@ def _stored(released: ReleasedColumns, number: int) -> dict[str, Json]:
         "upper": 0.0 if grid is None else grid.upper,
         "discrete": grid is not None and grid.discrete,
         "digits": column.digits,
-        "places": places.tolist(),
+        "places": positions.tolist(),
         "shares": _weights(shares),
         "atoms": values,
         "mixture": [[multiplier, divisor, max(1, round(weight))] for multiplier, divisor, weight in mixture],
@@ -118,8 +118,10 @@ def report_rows(result: Any) -> Sequence[dict[str, Any]]:
     """Return one row for each pair of columns: whether it was measured, and its error with an interval."""
     names = [column["name"] for column in result["columns"]]
     edges = {tuple(edge) for edge in result["edges"]}
-    doubtful = {place for place, is_whole in enumerate(result.get("whole", [])) if not is_whole}
-    doubtful |= {place for place, error in result.get("value_errors") or () if not _interval(result, error)[3] <= CLOSE}
+    doubtful = {column for column, is_whole in enumerate(result.get("whole", [])) if not is_whole}
+    doubtful |= {
+        column for column, error in result.get("value_errors") or () if not _interval(result, error)[3] <= CLOSE
+    }
     rows = []
     for number, (i, j) in enumerate(combinations(range(len(names)), 2)):
         row: dict[str, Any] = {

@@ -101,16 +101,16 @@ def _divided(count: int, weights: Longs, words: SeededWords) -> Longs:
         weights = weights >> shift
         total = int(weights.sum())
     products = count * weights
-    found, rest = products // total, np.cumsum(products % total)
+    counts, rest = products // total, np.cumsum(products % total)
     start = int(words.take(1)[0]) % total
     # A cell is met whenever the remainders of the cells up to it pass start, start + total, start + 2 total, …
     met = (rest + (total - 1 - start)) // total
-    return found + np.diff(met, prepend=0)
+    return counts + np.diff(met, prepend=0)
 
 
 def _spread(groups: Longs, weights: Longs, words: SeededWords) -> Longs:
     """Return a cell for each row, by the weights of the row's group, shape (groups, cells)."""
-    found = np.zeros(len(groups), dtype=np.int64)
+    allocation = np.zeros(len(groups), dtype=np.int64)
     order = words.order(len(groups))
     order = order[np.argsort(groups[order], kind="stable")]
     counts = np.bincount(groups, minlength=len(weights))
@@ -118,31 +118,31 @@ def _spread(groups: Longs, weights: Longs, words: SeededWords) -> Longs:
     for group, count in enumerate(counts.tolist()):
         if count:
             cells = np.repeat(np.arange(weights.shape[1]), _divided(count, weights[group], words))
-            found[order[start : start + count]] = cells
+            allocation[order[start : start + count]] = cells
         start += count
-    return found
+    return allocation
 
 
 def united_cells(stored: StoredTree, count: int, seed: str) -> list[Longs]:
     """Return the united cell of each column in each of some rows."""
     words, sizes = SeededWords(seed), stored["sizes"]
-    found: dict[int, Longs] = {}
+    cells: dict[int, Longs] = {}
     for (column, *parents), weights in zip(stored["order"], stored["weights"], strict=True):
         groups = np.zeros(count, dtype=np.int64)
         for parent in parents:
-            groups = groups * sizes[parent] + found[parent]
+            groups = groups * sizes[parent] + cells[parent]
         table = np.array(weights, dtype=np.int64).reshape(-1, sizes[column])
-        found[column] = _spread(groups, table, words)
-    return [found[column] for column in range(len(sizes))]
+        cells[column] = _spread(groups, table, words)
+    return [cells[column] for column in range(len(sizes))]
 
 
 def _fine_cells(column: StoredColumn, united: Longs, words: SeededWords) -> Longs:
     """Return the cell of each row from its united cell."""
-    places, shares = (np.array(column[name], dtype=np.int64) for name in ("places", "shares"))
-    weights = np.zeros((int(places.max(initial=0)) + 1, len(places)), dtype=np.int64)
-    weights[places, np.arange(len(places))] = shares
+    unions, shares = (np.array(column[name], dtype=np.int64) for name in ("places", "shares"))
+    weights = np.zeros((int(unions.max(initial=0)) + 1, len(unions)), dtype=np.int64)
+    weights[unions, np.arange(len(unions))] = shares
     for group in np.flatnonzero(~weights.any(axis=1)):
-        weights[group, places == group] = 1
+        weights[group, unions == group] = 1
     return _spread(united, weights, words)
 
 
@@ -158,10 +158,10 @@ def _texts(column: StoredColumn, cells: Longs, words: SeededWords) -> pa.Array:
         return pa.nulls(len(cells), pa.string())
     mixture, atoms = column.get("mixture"), np.array(column.get("atoms", []), dtype=np.float64)
     within = np.clip(cells - 1, 0, grid.count - 1)
-    drawn = grid.grained(within, random, words.take(len(cells)), mixture) if mixture else grid.values(within, random)
+    values = grid.grained(within, random, words.take(len(cells)), mixture) if mixture else grid.values(within, random)
     is_atom = cells > grid.count
-    drawn[is_atom] = atoms[cells[is_atom] - grid.count - 1]
-    numbers = drawn.tolist()
+    values[is_atom] = atoms[cells[is_atom] - grid.count - 1]
+    numbers = values.tolist()
     text = _WRITTEN.get(column["type"], _number)
     digits = column["digits"]
     return pa.array(
@@ -173,8 +173,8 @@ def _texts(column: StoredColumn, cells: Longs, words: SeededWords) -> pa.Array:
 def _number(number: float, digits: int) -> str:
     if not digits:
         return repr(number)
-    sign, whole = "-" if number < 0 else "", f"{abs(int(number)):0{digits + 1}d}"
-    return f"{sign}{whole[:-digits]}.{whole[-digits:]}"
+    sign, figures = "-" if number < 0 else "", f"{abs(int(number)):0{digits + 1}d}"
+    return f"{sign}{figures[:-digits]}.{figures[-digits:]}"
 
 
 def _integer(number: float, digits: int) -> str:

@@ -42,9 +42,9 @@ from dpsql.statistics.coded_columns import CodedColumn, ValueSlots
 _ROUNDS, CLOSE = 30, 1e-9
 
 
-def ratio(wanted: Doubles, held: Doubles) -> Doubles:
-    """Return factors that make what is held what is wanted; 0 where nothing is held."""
-    return np.divide(wanted, held, out=np.zeros(wanted.shape), where=held > 0.0)
+def ratio(target: Doubles, counts: Doubles) -> Doubles:
+    """Return factors that make counts their targets; 0 where a count is 0."""
+    return np.divide(target, counts, out=np.zeros(target.shape), where=counts > 0.0)
 
 
 def of_three(hub_one: Doubles, hub_two: Doubles, both: Doubles) -> Doubles:
@@ -60,15 +60,15 @@ def of_three(hub_one: Doubles, hub_two: Doubles, both: Doubles) -> Doubles:
     -------
     counts : ndarray of float64, shape (h, a, b)
     """
-    found = np.ones((*hub_one.shape, hub_two.shape[1]))
+    counts = np.ones((*hub_one.shape, hub_two.shape[1]))
     for _ in range(_ROUNDS):
-        sums = found.sum(axis=0)
+        sums = counts.sum(axis=0)
         if np.abs(sums - both).max() <= CLOSE * max(both.sum(), 1.0):
             break
-        found *= ratio(both, sums)[np.newaxis]
-        found *= ratio(hub_one, found.sum(axis=2))[:, :, np.newaxis]
-        found *= ratio(hub_two, found.sum(axis=1))[:, np.newaxis, :]
-    return found
+        counts *= ratio(both, sums)[np.newaxis]
+        counts *= ratio(hub_one, counts.sum(axis=2))[:, :, np.newaxis]
+        counts *= ratio(hub_two, counts.sum(axis=1))[:, np.newaxis, :]
+    return counts
 
 
 @dataclass(frozen=True)
@@ -89,30 +89,30 @@ class FittedTree:
     margins: list[Doubles]
     tables: dict[Pair, Doubles]
 
-    def table(self, one: int, other: int) -> Doubles:
-        """Return the counts of a measured pair, shape (cells of one, cells of other)."""
-        return self.tables[one, other] if one < other else self.tables[other, one].T
+    def table(self, column: int, other: int) -> Doubles:
+        """Return the counts of a measured pair, shape (cells of column, cells of other)."""
+        return self.tables[column, other] if column < other else self.tables[other, column].T
 
     @cached_property
     def steps(self) -> list[tuple[int, tuple[int, ...]]]:
         """Columns in the order in which they are drawn, each with the columns that it depends on: the hub first."""
-        found: list[tuple[int, tuple[int, ...]]] = [] if self.hub is None else [(self.hub, ())]
+        order: list[tuple[int, tuple[int, ...]]] = [] if self.hub is None else [(self.hub, ())]
         always = () if self.hub is None else (self.hub,)
         seen = set(always)
         for root in range(len(self.margins)):
             if root in seen:
                 continue
             seen.add(root)
-            found.append((root, always))
+            order.append((root, always))
             waiting = [root]
             while waiting:
                 at = waiting.pop(0)
                 for following in self._neighbours(at):
                     if following not in seen:
                         seen.add(following)
-                        found.append((following, (*always, at)))
+                        order.append((following, (*always, at)))
                         waiting.append(following)
-        return found
+        return order
 
     def _neighbours(self, column: int) -> list[int]:
         return [sum(pair) - column for pair in self.tables if column in pair and self.hub not in pair]
@@ -129,58 +129,58 @@ class FittedTree:
         """Return the counts of a column by the hub's cells, of which there is one where there is no hub."""
         return self.margins[column][np.newaxis] if self.hub is None else self.table(self.hub, column)
 
-    def _threes(self, one: int, other: int) -> Doubles:
-        """Return the counts of an edge's columns by the hub's cells, shape (hub, one, other)."""
-        if one > other:
-            return self._threes(other, one).transpose(0, 2, 1)
+    def _threes(self, column: int, other: int) -> Doubles:
+        """Return the counts of an edge's columns by the hub's cells, shape (hub, column, other)."""
+        if column > other:
+            return self._threes(other, column).transpose(0, 2, 1)
         if self.hub is None:
-            return self.tables[one, other][np.newaxis]
-        return self._cliques[one, other]
+            return self.tables[column, other][np.newaxis]
+        return self._cliques[column, other]
 
     @cached_property
     def _cliques(self) -> Mapping[Pair, Doubles]:
         return {
-            (one, other): of_three(self._of_hub(one), self._of_hub(other), table)
-            for (one, other), table in self.tables.items()
-            if self.hub not in (one, other)
+            (column, other): of_three(self._of_hub(column), self._of_hub(other), table)
+            for (column, other), table in self.tables.items()
+            if self.hub not in (column, other)
         }
 
     def implied(self) -> dict[Pair, Doubles]:
         """Return the counts of every pair of columns, as they follow from the measured ones."""
-        found: dict[Pair, Doubles] = {}
+        tables: dict[Pair, Doubles] = {}
         columns = [column for column in range(len(self.margins)) if column != self.hub]
         for column in columns:
             if self.hub is not None:
                 pair = min(self.hub, column), max(self.hub, column)
-                found[pair] = self.tables[pair]
+                tables[pair] = self.tables[pair]
         for start in columns:
-            reached = self._reached(start)
+            joints = self._joints(start)
             for end in columns:
                 if end <= start:
                     continue
-                if end in reached:
-                    found[start, end] = reached[end].sum(axis=0)
+                if end in joints:
+                    tables[start, end] = joints[end].sum(axis=0)
                 else:  # independent, given the hub
-                    held = self._of_hub(start)
-                    found[start, end] = (held * ratio(np.ones(len(held)), held.sum(axis=1))[:, None]).T @ self._of_hub(
-                        end
-                    )
-        return {pair: found[pair] for pair in combinations(range(len(self.margins)), 2)}
+                    margin = self._of_hub(start)
+                    tables[start, end] = (
+                        margin * ratio(np.ones(len(margin)), margin.sum(axis=1))[:, None]
+                    ).T @ self._of_hub(end)
+        return {pair: tables[pair] for pair in combinations(range(len(self.margins)), 2)}
 
-    def _reached(self, start: int) -> dict[int, Doubles]:
+    def _joints(self, start: int) -> dict[int, Doubles]:
         """Return the counts of a column and each one that the tree joins to it, by the hub's cells."""
-        held = self._of_hub(start)
-        found = {start: held[:, :, np.newaxis] * np.eye(held.shape[1])}
+        margin = self._of_hub(start)
+        joints = {start: margin[:, :, np.newaxis] * np.eye(margin.shape[1])}
         waiting = [start]
         while waiting:
             at = waiting.pop()
             for following in self._neighbours(at):
-                if following not in found:
+                if following not in joints:
                     counts = self._threes(at, following)
                     sums = counts.sum(axis=2, keepdims=True)
-                    found[following] = found[at] @ (counts * ratio(np.ones_like(sums), sums))
+                    joints[following] = joints[at] @ (counts * ratio(np.ones_like(sums), sums))
                     waiting.append(following)
-        return found
+        return joints
 
 
 # A united cell holds this share of the rows, and so many deviations of the noise of a cell.
@@ -287,8 +287,8 @@ def _density(widths: Doubles, total: float, before: tuple[float, float] | None) 
         return even
     rate = _decay(before[0] / total, before[1], width)
     # What an exponential density holds up to each edge; nothing is lost where it is nearly even.
-    held = -np.expm1(-rate * np.append(0.0, np.cumsum(widths)))
-    return np.diff(held) / held[-1] if held[-1] > 0.0 else even
+    masses = -np.expm1(-rate * np.append(0.0, np.cumsum(widths)))
+    return np.diff(masses) / masses[-1] if masses[-1] > 0.0 else even
 
 
 def _decay(ratio_: float, before: float, width: float) -> float:
@@ -444,11 +444,11 @@ class ReleasedColumns:
         grains: Mapping[int, ColumnGrains] | None = None,
     ) -> ReleasedColumns:
         """Return the counts with united cells, of texts at most so many for each column."""
-        places, retained = [], list(noisy)
+        positions, retained = [], list(noisy)
         grains = {} if grains is None else grains
         for number, (column, counts) in enumerate(zip(columns, noisy, strict=True)):
             if column.grid is None:
-                places.append(_united_texts(column, counts, sigma, most))
+                positions.append(_united_texts(column, counts, sigma, most))
                 continue
             able = np.ones(len(counts), dtype=bool)
             if number in grains:
@@ -457,12 +457,12 @@ class ReleasedColumns:
                 retained[number] = counts = np.where(able, counts, 0.0)
             is_null = bool(counts[0] >= _SEEN * sigma)
             if is_null and counts[1:].sum() < _SEEN * sigma * math.sqrt(max(1, able[1:].sum())):
-                places.append(np.zeros(len(counts), dtype=np.int64))  # nothing but NULL is seen
+                positions.append(np.zeros(len(counts), dtype=np.int64))  # nothing but NULL is seen
                 continue
             runs = united_runs(counts[1:], sigma, total)
             # NULL has a cell of its own where it is seen; else it is in the first one, which holds it for noise.
-            places.append(np.append(0, runs + is_null))
-        return cls(tuple(columns), tuple(retained), sigma, total, tuple(places), grains)
+            positions.append(np.append(0, runs + is_null))
+        return cls(tuple(columns), tuple(retained), sigma, total, tuple(positions), grains)
 
     @property
     def sums(self) -> list[Doubles]:
@@ -639,14 +639,14 @@ class ReleasedColumns:
             ranks, size = np.arange(len(position)) - starts, 1
             while True:
                 parts = position[order] * len(position) + ranks // size
-                named, pieces = np.unique(parts, return_inverse=True)
-                if len(named) <= most or size >= len(position):
+                labels, pieces = np.unique(parts, return_inverse=True)
+                if len(labels) <= most or size >= len(position):
                     break
                 size += 1
             fine = np.empty(len(position), dtype=np.int64)
             fine[order] = pieces
             result[0].append(fine)
-            result[1].append(named // max(1, len(position)))
+            result[1].append(labels // max(1, len(position)))
             result[2].append(size == 1)
         return result
 

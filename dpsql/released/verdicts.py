@@ -158,8 +158,8 @@ def call_verdict(*columns: Iterable[str | None]) -> str | None:
     Of several columns the first that says something counts; None where none does.
     """
     words = ({word for word in column if word is not None} for column in columns)
-    found = next(filter(None, words), None)
-    if found is None:
+    verdicts = next(filter(None, words), None)
+    if verdicts is None:
         return None
     order = (BIASED, UNCLEAR, NO_EVIDENCE, UNDETERMINED, NOT_MEASURED, CLEAR, DIFFERS)
-    return next((word for word in order if word in found), UNDETERMINED)
+    return next((word for word in order if word in verdicts), UNDETERMINED)

@@ -74,7 +74,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _exports:
-        found = getattr(import_module(f"dpsql.testing.{_exports[name]}"), name)
-        globals()[name] = found
-        return found
+        member = getattr(import_module(f"dpsql.testing.{_exports[name]}"), name)
+        globals()[name] = member
+        return member
     raise AttributeError(f"module 'dpsql.testing' has no attribute {name!r}")

@@ -93,8 +93,8 @@ class _Event:
         return float(_bound(hits, misses, runs, tail, delta))
 
     def __str__(self) -> str:
-        shown = sorted(map(repr, self.categories))
-        listed = ", ".join(shown[:4]) + (f", ... ({len(shown)} in all)" if len(shown) > 4 else "")
+        texts = sorted(map(repr, self.categories))
+        listed = ", ".join(texts[:4]) + (f", ... ({len(texts)} in all)" if len(texts) > 4 else "")
         return f"{self.name} in {{{listed}}} is likelier on table {self.likelier}"
 
 
@@ -152,8 +152,8 @@ def audit(
     choose = [side[first:second] for side in outcomes]
     test = [side[second:] for side in outcomes]
     tail = (1.0 - confidence) / 4.0
-    named = views if views is not None else default_views([*train[0], *train[1]])
-    events = [event for name, view in named for event in _candidates(name, view, train, tail, delta)]
+    pairs = views if views is not None else default_views([*train[0], *train[1]])
+    events = [event for name, view in pairs for event in _candidates(name, view, train, tail, delta)]
     bound, seen, text = 0.0, 0.0, "no event separates the tables"
     for side in (0, 1):
         mine = [event for event in events if event.likelier == side]
@@ -161,9 +161,9 @@ def audit(
             continue
         best = max(mine, key=lambda event: event.promise(choose, len(test[0]), tail, delta))
         hits, misses = best.counts(test)
-        found = best.bound(test, tail, delta)
-        if found > bound or side == 0:
-            bound, text = max(found, 0.0), str(best)
+        limit = best.bound(test, tail, delta)
+        if limit > bound or side == 0:
+            bound, text = max(limit, 0.0), str(best)
             seen = max(0.0, math.log(hits / misses)) if hits and misses else math.inf if hits else 0.0
     claim = float(epsilon)
     verdict: Verdict = "violates" if bound > claim else "passes" if bound >= power * claim else "cannot tell"
@@ -178,7 +178,7 @@ def _candidates(name: str, view: View, train: Sequence[Sequence[Any]], tail: flo
         return []
     counts = np.array([np.bincount(column, minlength=len(numbers)) for column in columns])
     categories = list(numbers)
-    found = []
+    events = []
     for side in (0, 1):
         mine, other = counts[side], counts[1 - side]
         order = np.argsort(-(mine + 0.5) / (other + 0.5), kind="stable")
@@ -188,9 +188,9 @@ def _candidates(name: str, view: View, train: Sequence[Sequence[Any]], tail: flo
         ends = {int(np.argmax(bounds)), int(np.argmax(lax)), int(np.sum(mine[order] > 2 * other[order])) - 1}
         for end in sorted(ends)[:_EVENTS_PER_VIEW]:
             if 0 <= end < len(categories) - 1:
-                chosen = frozenset(categories[place] for place in order[: end + 1])
-                found.append(_Event(name, view, chosen, side))
-    return found
+                chosen = frozenset(categories[index] for index in order[: end + 1])
+                events.append(_Event(name, view, chosen, side))
+    return events
 
 
 def _bound(hits: Any, misses: Any, runs: int, tail: float, delta: float) -> NDArray[np.float64]:

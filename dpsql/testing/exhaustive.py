@@ -135,13 +135,13 @@ def check_exhaustively(
     pairs = space.pairs(max_rows, relation, ordered)
     laws = [law(space.table(number)) for number in range(len(space))]
     outputs: dict[Any, int] = {}
-    for one in laws:
-        _check_law(one)
-        for output in one:
+    for probabilities in laws:
+        _check_law(probabilities)
+        for output in probabilities:
             outputs.setdefault(output, len(outputs))
     logs = np.full((len(laws), len(outputs)), -np.inf)
-    for number, one in enumerate(laws):
-        for output, probability in one.items():
+    for number, probabilities in enumerate(laws):
+        for output, probability in probabilities.items():
             if probability > 0.0:
                 logs[number, outputs[output]] = math.log(probability)
     loss, first, second, column = _worst(logs, pairs)
@@ -223,24 +223,24 @@ class _Space:
         return tuple(self.domain[row] for row in self._examples[number])
 
     def number(self, rows: tuple[int, ...]) -> int:
-        found = self._seen.get(rows)
-        if found is None:
+        index = self._seen.get(rows)
+        if index is None:
             key = rows if self._key is None else self._key(tuple(self.domain[row] for row in rows))
-            found = self._numbers.setdefault(key, len(self._examples))
-            if found == len(self._examples):
+            index = self._numbers.setdefault(key, len(self._examples))
+            if index == len(self._examples):
                 self._examples.append(rows)
                 self.keys.append(key)
-            self._seen[rows] = found
-        return found
+            self._seen[rows] = index
+        return index
 
     def pairs(self, max_rows: int, relation: Relation, ordered: bool) -> list[tuple[int, int]]:
-        found: dict[tuple[int, int], None] = {}
+        pairs: dict[tuple[int, int], None] = {}
         for family in neighbouring_families(len(self.domain), max_rows, relation, ordered=ordered):
             numbers = sorted({self.number(rows) for rows in family})
-            found.update(dict.fromkeys(itertools.combinations(numbers, 2)))
+            pairs.update(dict.fromkeys(itertools.combinations(numbers, 2)))
         if not self._examples:
             self.number(())
-        return list(found)
+        return list(pairs)
 
 
 def _check_law(law: Mapping[Any, float]) -> None:
@@ -258,8 +258,8 @@ def _worst(logs: np.ndarray[Any, Any], pairs: Sequence[tuple[int, int]]) -> tupl
         with np.errstate(invalid="ignore"):
             difference = logs[block[:, 0]] - logs[block[:, 1]]
         difference[np.isnan(difference)] = 0.0  # impossible on both tables
-        place = int(np.argmax(np.abs(difference)))
-        row, column = divmod(place, difference.shape[1])
+        index = int(np.argmax(np.abs(difference)))
+        row, column = divmod(index, difference.shape[1])
         loss = float(difference[row, column])
         if abs(loss) > best[0]:
             first, second = (int(number) for number in block[row])

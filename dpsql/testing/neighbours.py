@@ -249,10 +249,10 @@ def to_arrow(table: Table, names: Sequence[str], types: Sequence[str] | None = N
 
 
 def _orders(indices: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    found: dict[tuple[int, ...], None] = {}
+    orders: dict[tuple[int, ...], None] = {}
     for table in indices:
-        found.update(dict.fromkeys(itertools.permutations(table)))
-    return list(found)
+        orders.update(dict.fromkeys(itertools.permutations(table)))
+    return list(orders)
 
 
 def _shuffled(generator: random.Random, first: list[Row], second: list[Row]) -> tuple[Table, Table]:

@@ -53,7 +53,7 @@ def default_views(sample: Sequence[Any]) -> list[tuple[str, View]]:
     """
     flat = [atoms(outcome) for outcome in sample]
     views: list[tuple[str, View]] = [("output", _canonical), ("shape", _shape)]
-    words = sorted({atom for one in flat for atom in one if isinstance(atom, str)})[:_MEMBERS]
+    words = sorted({atom for members in flat for atom in members if isinstance(atom, str)})[:_MEMBERS]
     views += [(f"contains {word!r}", _contains(word)) for word in words] if len(words) > 1 else []
     width = min(_COORDINATES, max(map(len, flat), default=0))
     coordinates: list[tuple[str, Callable[[Any], Any]]] = [

@@ -57,9 +57,9 @@ def _entries() -> Mapping[str, Mapping[str, object]]:
 def _lists(entry: Mapping[str, object], newer: bool | None) -> Iterator[tuple[str, list[str]]]:
     """Yield the lists of an entry that hold for a version: from DuckDB 2.0 on, before, or any for None."""
     for key, names in entry.items():
-        places, _, only = key.partition("_only_")
+        prefix, _, only = key.partition("_only_")
         if isinstance(names, list) and (not only or newer is None or newer == (only == "2_0")):
-            yield places, names
+            yield prefix, names
 
 
 @cache
@@ -74,9 +74,9 @@ def listed(newer: bool | None = None) -> Mapping[str, ListedFunction]:
     functions: dict[str, ListedFunction] = {}
     for group, entry in _entries().items():
         for key, names in _lists(entry, newer) if group != _TYPES else ():
-            places = PLACES if key == _EVERYWHERE else () if key == _NOWHERE else key.split("_")
-            found = ListedFunction(group, frozenset(places), str(entry["reason"]), str(entry.get("instead", "")))
-            functions.update(dict.fromkeys(map(str.lower, names), found))
+            scopes = PLACES if key == _EVERYWHERE else () if key == _NOWHERE else key.split("_")
+            function = ListedFunction(group, frozenset(scopes), str(entry["reason"]), str(entry.get("instead", "")))
+            functions.update(dict.fromkeys(map(str.lower, names), function))
     return functions
 
 
@@ -84,9 +84,9 @@ def listed(newer: bool | None = None) -> Mapping[str, ListedFunction]:
 ANYWHERE = listed()
 
 
-def called_in(place: str) -> frozenset[str]:
+def called_in(scope: str) -> frozenset[str]:
     """Return the functions that may be called in a place, on any version of DuckDB."""
-    return frozenset(name for name, function in ANYWHERE.items() if place in function.places)
+    return frozenset(name for name, function in ANYWHERE.items() if scope in function.places)
 
 
 @cache
@@ -119,13 +119,13 @@ class Literal:
     examples: tuple[str, ...] = ()
     kinds: Kinds = TEXT
 
-    def takes(self, given: object, others: Sequence[Type]) -> bool:
+    def takes(self, literal: object, others: Sequence[Type]) -> bool:
         """Whether a literal is one of these; `others` are the types of the arguments after it or before it."""
-        if not isinstance(given, str):
+        if not isinstance(literal, str):
             return False
         if self.pattern:
-            return re.fullmatch(self.pattern, given, re.S) is not None
-        return any(given.lower() in self.words.get(other.kind, ()) for other in others)
+            return re.fullmatch(self.pattern, literal, re.S) is not None
+        return any(literal.lower() in self.words.get(other.kind, ()) for other in others)
 
     def listed(self, others: Sequence[Type]) -> list[str]:
         """Return what it may be beside arguments of these types."""
@@ -162,18 +162,18 @@ class Allowed:
     written: str = "{call}"
     newer: str = ""
 
-    def fits(self, given: Sequence[Type]) -> bool:
+    def fits(self, types: Sequence[Type]) -> bool:
         """Whether arguments of these types are taken; literals are not looked at."""
         takes = self.takes
-        if self.more and len(given) > len(takes):
-            takes = (*takes, *takes[-1:] * (len(given) - len(takes)))
-        if len(takes) != len(given) or not all(one.known for one in given):
+        if self.more and len(types) > len(takes):
+            takes = (*takes, *takes[-1:] * (len(types) - len(takes)))
+        if len(takes) != len(types) or not all(kind.known for kind in types):
             return False
-        pairs = list(zip(takes, given, strict=True))
-        values = {(one.kind, one.fields) for taken, one in pairs if not isinstance(taken, Literal)}
-        return all(one.kind in (taken.kinds if isinstance(taken, Literal) else taken) for taken, one in pairs) and (
-            not self.alike or len(values) <= 1
-        )
+        pairs = list(zip(takes, types, strict=True))
+        values = {(kind.kind, kind.fields) for parameter, kind in pairs if not isinstance(parameter, Literal)}
+        return all(
+            kind.kind in (parameter.kinds if isinstance(parameter, Literal) else parameter) for parameter, kind in pairs
+        ) and (not self.alike or len(values) <= 1)
 
 
 def _words(*lines: str) -> frozenset[str]:
@@ -421,9 +421,9 @@ FUNCTIONS: tuple[Allowed, ...] = (
     Allowed(("contains", "list_contains"), (_LISTS, _ANY), "Compares elements by their bytes or values."),
 )
 _NAMED: dict[str, list[Allowed]] = {}
-for _one in FUNCTIONS:
-    for _name in _one.names:
-        _NAMED.setdefault(_name, []).append(_one)
+for _function in FUNCTIONS:
+    for _name in _function.names:
+        _NAMED.setdefault(_name, []).append(_function)
 
 # What an expression calls once other names are replaced; AT TIME ZONE is read before it is typed.
 CALLED = frozenset((*_NAMED, "timezone")) - {"normalized_interval"}
@@ -431,6 +431,6 @@ CALLED = frozenset((*_NAMED, "timezone")) - {"normalized_interval"}
 KNOWN = frozenset(name for name in CALLED if name.isidentifier()) - {"timezone"}
 
 
-def function_of(name: str, given: Sequence[Type]) -> Allowed | None:
+def function_of(name: str, types: Sequence[Type]) -> Allowed | None:
     """Return the entry of a function for arguments of these types; None if it does not take them."""
-    return next((one for one in _NAMED.get(name, ()) if one.fits(given)), None)
+    return next((entry for entry in _NAMED.get(name, ()) if entry.fits(types)), None)

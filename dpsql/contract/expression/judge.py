@@ -175,8 +175,8 @@ class Judge:
         if node.what == "column":
             return self.types[node.name]
         if node.what == "function" and node.name == "struct_extract":
-            whole = self._source(node.children[0])
-            return None if whole is None else whole.field(str(node.children[1].value))
+            struct = self._source(node.children[0])
+            return None if struct is None else struct.field(str(node.children[1].value))
         return None
 
     def _in_utc(self, node: Bound, sql: str) -> str:
@@ -203,38 +203,38 @@ class Judge:
         return node.value if node.type.kind in ("BOOLEAN", "INTEGER") else cast(node.value, node.type.sql)
 
     def _cast(self, node: Bound) -> str:
-        [given] = node.children
-        if given.type == node.type:
-            return self._value(given)
-        written = self._value(given)
-        if not may_cast(given.type, node.type) or _unreadable(given, node.type):
-            of = f"{_article(given.type.shown)}, which is not allowed: {described(given) or 'a literal'}"
+        [operand] = node.children
+        if operand.type == node.type:
+            return self._value(operand)
+        sql = self._value(operand)
+        if not may_cast(operand.type, node.type) or _unreadable(operand, node.type):
+            of = f"{_article(operand.type.shown)}, which is not allowed: {described(operand) or 'a literal'}"
             raise ParameterError(
                 "P080",
                 f"condition makes {_article(node.type.shown)} of {of}. "
                 f"Compare values of one kind, or cast the column in a view. {_LISTED}",
             )
-        if given.value is not None and node.type.kind in TIMESTAMPS and _ZONED.search(given.value):
+        if operand.value is not None and node.type.kind in TIMESTAMPS and _ZONED.search(operand.value):
             raise ParameterError(
                 "P082",
-                f"condition holds the timestamp {show(given.value)}, whose offset DuckDB would drop. Write the time in "
-                "UTC, without an offset.",
+                f"condition holds the timestamp {show(operand.value)}, whose offset DuckDB would drop. Write the time "
+                "in UTC, without an offset.",
             )
-        if given.value is None and node.type.kind in RANGED and given.type.kind in RANGES:
-            written = _in_range(written, given.type.kind)
+        if operand.value is None and node.type.kind in RANGED and operand.type.kind in RANGES:
+            sql = _in_range(sql, operand.type.kind)
         word = "TRY_CAST" if node.tries else "CAST"
-        return f"{word}({written} AS {node.type.sql})"
+        return f"{word}({sql} AS {node.type.sql})"
 
     def _narrow(self, node: Bound) -> str:
         """Return an operand of decimals without the width that DuckDB adds for the result: it would add it again."""
-        [given] = node.children if node.what == "cast" and not node.tries else [node]
-        if given is node or given.type.kind not in INTEGERS | {"DECIMAL"}:
+        [operand] = node.children if node.what == "cast" and not node.tries else [node]
+        if operand is node or operand.type.kind not in INTEGERS | {"DECIMAL"}:
             return self._value(node)
-        written = self._value(given)
-        if given.type.kind in INTEGERS or given.type.sizes[1] == node.type.sizes[1]:
-            return written
-        (width, scale), (_, wanted) = given.type.sizes, node.type.sizes
-        return cast(written, f"DECIMAL({min(38, width - scale + wanted)}, {wanted})")
+        sql = self._value(operand)
+        if operand.type.kind in INTEGERS or operand.type.sizes[1] == node.type.sizes[1]:
+            return sql
+        (width, scale), (_, digits) = operand.type.sizes, node.type.sizes
+        return cast(sql, f"DECIMAL({min(38, width - scale + digits)}, {digits})")
 
     def _case(self, node: Bound) -> str:
         parts = self._chosen(node)
@@ -304,20 +304,20 @@ class Judge:
             return self._in_utc(node, call(node.name, self.write(node.children[0]), text(str(node.children[1].value))))
         if node.name == "timezone":
             return self._moved(node)
-        given, types = self._values(node), [child.type for child in node.children]
-        found = function_of(node.name, types)
-        if found is None:
+        values, types = self._values(node), [child.type for child in node.children]
+        entry = function_of(node.name, types)
+        if entry is None:
             raise _unfit(node.name, node)
-        for number, take in enumerate(found.takes):
+        for number, take in enumerate(entry.takes):
             if isinstance(take, Literal):
                 _check_literal(node, number, take)
         kinds = {f"type{number}": kind.sql for number, kind in enumerate(types)}
         if node.type.kind == "DECIMAL" and node.name in _WIDENING:
-            given = [self._narrow(child) for child in node.children]
-        written = found.newer if self.newer and found.newer else found.written
+            values = [self._narrow(child) for child in node.children]
+        template = entry.newer if self.newer and entry.newer else entry.written
         if node.name in _REPLACING:
-            return _kept_short(node, given)
-        return f"({written.format(*given, call=call(node.name, *given), **kinds)})"
+            return _kept_short(node, values)
+        return f"({template.format(*values, call=call(node.name, *values), **kinds)})"
 
     def _moved(self, node: Bound) -> str:
         """Return a timestamp of one zone as that of another: through an instant, which nothing else is done with."""
@@ -325,7 +325,7 @@ class Judge:
         if instant.what != "function" or instant.name != "timezone" or len(instant.children) != 2:
             raise _unfit("AT TIME ZONE", node)
         into, value = instant.children
-        zones = [str(_bare(one).value) for one in (out, into) if _bare(one).what == "constant"]
+        zones = [str(_bare(zone).value) for zone in (out, into) if _bare(zone).what == "constant"]
         if len(zones) != 2 or value.type.kind != "TIMESTAMP":
             raise _unfit("AT TIME ZONE", node)
         return call("timezone", text(zones[0]), call("timezone", text(zones[1]), self._value(value)))
@@ -338,18 +338,20 @@ def _bare(node: Bound) -> Bound:
     return node
 
 
-def _kept_short(node: Bound, given: list[str]) -> str:
+def _kept_short(node: Bound, values: list[str]) -> str:
     """Return a text with parts replaced, or NULL where it may become too long: a row's text is looked at once."""
-    whole, put = (str(_bare(child).value) for child in node.children[1:3])
-    before, after = len(whole.encode()), len(put.encode())
+    pattern, put = (str(_bare(child).value) for child in node.children[1:3])
+    before, after = len(pattern.encode()), len(put.encode())
     plain = node.name == "replace"
     if not put or (plain and after <= before) or (not plain and put.startswith("\\")):
-        return f"({call(node.name, *given)})"
+        return f"({call(node.name, *values)})"
     # Of a pattern every place may match, also that between two letters.
     most = _LONGEST_TEXT * before // after if plain else _LONGEST_TEXT // (after + 1) - 1
-    one = f"{_ONE}{given[0].count(_ONE)}"
-    shortened = f"CASE WHEN {call('strlen', one)} <= {most} THEN {call(node.name, one, *given[1:])} END"
-    return call("list_extract", call("list_transform", call("list_value", given[0]), f"lambda {one}: {shortened}"), "1")
+    name = f"{_ONE}{values[0].count(_ONE)}"
+    shortened = f"CASE WHEN {call('strlen', name)} <= {most} THEN {call(node.name, name, *values[1:])} END"
+    return call(
+        "list_extract", call("list_transform", call("list_value", values[0]), f"lambda {name}: {shortened}"), "1"
+    )
 
 
 def _in_range(value: str, kind: str) -> str:
@@ -359,25 +361,25 @@ def _in_range(value: str, kind: str) -> str:
     return f"(CASE WHEN {value} BETWEEN {lowest} AND {highest}{more} THEN {value} END)"
 
 
-def _check_literal(node: Bound, number: int, taken: Literal) -> None:
+def _check_literal(node: Bound, number: int, parameter: Literal) -> None:
     """Raise unless an argument is one of the literals that a function takes."""
-    given = _bare(node.children[number])
-    others = [child.type for place, child in enumerate(node.children) if place != number]
-    if given.what == "constant" and taken.takes(given.value, others):
+    argument = _bare(node.children[number])
+    others = [child.type for position, child in enumerate(node.children) if position != number]
+    if argument.what == "constant" and parameter.takes(argument.value, others):
         return
-    of = f" of {_article(others[0].shown)}" if taken.words and others else ""
-    listed = f": {', '.join(taken.listed(others))}" if taken.words else ""
-    shown = f"; got {show(given.value)}" if given.value is not None else ""
+    of = f" of {_article(others[0].shown)}" if parameter.words and others else ""
+    listed = f": {', '.join(parameter.listed(others))}" if parameter.words else ""
+    addition = f"; got {show(argument.value)}" if argument.value is not None else ""
     raise ParameterError(
         "P082",
-        f"condition: {node.name} takes a literal as its {taken.what}{of}{listed}{shown}. "
+        f"condition: {node.name} takes a literal as its {parameter.what}{of}{listed}{addition}. "
         f"Write it out, or compute it in a view.",
     )
 
 
-def _unreadable(given: Bound, wanted: Type) -> bool:
+def _unreadable(constant: Bound, target: Type) -> bool:
     """Whether a constant NULL becomes a value of a type that expressions do not know."""
-    return given.type.kind == NOTHING and not wanted.known
+    return constant.type.kind == NOTHING and not target.known
 
 
 def _article(kind: str) -> str:
@@ -386,11 +388,11 @@ def _article(kind: str) -> str:
 
 def _unfit(sign: str, node: Bound) -> ParameterError:
     """Return the refusal of a function or operator that does not take these types."""
-    given = ", ".join(child.type.shown for child in node.children)
+    types = ", ".join(child.type.shown for child in node.children)
     columns = described(node)
     return ParameterError(
         "P080",
-        f"condition: {sign} does not take ({given}) there{f': {columns}' if columns else ''}. "
+        f"condition: {sign} does not take ({types}) there{f': {columns}' if columns else ''}. "
         f"Cast a value to a type that it takes, or compute it in a view. {_LISTED}",
     )
 
@@ -429,30 +431,34 @@ def cannot_fail(node: Bound) -> bool:
     if node.what == "constant":
         return node.value is not None
     if node.what == "cast":
-        [given] = node.children
-        return cannot_fail(given) if given.type == node.type else given.what == "constant" and _fits(given, node.type)
+        [operand] = node.children
+        return (
+            cannot_fail(operand)
+            if operand.type == node.type
+            else operand.what == "constant" and _fits(operand, node.type)
+        )
     if node.what == "compare":
         return len({child.type for child in node.children}) == 1 and all(map(cannot_fail, node.children))
     return node.what in ("and", "or", "not", "null", "present") and all(map(cannot_fail, node.children))
 
 
-def _fits(given: Bound, wanted: Type) -> bool:
+def _fits(literal: Bound, target: Type) -> bool:
     """Whether a literal is a value of a type."""
-    value = given.value or ""
-    if wanted.kind == "DATE" and given.type.kind == "VARCHAR":
+    value = literal.value or ""
+    if target.kind == "DATE" and literal.type.kind == "VARCHAR":
         return _is_day(value)
-    if given.type.kind not in ("DECIMAL", *_WHOLE):
+    if literal.type.kind not in ("DECIMAL", *_WHOLE):
         return False
     try:
         number = Decimal(value)
     except InvalidOperation:
         return False
-    if wanted.kind == "DECIMAL":
-        width, scale = wanted.sizes
+    if target.kind == "DECIMAL":
+        width, scale = target.sizes
         return abs(number) < Decimal(10) ** (width - scale) - 1  # it may be rounded up
-    if wanted.kind not in _WHOLE or number != number.to_integral_value():
+    if target.kind not in _WHOLE or number != number.to_integral_value():
         return False
-    least, most = _WHOLE[wanted.kind]
+    least, most = _WHOLE[target.kind]
     return least <= number <= most
 
 

@@ -133,7 +133,7 @@ class Type:
     def sql(self) -> str:
         """The type as SQL spells it."""
         parts = [part.sql for _, part in self.fields]
-        named = ", ".join(f"{identifier(name)} {part.sql}" for name, part in self.fields)
+        members = ", ".join(f"{identifier(name)} {part.sql}" for name, part in self.fields)
         if self.kind == "DECIMAL":
             return f"DECIMAL({', '.join(map(str, self.sizes))})"
         if self.kind == "ENUM":
@@ -143,7 +143,7 @@ class Type:
         if self.kind == "MAP":
             return f"MAP({', '.join(parts)})"
         if self.kind in ("STRUCT", "UNION"):
-            return f"{self.kind}({named})"
+            return f"{self.kind}({members})"
         return identifier(NOTHING) if self.kind == NOTHING else self.kind
 
     @property
@@ -241,8 +241,8 @@ def type_of(record: Mapping[str, object]) -> Type:
     )
 
 
-def _records(given: object) -> list[dict[str, dict[str, object]]]:
-    return given if isinstance(given, list) else []
+def _records(entry: object) -> list[dict[str, dict[str, object]]]:
+    return entry if isinstance(entry, list) else []
 
 
 def has_labels(text: str) -> bool:
@@ -255,16 +255,16 @@ def without_labels(text: str) -> str:
     return _LABELS.sub("ENUM", text)
 
 
-def may_cast(given: Type, wanted: Type) -> bool:
+def may_cast(source: Type, target: Type) -> bool:
     """Whether a value of one type may become one of another."""
-    if given == wanted:
+    if source == target:
         return True
-    if not (given.known and wanted.known):
+    if not (source.known and target.known):
         return False
-    if given.kind in NESTED and wanted.kind in NESTED:
-        parts = list(zip(given.fields, wanted.fields, strict=False))
-        same = given.kind == wanted.kind or {given.kind, wanted.kind} <= {"LIST", "ARRAY"}
-        return same and len(given.fields) == len(wanted.fields) and all(may_cast(a[1], b[1]) for a, b in parts)
-    if given.kind in NESTED and wanted.kind in TEXT:
-        return not given.kinds & set(RANGES) and all(may_cast(leaf, wanted) for leaf in given.leaves)
-    return given.kind == wanted.kind != "ENUM" or wanted.kind in CASTS[given.kind]
+    if source.kind in NESTED and target.kind in NESTED:
+        parts = list(zip(source.fields, target.fields, strict=False))
+        same = source.kind == target.kind or {source.kind, target.kind} <= {"LIST", "ARRAY"}
+        return same and len(source.fields) == len(target.fields) and all(may_cast(a[1], b[1]) for a, b in parts)
+    if source.kind in NESTED and target.kind in TEXT:
+        return not source.kinds & set(RANGES) and all(may_cast(leaf, target) for leaf in source.leaves)
+    return source.kind == target.kind != "ENUM" or target.kind in CASTS[source.kind]
