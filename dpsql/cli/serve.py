@@ -92,7 +92,7 @@ def serve_database(
     place_of_ledger, log = ledger_place(database, ledger), log or f"{database}.dpsql-audit"
     if user is not None:
         kept = [database, log, *([] if is_url(place_of_ledger) else [place_of_ledger])]
-        user.check(kept=kept, needed=[path for path in (place.tls_cert, place.tls_key) if path is not None])
+        user.check(stores=kept, needed=[path for path in (place.tls_cert, place.tls_key) if path is not None])
     first = _lets_nobody_in(ledger_location(database, ledger))
     if first and not datasets:
         raise click.ClickException("no dataset has a budget, so there is nothing to ask. Give one with dp_protect.")

@@ -43,23 +43,23 @@ class Addresses:
         self._trusted = {_folded(address) for address in trusted}
         self._clock = clock
         self._rates = Rates(clock, factor)
-        self._held: OrderedDict[bytes, float] = OrderedDict()
+        self._tokens: OrderedDict[bytes, float] = OrderedDict()
 
     def of(self, peer: str, headers: Headers) -> str:
         """Return whose a request is: an address of IPv4, or the first 64 bits of one of IPv6."""
         address = _folded(peer)
         if address in self._trusted:
-            told = b",".join(value for name, value in headers if name.lower() == b"x-forwarded-for")
-            for hop in reversed(told.decode("latin-1").split(",")):
+            hops = b",".join(value for name, value in headers if name.lower() == b"x-forwarded-for")
+            for hop in reversed(hops.decode("latin-1").split(",")):
                 # The nearest one that is no proxy of ours; whatever stands before it, anybody could have written.
-                if not (written := _folded(hop.strip())):
+                if not (hop_address := _folded(hop.strip())):
                     break
-                address = written
+                address = hop_address
                 if address not in self._trusted:
                     break
-        found = ipaddress.ip_address(address) if address else None
-        if isinstance(found, ipaddress.IPv6Address):
-            return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+        host = ipaddress.ip_address(address) if address else None
+        if isinstance(host, ipaddress.IPv6Address):
+            return str(ipaddress.ip_network((int(host) >> 64 << 64, 64)))
         return address
 
     def refuse(self, address: str, headers: Headers) -> None:
@@ -76,35 +76,35 @@ class Addresses:
 
     def failed(self, address: str, headers: Headers) -> None:
         """Count a request whose token does not hold."""
-        self._held.pop(_digest(headers) or b"", None)
+        self._tokens.pop(_digest(headers) or b"", None)
         self._rates.count(address, "tokens")
 
     def held(self, headers: Headers) -> None:
         """Remember the token of a request, which the broker found to hold."""
         digest = _digest(headers)
         if digest is not None:
-            self._held[digest] = self._clock()
-            self._held.move_to_end(digest)
-            while len(self._held) > _MOST_TOKENS:
-                self._held.popitem(last=False)
+            self._tokens[digest] = self._clock()
+            self._tokens.move_to_end(digest)
+            while len(self._tokens) > _MOST_TOKENS:
+                self._tokens.popitem(last=False)
 
     def _holds(self, digest: bytes) -> bool:
-        return self._clock() - self._held.get(digest, -_HOUR) < _HOUR
+        return self._clock() - self._tokens.get(digest, -_HOUR) < _HOUR
 
 
 def _digest(headers: Headers) -> bytes | None:
-    found = [value for name, value in headers if name.lower() == b"authorization"]
-    return hashlib.sha256(found[0]).digest() if found else None
+    credentials = [value for name, value in headers if name.lower() == b"authorization"]
+    return hashlib.sha256(credentials[0]).digest() if credentials else None
 
 
 def _folded(address: str) -> str:
     """Return an address in its one spelling; empty for none."""
     try:
-        found = ipaddress.ip_address(address)
+        host = ipaddress.ip_address(address)
     except ValueError:
         return ""
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
+    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
+    return str(mapped or host)
 
 
 def refuse_other_sites(method: str, headers: Headers, own: Collection[str] = ()) -> None:
@@ -127,7 +127,7 @@ def refuse_other_sites(method: str, headers: Headers, own: Collection[str] = ())
     if site is not None:
         same = site in ("same-origin", "none")
     else:
-        place, names = urlsplit(origin or "").netloc.lower(), {name.lower() for name in own}
-        same = place in {sent.get(b"host", "").lower(), *names} - {""} or place.rpartition(":")[0] in names
+        host, names = urlsplit(origin or "").netloc.lower(), {name.lower() for name in own}
+        same = host in {sent.get(b"host", "").lower(), *names} - {""} or host.rpartition(":")[0] in names
     if not same:
         raise GatewayError("G022", "a page of another site sent this request. Send it from a program, or a page here.")

@@ -35,7 +35,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     """
     try:
         text = body.decode()
-        found = json.loads(
+        document = json.loads(
             text,
             object_pairs_hook=_without_twins,
             parse_float=_Number,
@@ -43,21 +43,21 @@ def read_object(body: bytes) -> dict[str, Any]:
             parse_constant=_no_number,
         )
         text.encode()
-        json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
+        json.dumps(document, ensure_ascii=False).encode()  # no half of a surrogate pair
     except RecursionError:
         raise GatewayError("G021", "the body is nested too deep. Send one object of texts and numbers.") from None
     except ValueError:
         raise GatewayError("G021", 'the body is no JSON. Send {"sql": "SELECT …"} in UTF-8.') from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise GatewayError("G021", 'the body is no object. Send {"sql": "SELECT …"}.')
-    return found
+    return document
 
 
 def _without_twins(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise GatewayError("G021", "the body names something twice. Send each name once.")
-    return found
+    return fields
 
 
 def _no_number(_: str) -> NoReturn:
@@ -72,12 +72,12 @@ def read_question(body: bytes) -> tuple[str, dict[str, str]]:
     GatewayError
         G021: something is missing, unknown, or of another kind.
     """
-    found = read_object(body)
-    sql = found.pop("sql", None)
+    fields = read_object(body)
+    sql = fields.pop("sql", None)
     if not _is_text(sql):
         raise GatewayError("G021", 'the body has no text "sql". Send {"sql": "SELECT …"}.')
     settings = {}
-    for name, value in found.items():
+    for name, value in fields.items():
         if name not in SETTINGS:
             step = did_you_mean(name, ["sql", *SETTINGS], f"There are sql, {', '.join(SETTINGS)}.")
             raise GatewayError("G021", f"the body has no field of this name. {step}")
@@ -101,8 +101,8 @@ def setting_text(name: str, value: object) -> str:
         return str(value)
     if kind is str and _is_text(value):
         return str(value)
-    said = {bool: "true or false", float: f"a number of at most {_DIGITS} digits", str: "a text"}[kind]
-    raise GatewayError("G021", f"{name} must be {said}.")
+    description = {bool: "true or false", float: f"a number of at most {_DIGITS} digits", str: "a text"}[kind]
+    raise GatewayError("G021", f"{name} must be {description}.")
 
 
 def _is_text(value: object) -> bool:
@@ -117,9 +117,9 @@ def read_token(headers: Sequence[tuple[bytes, bytes]]) -> str:
     GatewayError
         G020: there is none, or more than one.
     """
-    found = [value.decode("latin-1") for name, value in headers if name.lower() == b"authorization"]
-    scheme, _, token = found[0].partition(" ") if len(found) == 1 else ("", "", "")
+    credentials = [value.decode("latin-1") for name, value in headers if name.lower() == b"authorization"]
+    scheme, _, token = credentials[0].partition(" ") if len(credentials) == 1 else ("", "", "")
     token = token.strip(" ")
-    if scheme.lower() != "bearer" or not token or not all("!" <= one <= "~" for one in token):
+    if scheme.lower() != "bearer" or not token or not all("!" <= character <= "~" for character in token):
         raise GatewayError("G020", "no token was given. Send the header Authorization: Bearer dpsql_….")
     return token

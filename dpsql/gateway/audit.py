@@ -44,11 +44,11 @@ class Audit:
         self, began: float, principal: str, request: Mapping[str, object], code: str, entry: int | None
     ) -> None:
         """Log a request."""
-        want, asked = request.get("want"), _asked(request)
+        want, text = request.get("want"), _request_text(request)
         kind = want if isinstance(want, str) and len(want) < 40 else "?"
         when = datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
-        line = {"time": when, "principal": principal, "kind": kind, "digest": _digest(asked), "code": code}
-        self._write({**line, "entry": entry, **({"asked": asked[:_MOST_TEXT]} if code and self._refused else {})})
+        line = {"time": when, "principal": principal, "kind": kind, "digest": _digest(text), "code": code}
+        self._write({**line, "entry": entry, **({"asked": text[:_MOST_TEXT]} if code and self._refused else {})})
 
     def failure(self, number: str, error: BaseException) -> None:
         """Log what failed inside dpsql."""
@@ -62,17 +62,17 @@ class Audit:
         with self._lock, self._path.open("rb") as file:
             file.seek(max(0, self._path.stat().st_size - _MOST_READ))
             lines = file.read().split(b"\n")
-        found: list[dict[str, Any]] = []
+        refusals: list[dict[str, Any]] = []
         for line in reversed(lines):
             try:
-                one = json.loads(line)
+                record = json.loads(line)
             except ValueError:  # where reading began
                 continue
-            if one.get("code") and one.get("principal") in principals:
-                found.append(one)
-                if len(found) == most:
+            if record.get("code") and record.get("principal") in principals:
+                refusals.append(record)
+                if len(refusals) == most:
                     break
-        return found
+        return refusals
 
     def _write(self, line: Mapping[str, object]) -> None:
         if self._path is None:
@@ -101,14 +101,14 @@ class Audit:
         path.with_name(f"{path.name}.{_KEPT + 1}").unlink(missing_ok=True)
 
 
-def _asked(request: Mapping[str, object]) -> str:
+def _request_text(request: Mapping[str, object]) -> str:
     """Return what was asked as a text, without the token."""
-    asked = {name: value for name, value in request.items() if name != "token"}
+    fields = {name: value for name, value in request.items() if name != "token"}
     try:
-        return json.dumps(asked, sort_keys=True, default=repr)
+        return json.dumps(fields, sort_keys=True, default=repr)
     except (RecursionError, ValueError, TypeError):  # it is refused anyway
         return ""
 
 
-def _digest(asked: str) -> str:
-    return hashlib.sha256(asked.encode()).hexdigest()[:32]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -70,11 +70,11 @@ class Box:
         GatewayError
             G001 to G016: it is not taken. G099: reading it took too much time or memory.
         """
-        header, _ = self._asked({"text": text}, ())
-        calls, settings, whole = header.get("calls"), header.get("settings"), header.get("whole")
-        if not isinstance(calls, list) or not isinstance(settings, dict) or (whole and len(calls) != 1):
+        header, _ = self._exchange({"text": text}, ())
+        calls, settings, is_whole = header.get("calls"), header.get("settings"), header.get("whole")
+        if not isinstance(calls, list) or not isinstance(settings, dict) or (is_whole and len(calls) != 1):
             raise _malformed()
-        return Statement(tuple(map(_call, calls)), settings, WHOLE if whole else "")
+        return Statement(tuple(map(_call, calls)), settings, WHOLE if is_whole else "")
 
     def finish(self, tables: Sequence[pa.Table | bytes]) -> pa.Table:
         """Return the result of the statement.
@@ -90,11 +90,11 @@ class Box:
             G090 to G093: what is asked of the answers fails, or is too large. G099: it took too much time.
         """
         blobs = [table if isinstance(table, bytes) else _stream(table) for table in tables]
-        _, found = self._asked({}, blobs)
-        if len(found) != 1:
+        _, answers = self._exchange({}, blobs)
+        if len(answers) != 1:
             raise _malformed()
         try:
-            table = pa.ipc.open_stream(found[0]).read_all()
+            table = pa.ipc.open_stream(answers[0]).read_all()
             table.validate(full=True)  # the box may have been taken over
         except (pa.ArrowException, ValueError, OSError):
             raise _malformed() from None
@@ -104,18 +104,18 @@ class Box:
         """End the box."""
         self._channel.close()
 
-    def _asked(self, header: Mapping[str, object], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    def _exchange(self, header: Mapping[str, object], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         try:
             self._channel.settimeout(self._seconds)
             frames.send(self._channel, header, blobs)
-            found, given = frames.receive(self._channel, most_blobs=1, seconds=self._seconds)
+            reply, streams = frames.receive(self._channel, most_blobs=1, seconds=self._seconds)
         except (EOFError, OSError):
             raise GatewayError(
                 "G099", "stopped: the statement took too much time or memory. Ask for less at once."
             ) from None
-        error = found.get("error")
+        error = reply.get("error")
         if error is None:
-            return found, given
+            return reply, streams
         if not isinstance(error, dict) or not re.fullmatch(r"G\d{3}", str(error.get("code"))):
             raise _malformed()
         raise GatewayError.from_json(error)
@@ -142,8 +142,8 @@ def _stream(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    taken: bytes = sink.getvalue().to_pybytes()
-    return taken
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def _malformed() -> GatewayError:

@@ -83,13 +83,13 @@ def run(channel: socket.socket, connection: duckdb.DuckDBPyConnection, parent: i
     _converse(channel, connection)
 
 
-def _close_others(kept: int) -> None:
+def _close_others(descriptor: int) -> None:
     """Close all files but one; what is written to the terminal goes nowhere."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for place in (0, 1, 2):
-        os.dup2(nowhere, place)
-    os.closerange(3, kept)
-    os.closerange(kept + 1, 65_536)
+    for number in (0, 1, 2):
+        os.dup2(nowhere, number)
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, 65_536)
 
 
 def _converse(channel: socket.socket, connection: duckdb.DuckDBPyConnection) -> None:
@@ -113,8 +113,8 @@ def _converse(channel: socket.socket, connection: duckdb.DuckDBPyConnection) -> 
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> str:
-    [(found,)] = connection.execute("SELECT system.main.json_serialize_sql(?)", [text]).fetchall()
-    return str(found)
+    [(tree,)] = connection.execute("SELECT system.main.json_serialize_sql(?)", [text]).fetchall()
+    return str(tree)
 
 
 def _released(connection: duckdb.DuckDBPyConnection, statement: Statement, blobs: list[bytes]) -> pa.Table:
@@ -168,11 +168,11 @@ def _guarded(work: Callable[[], pa.Table]) -> pa.Table:
         raise _failed("its result is none that Arrow has, such as a number of 39 digits") from None
 
 
-def _failed(said: str) -> GatewayError:
-    if "expression depth" in said:
+def _failed(message: str) -> GatewayError:
+    if "expression depth" in message:
         return GatewayError("G003", "the statement has too many parts within each other. Ask a shorter one.")
-    told = said.partition("\n\nLINE ")[0].strip().rstrip(".")  # what follows shows a text that nobody wrote
-    return GatewayError("G091", f"what is asked of the answers fails: {told}. Mend it.")
+    reason = message.partition("\n\nLINE ")[0].strip().rstrip(".")  # what follows shows a text that nobody wrote
+    return GatewayError("G091", f"what is asked of the answers fails: {reason}. Mend it.")
 
 
 def check_plan(text: str, count: int) -> None:
@@ -191,14 +191,14 @@ def check_plan(text: str, count: int) -> None:
         G090: it scans something else, or is not known. G091: the statement does not bind.
     """
     try:
-        found = json.loads(text.replace('"value":NAN', '"value":NaN'))
+        plan = json.loads(text.replace('"value":NAN', '"value":NaN'))
     except ValueError:  # such as of a number of 40 digits
         raise GatewayError("G090", "the plan of the statement is not read. Ask otherwise.") from None
-    if found.get("error"):
-        raise _failed(str(found.get("error_message") or "it does not bind"))
+    if plan.get("error"):
+        raise _failed(str(plan.get("error_message") or "it does not bind"))
     tables = {("memory", "main", f"released_{number}") for number in range(count)}
     operators = 0
-    for record in _objects(found.get("plans")):
+    for record in _objects(plan.get("plans")):
         kind = str(record.get("type", ""))
         if not kind.startswith("LOGICAL_"):
             continue
@@ -222,12 +222,12 @@ def _scanned(record: bound.Node) -> tuple[str, str, str] | None:
 def _objects(value: object) -> Iterator[dict[str, object]]:
     todo = [value]
     while todo:
-        found = todo.pop()
-        if isinstance(found, dict):
-            yield found
-            todo += found.values()
-        elif isinstance(found, list):
-            todo += found
+        node = todo.pop()
+        if isinstance(node, dict):
+            yield node
+            todo += node.values()
+        elif isinstance(node, list):
+            todo += node
 
 
 def written(table: pa.Table) -> bytes:
@@ -235,5 +235,5 @@ def written(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(use_threads=False)) as writer:
         writer.write_table(table)
-    taken: bytes = sink.getvalue().to_pybytes()
-    return taken
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream

@@ -140,8 +140,8 @@ class BrokerSettings:
             return None
         login = import_module("dpsql.gateway.keys")  # it loads libraries that a broker does without
         provider = login.Provider(self.oidc_issuer, self.oidc_audience, self.oidc_keys)
-        found: Callable[[object], str | None] = login.Login(provider).subject
-        return found
+        subject_of: Callable[[object], str | None] = login.Login(provider).subject
+        return subject_of
 
 
 class Broker:
@@ -168,10 +168,10 @@ class Broker:
 
     def begin(self) -> None:
         """Let the time of this process begin, and say how far the ledger's last entry is from it."""
-        begin, told = begin_time(self._context.ledger, clock.system())
+        begin, notice = begin_time(self._context.ledger, clock.system())
         clock.steady(begin)
-        if told:
-            print(f"dpsql: {told}", file=sys.stderr, flush=True)
+        if notice:
+            print(f"dpsql: {notice}", file=sys.stderr, flush=True)
 
     def serve(self) -> None:
         """Take connections until the listener is closed."""
@@ -200,8 +200,8 @@ class Broker:
                     try:
                         send(connection, reply, [stream_of(table) for table in tables])
                     except GatewayError as error:  # it is larger than a frame may be; releases stand
-                        told = {"code": error.code.removeprefix("DPSQL-"), "message": error.message}
-                        send(connection, {"error": told})
+                        refusal = {"code": error.code.removeprefix("DPSQL-"), "message": error.message}
+                        send(connection, {"error": refusal})
         except (OSError, EOFError, GatewayError):
             return
         finally:
@@ -213,19 +213,19 @@ def stream_of(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def listen(path: str, *, shared: bool = False) -> socket.socket:
     """Return a socket that listens at a path that only this user reaches, or the group of its folder, too."""
-    place = Path(path)
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = Path(path)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     others = 0o067 if shared else 0o077
-    if stat.S_IMODE(place.parent.stat().st_mode) & others or place.parent.stat().st_uid != os.getuid():
+    if stat.S_IMODE(file.parent.stat().st_mode) & others or file.parent.stat().st_uid != os.getuid():
         raise GatewayError("G035", "the directory of the socket must be yours, with mode 0700.")
-    if place.is_socket():
-        place.unlink()
+    if file.is_socket():
+        file.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o117 if shared else 0o177)
     try:
@@ -240,8 +240,8 @@ def is_own(connection: socket.socket, front_uid: int | None = None) -> bool:
     """Whether the process at the other end has this process's user, or the front's."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True  # the mode of the directory is all there is
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", found)[1] in (os.getuid(), front_uid)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return struct.unpack("3i", credentials)[1] in (os.getuid(), front_uid)
 
 
 def serve(settings: BrokerSettings) -> None:
@@ -271,9 +271,9 @@ def serve(settings: BrokerSettings) -> None:
 @click.option("--oidc-audience")
 @click.option("--oidc-keys")
 @click.option("--front-uid", type=int)
-def main(database: str, path: str, **given: Any) -> None:
+def main(database: str, path: str, **options: Any) -> None:
     """Run the broker of a database."""
-    serve(BrokerSettings(database, path, **given))
+    serve(BrokerSettings(database, path, **options))
 
 
 if __name__ == "__main__":

@@ -117,14 +117,14 @@ class LeastEpsilon:
             raise GatewayError("G026", self._refusal(calls, float(share)))
 
     def _refusal(self, calls: Sequence[NewCall], share: float) -> str:
-        least, asked = _text(self.amount), sum(call.plan.epsilon for call in calls)
+        least, total = _text(self.amount), sum(call.plan.epsilon for call in calls)
         spends = f"epsilon {calls[0].epsilon_text} is"
         if len(calls) > 1:
-            spends = f"the {len(calls)} new private calls of this statement spend epsilon {_text(asked)}, which is"
+            spends = f"the {len(calls)} new private calls of this statement spend epsilon {_text(total)}, which is"
         enough = _text(self.amount / len(calls))
-        if asked >= self.amount:  # a budget in rho charges less for it than for pure noise
+        if total >= self.amount:  # a budget in rho charges less for it than for pure noise
             spends += f" charged at a rho below epsilon²/2 of {least}, and so"
-            enough = f"{max(float(one.plan.epsilon) for one in calls) * share ** (-1 / _POWER):.3g}"
+            enough = f"{max(float(call.plan.epsilon) for call in calls) * share ** (-1 / _POWER):.3g}"
         write = f"epsilon := {enough} in {'each' if len(calls) > 1 else 'the'} call"
         if not calls[0].in_call:
             write = f"SET epsilon = {enough}, or send epsilon {enough} beside the statement"
@@ -169,18 +169,18 @@ class Request:
 
     def text(self, name: str) -> str:
         """Return a text of the request."""
-        found = self.request.get(name)
-        if not isinstance(found, str):
+        text = self.request.get(name)
+        if not isinstance(text, str):
             raise GatewayError("G012", f"{name} must be a text.")
-        return found
+        return text
 
     @property
     def before(self) -> float:
         """The entry before which those are that are asked for."""
-        found = self.request.get("before")
-        if found is not None and (not isinstance(found, int) or found is True):
+        entry = self.request.get("before")
+        if entry is not None and (not isinstance(entry, int) or entry is True):
             raise GatewayError("G012", "before must be the number of an entry.")
-        return math.inf if found is None else found
+        return math.inf if entry is None else entry
 
     @property
     def calls(self) -> list[Request]:
@@ -190,12 +190,12 @@ class Request:
             return [self]
         if not isinstance(listed, list) or not 0 < len(listed) <= MOST_CALLS:
             raise GatewayError("G012", f"calls must be a list of 1 to {MOST_CALLS} calls.")
-        if not all(isinstance(one, Mapping) for one in listed):
+        if not all(isinstance(call, Mapping) for call in listed):
             raise GatewayError("G012", "each call must have a function, a source and arguments.")
-        whole = {name: value for name, value in self.request.items() if name not in ("calls", *_OF_CALL)}
+        rest = {name: value for name, value in self.request.items() if name not in ("calls", *_OF_CALL)}
         return [
-            Request(self.principal, self._grants, {**whole, **{name: one.get(name) for name in _OF_CALL}})
-            for one in listed
+            Request(self.principal, self._grants, {**rest, **{name: call.get(name) for name in _OF_CALL}})
+            for call in listed
         ]
 
     @property
@@ -211,29 +211,29 @@ class Request:
     def granted(self, ledger: Any) -> Granted:
         """Return what the principal was granted; of one dataset, where the settings name it."""
         grants = self._grants.of(self.principal, clock.now())
-        wanted = self.settings.get("dataset")
-        if wanted is not None:
-            grants = [grant for grant in grants if grant.dataset == fold(wanted)]
+        dataset = self.settings.get("dataset")
+        if dataset is not None:
+            grants = [grant for grant in grants if grant.dataset == fold(dataset)]
         return Granted(self.principal, grants, ledger)
 
     def values(self, ledger: Any, granted: Granted) -> dict[str, Any]:
         """Return the arguments of the call."""
 
-        def named(name: str) -> int:
+        def sequence_of(name: str) -> int:
             own = own_releases(ledger, granted)
-            for one in own:
-                if name in (str(one.sequence), one.name):
-                    return one.sequence
+            for release in own:
+                if name in (str(release.sequence), release.name):
+                    return release.sequence
             raise GatewayError("G018", "you have no such release. List your releases.")
 
-        return values_of(self.request.get("arguments", {}), named)
+        return values_of(self.request.get("arguments", {}), sequence_of)
 
     @property
     def epsilon_text(self) -> str | None:
         """The epsilon as it was written in the call, or beside the statement."""
         arguments = self.request.get("arguments")
-        stated = arguments.get("epsilon") if isinstance(arguments, Mapping) else None
-        return stated.get("number") if isinstance(stated, Mapping) else self.settings.get("epsilon")
+        argument = arguments.get("epsilon") if isinstance(arguments, Mapping) else None
+        return argument.get("number") if isinstance(argument, Mapping) else self.settings.get("epsilon")
 
     @property
     def asker(self) -> Asker:
@@ -253,12 +253,12 @@ def _seconds(hours: str | None) -> float:
     if hours is None:
         return USUAL_AGE
     try:
-        found = float(hours)
+        age = float(hours)
     except ValueError:
-        found = -1.0
-    if not 0 <= found <= _most_age_hours:
+        age = -1.0
+    if not 0 <= age <= _most_age_hours:
         raise GatewayError("G012", "max_age must be a number of hours, such as 24.")
-    return 3600 * found
+    return 3600 * age
 
 
 class AskedCall:
@@ -276,28 +276,28 @@ class AskedCall:
 
     plan: Plan
 
-    def __init__(self, function: str, source: str | None, granted: Granted, asked: Request, ledger: Any) -> None:
+    def __init__(self, function: str, source: str | None, granted: Granted, request: Request, ledger: Any) -> None:
         is_query = function == QUERY
         if not is_query and (function not in FUNCTIONS or not FUNCTIONS[function].spends):
             raise GatewayError("G007", f"{show(function)} is none of the private functions. Ask dp_count('…').")
-        given = asked.values(ledger, granted)
+        arguments = request.values(ledger, granted)
         for name in _STATED:
-            if name in given:
+            if name in arguments:
                 raise GatewayError("G016", f"{name} is not stated in a call here.")
         for name in ("fresh", "max_age", "estimate", "sql"):
-            if is_query and name in given:
+            if is_query and name in arguments:
                 raise GatewayError("G016", f"{name} is not stated in a call here. Write SET.")
         self._function, self._is_query = function, is_query
         self._planned: QueryStatement | None = None
         if is_query:
-            given.pop("free", None)
+            arguments.pop("free", None)
             names: list[str] = []
 
             def parts(name: str) -> tuple[str, ...]:
                 names.append(name)
                 return granted.parts(name)
 
-            self._tree = given.pop("tree", None)
+            self._tree = arguments.pop("tree", None)
             self._source = query_of(self._tree, parts)
             if not names:  # the box computes what reads no table
                 raise GatewayError("G015", NO_DATASET)
@@ -312,16 +312,16 @@ class AskedCall:
                 raise GatewayError(
                     "G009", f"{function} is not granted to you. List the datasets that you may ask about."
                 )
-        self._arguments, self._grants = given, grants
-        self.in_call = given.get("epsilon") is not None
-        taken = QUERY if is_query else function
-        written = asked.epsilon_text
-        self._state("epsilon", asked.settings.get("epsilon"), next((g.default_epsilon for g in grants), None))
-        self.epsilon_text = show(self._arguments.get("epsilon")) if written is None else written
-        if "delta" in _takes(taken):
-            self._state("delta", asked.settings.get("delta"), None)
+        self._arguments, self._grants = arguments, grants
+        self.in_call = arguments.get("epsilon") is not None
+        function_name = QUERY if is_query else function
+        epsilon = request.epsilon_text
+        self._state("epsilon", request.settings.get("epsilon"), next((g.default_epsilon for g in grants), None))
+        self.epsilon_text = show(self._arguments.get("epsilon")) if epsilon is None else epsilon
+        if "delta" in _takes(function_name):
+            self._state("delta", request.settings.get("delta"), None)
         share = bool(grants) and all(grant.share for grant in grants)
-        self._asker = replace(asked.asker, share=share)
+        self._asker = replace(request.asker, share=share)
 
     def _state(self, name: str, setting: str | None, usual: object) -> None:
         """Give the call what it leaves out."""
@@ -344,10 +344,10 @@ class AskedCall:
 
     def plan_of(self, context: Context) -> Plan | None:
         """Return the plan of the call; None if it reads nobody's rows."""
-        found = self._plan_of(context)
-        if found is not None:
-            self.plan = found
-        return found
+        plan = self._plan_of(context)
+        if plan is not None:
+            self.plan = plan
+        return plan
 
     def _plan_of(self, context: Context) -> Plan | None:
         context = context.asked_by(self._asker)
@@ -377,16 +377,16 @@ class AskedCall:
         return getattr(context, self._function)(self._source, **self._arguments)
 
     def price(
-        self, context: Context, plan: Plan | None, told: Callable[[DpsqlError], dict[str, object]]
+        self, context: Context, plan: Plan | None, describe: Callable[[DpsqlError], dict[str, object]]
     ) -> dict[str, Any]:
-        """Return what the call of a plan would cost, and what is `told` of the error that would refuse it."""
+        """Return what the call of a plan would cost, and as `describe` has it the error that would refuse it."""
         if plan is None:
             return {"function": self._function, "free": True, "epsilon": "0", "delta": "0"}
         cost, refusal = plan.event.cost, None
         try:
             free = context.check(plan) is not None
         except DpsqlError as error:
-            free, refusal = False, told(error)
+            free, refusal = False, describe(error)
         return {
             "function": self._function,
             "datasets": list(plan.charged),
@@ -475,7 +475,7 @@ def _succeeds(charge: Callable[[], None]) -> bool:
 _MOST_CELLS = 2_000_000
 
 
-def synthetic_rows(context: Context, own: Sequence[StoredRelease], given: Mapping[str, Any]) -> pa.Table:
+def synthetic_rows(context: Context, own: Sequence[StoredRelease], arguments: Mapping[str, Any]) -> pa.Table:
     """Return rows of a synthetic table.
 
     Parameters
@@ -483,7 +483,7 @@ def synthetic_rows(context: Context, own: Sequence[StoredRelease], given: Mappin
     context : Context
     own : sequence of StoredRelease
         What the principal may name.
-    given : mapping
+    arguments : mapping
         The arguments of the call: the number of the release, and n and seed.
 
     Raises
@@ -493,18 +493,18 @@ def synthetic_rows(context: Context, own: Sequence[StoredRelease], given: Mappin
     ParameterError
         P002, P013, P050: n or seed is none, or n is too large.
     """
-    if others := sorted(set(given) - {"release", "n", "seed"}):
+    if others := sorted(set(arguments) - {"release", "n", "seed"}):
         raise GatewayError("G012", f"dp_synthetic_rows has no {others[0]}. Its arguments: release, n, seed.")
-    key = given.get("release")
+    key = arguments.get("release")
     number = str(key) if isinstance(key, (int, str)) and not isinstance(key, bool) else ""
-    found = [one for one in own if number == str(one.sequence) and one.function == "dp_synthetic"]
-    if not found:
+    releases = [release for release in own if number == str(release.sequence) and release.function == "dp_synthetic"]
+    if not releases:
         raise GatewayError("G018", "you have no such release of dp_synthetic. Its receipt has the number: its entry.")
-    stored = found[0]
-    count, most = read_count(given.get("n")), _MOST_CELLS // len(stored.result["columns"])
+    stored = releases[0]
+    count, most = read_count(arguments.get("n")), _MOST_CELLS // len(stored.result["columns"])
     if (stored.result["rows"] if count is None else count) > most:
         raise ParameterError("P050", f"n must be at most {most} here. Ask again with another seed for more rows.")
-    return context.dp_synthetic_rows(stored.sequence, n=count, seed=read_seed(given.get("seed")))
+    return context.dp_synthetic_rows(stored.sequence, n=count, seed=read_seed(arguments.get("seed")))
 
 
 # Statements of one database that may run side by side.
@@ -581,38 +581,38 @@ class Desk:
 
     def answer(self, request: Mapping[str, object]) -> Reply:
         """Return the reply to a request; it never raises, and tells nothing of rows but releases."""
-        began, principal, wanted = time.time(), "", request.get("want")
+        began, principal, want = time.time(), "", request.get("want")
         entry: int | None = None
         code = ""
         try:
-            if wanted == "health":
+            if want == "health":
                 return {"health": {"broker": "ok"}}, []
             grants = self._ledger.grants()
             principal = self._principal(grants, request.get("token"))
             self._rates.refuse(principal, "refusals")
-            if wanted == "refused":  # a statement was, elsewhere: it counts, and is logged
+            if want == "refused":  # a statement was, elsewhere: it counts, and is logged
                 code = _code(request.get("code"))
                 return {}, []
-            if wanted == "known":  # whether the token holds, and whose it is
+            if want == "known":  # whether the token holds, and whose it is
                 return {"principal": principal}, []
             self._rates.take(principal, "requests")
-            work = self._wants.get(wanted) if isinstance(wanted, str) else None
+            work = self._wants.get(want) if isinstance(want, str) else None
             if work is None:
                 raise GatewayError("G098", "a message asks for nothing that the broker does.")
             reply = work(Request(principal, grants, request))
-            entry = next((one.get("entry") for one in reply[0].get("receipts", ())), None)
+            entry = next((receipt.get("entry") for receipt in reply[0].get("receipts", ())), None)
             return reply
         except DpsqlError as error:
             code = error.code
-            return {"error": self._told(error, principal)}, []
+            return {"error": self._refusal(error, principal)}, []
         except BaseException as error:
             number = secrets.token_hex(8)
             code = f"I000 {number}"
             self._audit.failure(number, error)
             failed = InternalError("I000", f"the call failed, and nothing more is said here. Tell the owner {number}.")
-            return {"error": _told(failed)}, []
+            return {"error": _error_fields(failed)}, []
         finally:
-            if wanted != "health" and (code or wanted != "known"):
+            if want != "health" and (code or want != "known"):
                 if code and principal:
                     self._rates.count(principal, "refusals")
                 self._audit.request(began, principal, request, code, entry)
@@ -623,39 +623,39 @@ class Desk:
             return grants.principal_of(token, clock.now())
         return grants.principal_of_subject(self._login(token), clock.now())
 
-    def _told(self, error: DpsqlError, principal: str) -> dict[str, object]:
+    def _refusal(self, error: DpsqlError, principal: str) -> dict[str, object]:
         """Return what is told of an error; what is left of a whole budget, only to those who may see totals."""
-        told = _told(error)
-        if told["code"] == "B001":
+        fields = _error_fields(error)
+        if fields["code"] == "B001":
             grants = self._ledger.grants().of(principal, clock.now())
             if not all(grant.total for grant in grants):
-                told["message"] = (
+                fields["message"] = (
                     "the dataset's budget does not allow this. Ask with less, or repeat an earlier question."
                 )
-        return told
+        return fields
 
     # What may be wanted.
 
-    def _call(self, asked: Request) -> Reply:
+    def _call(self, request: Request) -> Reply:
         """Answer the private calls of one statement: all of them are checked before one of them reads a row."""
-        answers: list[Reply | AskedCall] = [self._looked_up(call) for call in asked.calls]
-        if any(isinstance(one, AskedCall) for one in answers):
-            answers = self._asked_anew(asked.principal, answers)
-        given = [answer for answer in answers if not isinstance(answer, AskedCall)]
-        receipts = [receipt for reply, _ in given for receipt in reply["receipts"]]
-        return {"receipts": receipts}, [table for _, tables in given for table in tables]
+        answers: list[Reply | AskedCall] = [self._looked_up(call) for call in request.calls]
+        if any(isinstance(answer, AskedCall) for answer in answers):
+            answers = self._asked_anew(request.principal, answers)
+        replies = [answer for answer in answers if not isinstance(answer, AskedCall)]
+        receipts = [receipt for reply, _ in replies for receipt in reply["receipts"]]
+        return {"receipts": receipts}, [table for _, tables in replies for table in tables]
 
-    def _looked_up(self, asked: Request) -> Reply | AskedCall:
+    def _looked_up(self, request: Request) -> Reply | AskedCall:
         """Return the answer of a call that is free, or the call of a new question."""
-        function, granted = asked.function, asked.granted(self._ledger)
+        function, granted = request.function, request.granted(self._ledger)
         if function in ("dp_budget", "dp_estimate", SYNTHETIC_ROWS, "show_tables", "describe"):
-            return {"receipts": []}, [self._told_table(function, asked, granted)]
-        call = AskedCall(function, asked.source, granted, asked, self._ledger)
+            return {"receipts": []}, [self._told_table(function, request, granted)]
+        call = AskedCall(function, request.source, granted, request, self._ledger)
         with self._context() as context:
             plan, entry = self._ledger.of_one_state(lambda: call.found(context))
             if plan is None:  # a query that reads nobody's rows
                 return {"receipts": []}, [call.run(context)]
-            return call if entry is None else self._given(call, context, plan, entry)
+            return call if entry is None else self._reply(call, context, plan, entry)
 
     def _asked_anew(self, principal: str, answers: list[Reply | AskedCall]) -> list[Reply | AskedCall]:
         """Return the answers of a statement, once its new questions are asked.
@@ -664,33 +664,33 @@ class Desk:
         rates allow all of its calls, before the first one reads a row, and nobody else charges its datasets meanwhile;
         the call with the largest epsilon is the first one; and after a call has failed, the others are answered still.
         """
-        asked = {answer.name: answer for answer in answers if isinstance(answer, AskedCall)}
-        self._least.refuse(list(asked.values()), self._ledger.policy)
-        datasets = [dataset for one in asked.values() for dataset in one.plan.charged]
-        found: dict[AskedCall, Reply] = {}
+        questions = {answer.name: answer for answer in answers if isinstance(answer, AskedCall)}
+        self._least.refuse(list(questions.values()), self._ledger.policy)
+        datasets = [dataset for question in questions.values() for dataset in question.plan.charged]
+        replies: dict[AskedCall, Reply] = {}
         failures: list[Exception] = []
-        with ExitStack() as held:
+        with ExitStack() as stack:
             # A question is asked once for all who ask it now. Nobody who waits has a connection.
-            for name in sorted(asked):
-                held.enter_context(self._questions.alone(name))
-            held.enter_context(self._lines.alone(principal, datasets))
+            for name in sorted(questions):
+                stack.enter_context(self._questions.alone(name))
+            stack.enter_context(self._lines.alone(principal, datasets))
             with self._context() as context:
                 # Somebody may have asked meanwhile.
-                new = [one for one in asked.values() if self._is_new(one, context)]
+                new = [question for question in questions.values() if self._is_new(question, context)]
                 self._least.refuse(new, self._ledger.policy)
                 if len(new) > 1:
-                    self._session.check_together([one.plan for one in new])
+                    self._session.check_together([question.plan for question in new])
                 for _ in new:
                     self._rates.take(principal, "releases")
-            calls = [one for one in answers if isinstance(one, AskedCall)]
-            for call in sorted(calls, key=lambda one: -one.plan.epsilon):
+            calls = [answer for answer in answers if isinstance(answer, AskedCall)]
+            for call in sorted(calls, key=lambda question: -question.plan.epsilon):
                 try:
-                    found[call] = self._released(call)
+                    replies[call] = self._released(call)
                 except Exception as error:
                     failures.append(error)
         if failures:
             raise failures[0]
-        return [found[one] if isinstance(one, AskedCall) else one for one in answers]
+        return [replies[answer] if isinstance(answer, AskedCall) else answer for answer in answers]
 
     def _is_new(self, call: AskedCall, context: Context) -> bool:
         """Whether no stored answer answers a call; a call that asks anew has its next name then."""
@@ -703,12 +703,12 @@ class Desk:
     def _released(self, call: AskedCall) -> Reply:
         with self._context() as context:
             if not self._is_new(call, context):
-                return self._given(call, context)
+                return self._reply(call, context)
         # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
         with self._buckets.padded(), self._context() as context, self._watched(context, call.plan):
-            return self._given(call, context)
+            return self._reply(call, context)
 
-    def _given(self, call: AskedCall, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
+    def _reply(self, call: AskedCall, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
         """Return what a call gives; an `entry` that answers a `plan` is read where nothing follows from a text."""
         is_whole = plan is not None and plan.function != QUERY and plan.placement is not None and plan.placement.seen
         release = context.release(entry) if is_whole else call.run(context)
@@ -732,16 +732,23 @@ class Desk:
         with watched(most, charge=partial(self._session.reserve_named, plan), interrupt=interrupt, end=end):
             yield
 
-    def _estimate(self, asked: Request) -> Reply:
+    def _estimate(self, request: Request) -> Reply:
         """Return the price of each private call of a statement, and what would refuse it."""
         calls = [
-            AskedCall(one.function, one.source, one.granted(self._ledger), one, self._ledger) for one in asked.calls
+            AskedCall(
+                call_request.function,
+                call_request.source,
+                call_request.granted(self._ledger),
+                call_request,
+                self._ledger,
+            )
+            for call_request in request.calls
         ]
         new, prices = {}, []
         with self._context() as context:
             for call in calls:
                 plan = call.plan_of(context)
-                prices.append(call.price(context, plan, lambda error: self._told(error, asked.principal)))
+                prices.append(call.price(context, plan, lambda error: self._refusal(error, request.principal)))
                 if not prices[-1]["free"]:
                     new[call.name] = call
         try:
@@ -749,70 +756,72 @@ class Desk:
         except GatewayError as error:
             for price in prices:
                 price["refusal"] = price.get("refusal") or (
-                    None if price["free"] else self._told(error, asked.principal)
+                    None if price["free"] else self._refusal(error, request.principal)
                 )
-        return {"estimate": prices if "calls" in asked.request else prices[0]}, []
+        return {"estimate": prices if "calls" in request.request else prices[0]}, []
 
-    def _datasets(self, asked: Request) -> Reply:
-        listed = asked.granted(self._ledger).listed()
-        return {"datasets": [{**one, "least_epsilon": str(float(self._least.amount))} for one in listed]}, []
+    def _datasets(self, request: Request) -> Reply:
+        listed = request.granted(self._ledger).listed()
+        return {"datasets": [{**dataset, "least_epsilon": str(float(self._least.amount))} for dataset in listed]}, []
 
-    def _describe(self, asked: Request) -> Reply:
-        granted, name = asked.granted(self._ledger), asked.text("name")
+    def _describe(self, request: Request) -> Reply:
+        granted, name = request.granted(self._ledger), request.text("name")
         with self._context() as context:
             return {"describe": granted.described(name, context)}, []
 
-    def _budget(self, asked: Request) -> Reply:
-        return {"budget": asked.granted(self._ledger).budgets()}, []
+    def _budget(self, request: Request) -> Reply:
+        return {"budget": request.granted(self._ledger).budgets()}, []
 
-    def _releases(self, asked: Request) -> Reply:
-        own = own_releases(self._ledger, asked.granted(self._ledger))
-        own = [one for one in own if one.sequence < asked.before]
-        return {"releases": [stored_receipt(one, self._ledger) for one in own[-MOST_ENTRIES:]]}, []
+    def _releases(self, request: Request) -> Reply:
+        own = own_releases(self._ledger, request.granted(self._ledger))
+        own = [release for release in own if release.sequence < request.before]
+        return {"releases": [stored_receipt(release, self._ledger) for release in own[-MOST_ENTRIES:]]}, []
 
-    def _release(self, asked: Request) -> Reply:
-        number = asked.request.get("number")
-        granted = asked.granted(self._ledger)
-        found = [
+    def _release(self, request: Request) -> Reply:
+        number = request.request.get("number")
+        granted = request.granted(self._ledger)
+        releases = [
             own_release
             for own_release in own_releases(self._ledger, granted)
             if own_release.sequence == number and number is not True
         ]
-        if not found:
+        if not releases:
             raise GatewayError("G018", "you have no such release. List your releases.")
         with self._context() as context:
-            release = context.release(found[0].sequence)
-            return {"receipts": [{**stored_receipt(found[0], self._ledger), "result": found[0].result}]}, [
+            release = context.release(releases[0].sequence)
+            return {"receipts": [{**stored_receipt(releases[0], self._ledger), "result": releases[0].result}]}, [
                 release.value
             ]
 
-    def _entries(self, asked: Request) -> Reply:
+    def _entries(self, request: Request) -> Reply:
         """Return what an auditor sees: the last entries of the datasets, and who was granted what."""
-        datasets = {grant.dataset for grant in asked.granted(self._ledger).grants if grant.role != ROLES[0]}
+        datasets = {grant.dataset for grant in request.granted(self._ledger).grants if grant.role != ROLES[0]}
         entries = [
             asdict(entry)
             for entry in self._ledger.entries()
-            if entry.dataset in datasets and entry.sequence < asked.before
+            if entry.dataset in datasets and entry.sequence < request.before
         ]
         rows = [asdict(granted_row) for granted_row in self._ledger.granted_rows() if granted_row.dataset in datasets]
         return {"ledger": entries[-MOST_ENTRIES:], "grants": rows}, []
 
     def _unplaced(self) -> list[dict[str, Any]]:
         with self._context() as context:
-            found: list[dict[str, Any]] = context.dp_unplaced().to_pylist()
-            return found
+            rows: list[dict[str, Any]] = context.dp_unplaced().to_pylist()
+            return rows
 
-    def _told_table(self, function: str, asked: Request, granted: Granted) -> pa.Table:
+    def _told_table(self, function: str, request: Request, granted: Granted) -> pa.Table:
         if function == "dp_budget":
             return granted.budget_table()
         if function == "show_tables":
             return pa.table({"name": pa.array(granted.names, pa.string())})
         with self._context() as context:
             if function == "describe":
-                return granted.columns(asked.source or "", context)
+                return granted.columns(request.source or "", context)
             if function == SYNTHETIC_ROWS:
-                return synthetic_rows(context, own_releases(self._ledger, granted), asked.values(self._ledger, granted))
-            return _estimated(context, asked.values(self._ledger, granted), granted)
+                return synthetic_rows(
+                    context, own_releases(self._ledger, granted), request.values(self._ledger, granted)
+                )
+            return _estimated(context, request.values(self._ledger, granted), granted)
 
     @contextmanager
     def _context(self) -> Iterator[Context]:
@@ -823,26 +832,26 @@ class Desk:
             self._contexts.put(context)
 
 
-def _estimated(context: Context, given: dict[str, Any], granted: Granted) -> pa.Table:
-    function, tree = given.pop("function", "dp_sis"), given.pop("tree", None)
-    if "sql" in given:
+def _estimated(context: Context, arguments: dict[str, Any], granted: Granted) -> pa.Table:
+    function, tree = arguments.pop("function", "dp_sis"), arguments.pop("tree", None)
+    if "sql" in arguments:
         raise GatewayError("G012", "the text of a query is not taken here.")
     if tree is not None:
-        given["sql"] = query_of(tree, granted.parts)
+        arguments["sql"] = query_of(tree, granted.parts)
     elif function not in FUNCTIONS or not FUNCTIONS[str(function)].spends:
         raise GatewayError("G007", f"{show(function)} is none of the private functions. Name one, such as 'dp_count'.")
-    return context.dp_estimate(str(function), **given)
+    return context.dp_estimate(str(function), **arguments)
 
 
-def _code(told: object) -> str:
-    return told if isinstance(told, str) and re.fullmatch(r"DPSQL-[A-Z][0-9]{3}", told) else "?"
+def _code(code: object) -> str:
+    return code if isinstance(code, str) and re.fullmatch(r"DPSQL-[A-Z][0-9]{3}", code) else "?"
 
 
-def _told(error: DpsqlError) -> dict[str, object]:
-    told: dict[str, object] = {"code": error.code.removeprefix("DPSQL-"), "message": error.message}
+def _error_fields(error: DpsqlError) -> dict[str, object]:
+    fields: dict[str, object] = {"code": error.code.removeprefix("DPSQL-"), "message": error.message}
     if error.message.startswith("epsilon is missing"):
-        told["message"] = _NO_EPSILON
+        fields["message"] = _NO_EPSILON
     for name in ("position", "hint"):
         if getattr(error, name, None) is not None:
-            told[name] = getattr(error, name)
-    return told
+            fields[name] = getattr(error, name)
+    return fields

@@ -95,7 +95,7 @@ class _ReadBefore:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, tuple[_Says, int]] = OrderedDict()  # what was used longest ago is first
+        self._readings: OrderedDict[bytes, tuple[_Says, int]] = OrderedDict()  # what was used longest ago is first
         self._size = 0
         self._lock = threading.Lock()
 
@@ -103,20 +103,20 @@ class _ReadBefore:
         """Return what was read of a statement before."""
         key = _key(token, sql)
         with self._lock:
-            if key not in self._kept:
+            if key not in self._readings:
                 return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            self._readings.move_to_end(key)
+            return self._readings[key][0]
 
-    def keep(self, token: str, sql: str, said: _Says) -> None:
+    def keep(self, token: str, sql: str, reading: _Says) -> None:
         """Keep what was read of a statement."""
         key = _key(token, sql)
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = said, len(sql)
+            if key not in self._readings:
+                self._readings[key] = reading, len(sql)
                 self._size += len(sql)
             while self._size > _MOST_READ:
-                self._size -= self._kept.popitem(last=False)[1][1]
+                self._size -= self._readings.popitem(last=False)[1][1]
 
 
 class Door:
@@ -156,17 +156,17 @@ class Door:
         """
         self.known(token)
         with self._alone:
-            said = self._before.get(token, sql)
-            if said is None or not (said.whole or said.settings):
+            reading = self._before.get(token, sql)
+            if reading is None or not (reading.whole or reading.settings):
                 with self._opened().open() as box:
-                    said = self._parsed(token, sql, box)
-                    if not (said.whole or said.settings):
-                        tables, receipts = self._called(token, said, settings)
+                    reading = self._parsed(token, sql, box)
+                    if not (reading.whole or reading.settings):
+                        tables, receipts = self._called(token, reading, settings)
                         table = _without_dictionaries(self._noted(token, sql, box.finish, tables))
                         return Answer(table, receipts)
-            if said.settings:
-                return Answer(pa.table({}), [], {name: _text(value) for name, value in said.settings.items()})
-            [stream], receipts = self._called(token, said, settings)
+            if reading.settings:
+                return Answer(pa.table({}), [], {name: _text(value) for name, value in reading.settings.items()})
+            [stream], receipts = self._called(token, reading, settings)
             table = _table(stream)
             check_result(table.num_rows, table.nbytes)
             return Answer(table, receipts)
@@ -175,16 +175,18 @@ class Door:
         """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
         self.known(token)
         with self._alone:
-            said = self._before.get(token, sql)
-            if said is None:
+            reading = self._before.get(token, sql)
+            if reading is None:
                 with self._opened().open() as box:
-                    said = self._parsed(token, sql, box)
-        calls = [call for call in (one.to_json() for one in said.calls) if call["function"] not in FREE]
-        found = []
+                    reading = self._parsed(token, sql, box)
+        calls = [
+            call for call in (private_call.to_json() for private_call in reading.calls) if call["function"] not in FREE
+        ]
+        prices = []
         if calls:
-            asked = {"want": "estimate", "calls": calls, "settings": dict(settings)}
-            found = self._ask(token, asked)[0]["estimate"]
-        return {"calls": found, "free": all(one["free"] for one in found)}
+            request = {"want": "estimate", "calls": calls, "settings": dict(settings)}
+            prices = self._ask(token, request)[0]["estimate"]
+        return {"calls": prices, "free": all(price["free"] for price in prices)}
 
     def call(
         self, token: str, call: Mapping[str, object], settings: Mapping[str, str]
@@ -195,23 +197,23 @@ class Door:
 
     def datasets(self, token: str) -> list[dict[str, Any]]:
         """Return the names that may be asked about."""
-        found: list[dict[str, Any]] = self._ask(token, {"want": "datasets"})[0]["datasets"]
-        return found
+        datasets: list[dict[str, Any]] = self._ask(token, {"want": "datasets"})[0]["datasets"]
+        return datasets
 
     def describe(self, token: str, name: str) -> dict[str, Any]:
         """Return what is public about a name: columns, types, and what the owner stated of them."""
-        found: dict[str, Any] = self._ask(token, {"want": "describe", "name": name})[0]["describe"]
-        return found
+        description: dict[str, Any] = self._ask(token, {"want": "describe", "name": name})[0]["describe"]
+        return description
 
     def budget(self, token: str) -> list[dict[str, Any]]:
         """Return what was granted and spent of each dataset."""
-        found: list[dict[str, Any]] = self._ask(token, {"want": "budget"})[0]["budget"]
-        return found
+        budgets: list[dict[str, Any]] = self._ask(token, {"want": "budget"})[0]["budget"]
+        return budgets
 
     def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
         """Return the receipts of the last 200 own releases, oldest first; of those before an entry, if one is given."""
-        found: list[dict[str, Any]] = self._ask(token, {"want": "releases", "before": before})[0]["releases"]
-        return found
+        releases: list[dict[str, Any]] = self._ask(token, {"want": "releases", "before": before})[0]["releases"]
+        return releases
 
     def release(self, token: str, number: int) -> Answer:
         """Return an own release again, by its number; free."""
@@ -229,17 +231,17 @@ class Door:
         """Return whose token this is."""
         return str(self._ask(token, {"want": "known"})[0]["principal"])
 
-    def own(self, token: str, want: str, **asked: object) -> Any:
+    def own(self, token: str, want: str, **fields: object) -> Any:
         """Return what the broker does for an owner or auditor (`dpsql.gateway.owned`), under the name of the wish."""
-        return self._ask(token, {**asked, "want": want})[0].get(want)
+        return self._ask(token, {**fields, "want": want})[0].get(want)
 
     def health(self) -> dict[str, Any]:
         """Return what works: ``{'broker': 'ok'}``."""
         try:
-            found: dict[str, Any] = self._ask("", {"want": "health"})[0]["health"]
+            health: dict[str, Any] = self._ask("", {"want": "health"})[0]["health"]
         except GatewayError:
             return {"broker": "lost"}
-        return found
+        return health
 
     def close(self) -> None:
         """Close the connections that are not in use."""
@@ -254,23 +256,25 @@ class Door:
 
     def _parsed(self, token: str, sql: str, box: _Computes) -> _Says:
         """Return what a box reads of a statement, and keep it."""
-        said: _Says = self._noted(token, sql, box.parse, sql)
-        self._before.keep(token, sql, said)
-        return said
+        reading: _Says = self._noted(token, sql, box.parse, sql)
+        self._before.keep(token, sql, reading)
+        return reading
 
-    def _called(self, token: str, said: _Says, settings: Mapping[str, str]) -> tuple[list[bytes], list[dict[str, Any]]]:
+    def _called(
+        self, token: str, reading: _Says, settings: Mapping[str, str]
+    ) -> tuple[list[bytes], list[dict[str, Any]]]:
         """Return the answers of the calls of a statement, as Arrow streams, and their receipts."""
-        if not said.calls:
+        if not reading.calls:
             return [], []
-        calls = [call.to_json() for call in said.calls]
+        calls = [call.to_json() for call in reading.calls]
         # All at once, since what is judged of a statement is judged of the whole.
         reply, tables = self.call(token, calls[0] if len(calls) == 1 else {"calls": calls}, settings)
         return tables, reply["receipts"]
 
-    def _noted(self, token: str, sql: str, work: Callable[..., Any], given: object) -> Any:
+    def _noted(self, token: str, sql: str, work: Callable[..., Any], argument: object) -> Any:
         """Return what a box does; that it refused something is told to the broker, who counts and logs refusals."""
         try:
-            return work(given)
+            return work(argument)
         except GatewayError as error:
             with suppress(DpsqlError):
                 self._ask(token, {"want": "refused", "code": error.code, "sql": sql[:_MOST_NOTED]})
@@ -349,13 +353,13 @@ def _is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def _error_of(told: Mapping[str, Any]) -> DpsqlError:
+def _error_of(fields: Mapping[str, Any]) -> DpsqlError:
     """Return the error that the broker told of."""
-    found = original(Exception(f"[DPSQL-{told.get('code')}] {told.get('message')}"))
-    if found is None:
+    error = original(Exception(f"[DPSQL-{fields.get('code')}] {fields.get('message')}"))
+    if error is None:
         return GatewayError("G033", "the broker is gone. Ask again in a while.")
-    found.position, found.hint = told.get("position"), told.get("hint")
-    return found
+    error.position, error.hint = fields.get("position"), fields.get("hint")
+    return error
 
 
 def _text(setting: object) -> str:

@@ -30,7 +30,7 @@ def plain(value: object) -> Any:
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): plain(element) for name, element in value.items()}
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | datetime | time):
@@ -38,7 +38,7 @@ def plain(value: object) -> Any:
     if isinstance(value, timedelta):
         return f"{value.total_seconds()!r} s"
     if isinstance(value, Sequence):
-        return [plain(each) for each in value]
+        return [plain(element) for element in value]
     return str(value)
 
 
@@ -59,16 +59,16 @@ def table_document(
     most : int, optional
         How many rows are shown; `left_out` then says how many are not.
     """
-    shown = table if most is None else table.slice(0, most)
-    columns = [column_values(column) for column in shown.columns]
+    head = table if most is None else table.slice(0, most)
+    columns = [column_values(column) for column in head.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     document = {
-        "columns": [{"name": one.name, "type": str(one.type)} for one in table.schema],
+        "columns": [{"name": field.name, "type": str(field.type)} for field in table.schema],
         "rows": rows,
         "receipts": list(receipts),
     }
-    if len(shown) < len(table):
-        document["left_out"] = len(table) - len(shown)
+    if len(head) < len(table):
+        document["left_out"] = len(table) - len(head)
     return document
 
 
@@ -77,7 +77,7 @@ def column_values(column: pa.ChunkedArray) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException):
-        return [_value(one) for one in column]
+        return [_value(scalar) for scalar in column]
 
 
 def _value(scalar: pa.Scalar) -> object:
@@ -100,11 +100,11 @@ def arrow_bytes(table: pa.Table, receipts: Sequence[Mapping[str, object]]) -> by
     """Return an answer as an Arrow stream, whose schema holds the receipts."""
     metadata = {**(table.schema.metadata or {}), RECEIPTS: json_bytes(receipts)}
     sink = pa.BufferOutputStream()
-    whole = table.replace_schema_metadata(metadata)
-    with pa.ipc.new_stream(sink, whole.schema) as stream:
-        stream.write_table(whole)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    answer = table.replace_schema_metadata(metadata)
+    with pa.ipc.new_stream(sink, answer.schema) as stream:
+        stream.write_table(answer)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
 
 
 def read_arrow(data: bytes) -> tuple[pa.Table, list[dict[str, Any]]]:

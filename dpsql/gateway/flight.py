@@ -82,15 +82,15 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
     def __init__(self, verbs: FlightSql, addresses: Addresses, body_seconds: float = BODY_SECONDS) -> None:
         self._verbs, self._addresses, self._seconds = verbs, addresses, body_seconds
         self._asking, self._looking = CapacityLimiter(_ASKING), CapacityLimiter(_LOOKING)
-        one = self._one
+        answer = self._answer
         self._calls: Mapping[str, Callable[[Caller, Any], Awaitable[Reply]]] = {
             "Handshake": self._shake_hands,
-            "GetFlightInfo": partial(one, verbs.flight_info, self._asking),
-            "GetSchema": partial(one, verbs.schema, self._looking),
-            "DoGet": partial(one, verbs.get, self._looking),
-            "DoAction": partial(one, verbs.action, self._looking),
-            "ListActions": partial(one, verbs.actions, self._looking),
-            "DoPut": self._several,
+            "GetFlightInfo": partial(answer, verbs.flight_info, self._asking),
+            "GetSchema": partial(answer, verbs.schema, self._looking),
+            "DoGet": partial(answer, verbs.get, self._looking),
+            "DoAction": partial(answer, verbs.action, self._looking),
+            "ListActions": partial(answer, verbs.actions, self._looking),
+            "DoPut": self._bind,
             **dict.fromkeys(("ListFlights", "PollFlightInfo", "DoExchange"), _refuse),
         }
 
@@ -134,13 +134,13 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
             context.set_details(text)
             context.set_trailing_metadata(_cookie(session))
 
-    async def _one(
+    async def _answer(
         self, verb: Callable[[Caller, bytes], Reply], limit: CapacityLimiter, caller: Caller, context: Any
     ) -> Reply:
         body = await self._read(context)
         return await to_thread.run_sync(verb, caller, body if body is not None else b"", limiter=limit)
 
-    async def _several(self, caller: Caller, context: Any) -> Reply:
+    async def _bind(self, caller: Caller, context: Any) -> Reply:
         """Bind values: the messages of a stream, together no longer than one may be."""
         bodies: list[bytes] = []
         end = asyncio.get_running_loop().time() + self._seconds
@@ -154,10 +154,10 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
         """Return the next message of a client; None where there is none."""
         try:
             async with asyncio.timeout_at(end or asyncio.get_running_loop().time() + self._seconds):
-                found = await context.read()
+                message = await context.read()
         except TimeoutError:
             raise GatewayError("G021", "a message did not come in time. Send it again, at once.") from None
-        return None if found is grpc.aio.EOF else bytes(found)
+        return None if message is grpc.aio.EOF else bytes(message)
 
     async def _shake_hands(self, caller: Caller, context: Any) -> Reply:
         return Reply([])

@@ -119,17 +119,17 @@ def _facts() -> dict[int, tuple[str, object]]:
         **{100: 3_600_000, 507: 3, 522: 3, 525: 1, 526: 1, 528: 6, 538: 15, 540: 3, 564: 1, 567: 2, 569: 2},
     }
     lists: dict[int, object] = {number: [] for number in range(508, 513)}
-    found: dict[int, tuple[str, object]] = {517: ("int32_to_int32_list_map", [])}
-    several: tuple[tuple[str, Mapping[int, object]], ...] = (
+    facts: dict[int, tuple[str, object]] = {517: ("int32_to_int32_list_map", [])}
+    groups: tuple[tuple[str, Mapping[int, object]], ...] = (
         ("string_value", texts),
         ("bool_value", {**yes, **no}),
         ("bigint_value", limits),
         ("int32_bitmask", masks),
         ("string_list", lists),
     )
-    for kind, values in several:
-        found.update({number: (kind, value) for number, value in values.items()})
-    return dict(sorted(found.items()))
+    for kind, values in groups:
+        facts.update({number: (kind, value) for number, value in values.items()})
+    return dict(sorted(facts.items()))
 
 
 _FACTS = _facts()
@@ -137,20 +137,20 @@ _FACTS = _facts()
 
 def info(numbers: Sequence[int]) -> pa.Table:
     """Return what is told of the gateway: of some numbers, or all of it."""
-    wanted = [(number, *_FACTS[number]) for number in (numbers or _FACTS) if number in _FACTS]
+    facts = [(number, *_FACTS[number]) for number in (numbers or _FACTS) if number in _FACTS]
     kinds = list(_INFO_KINDS)
     values: dict[str, list[object]] = {kind: [] for kind in kinds}
     offsets = []
-    for _, kind, value in wanted:
+    for _, kind, value in facts:
         offsets.append(len(values[kind]))
         values[kind].append(value)
     union = pa.UnionArray.from_dense(
-        pa.array([kinds.index(kind) for _, kind, _ in wanted], pa.int8()),
+        pa.array([kinds.index(kind) for _, kind, _ in facts], pa.int8()),
         pa.array(offsets, pa.int32()),
         [pa.array(values[kind], kind_of) for kind, kind_of in _INFO_KINDS.items()],
         kinds,
     )
-    return pa.Table.from_arrays([pa.array([number for number, _, _ in wanted], pa.uint32()), union], schema=INFO)
+    return pa.Table.from_arrays([pa.array([number for number, _, _ in facts], pa.uint32()), union], schema=INFO)
 
 
 # By name: the number of JDBC, size, quotes, whether it has a sign, scale, and radix.
@@ -212,9 +212,9 @@ _DECIMAL = re.compile(r"DECIMAL\((\d{1,2}),\s*(\d{1,2})\)")
 
 def arrow_type(name: str) -> pa.DataType:
     """Return the Arrow type of a DuckDB type; text for one that has none here, such as a list."""
-    found = _DECIMAL.fullmatch(name)
-    if found is not None and 0 < int(found[1]) <= 38 and int(found[2]) <= int(found[1]):
-        return pa.decimal128(int(found[1]), int(found[2]))
+    match = _DECIMAL.fullmatch(name)
+    if match is not None and 0 < int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
+        return pa.decimal128(int(match[1]), int(match[2]))
     return _ARROW.get(name, pa.string())
 
 
@@ -222,11 +222,16 @@ def columns_schema(table: str, columns: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the schema of a dataset's columns, as a message of Arrow."""
     fields = []
     for column in columns:
-        told = {"TABLE_NAME": table, "TYPE_NAME": str(column["type"]), "IS_READ_ONLY": "1", "IS_AUTO_INCREMENT": "0"}
-        metadata = {f"ARROW:FLIGHT:SQL:{name}": value for name, value in told.items()}
+        properties = {
+            "TABLE_NAME": table,
+            "TYPE_NAME": str(column["type"]),
+            "IS_READ_ONLY": "1",
+            "IS_AUTO_INCREMENT": "0",
+        }
+        metadata = {f"ARROW:FLIGHT:SQL:{name}": value for name, value in properties.items()}
         fields.append(pa.field(str(column["name"]), arrow_type(str(column["type"])), metadata=metadata))
-    found: bytes = pa.schema(fields).serialize().to_pybytes()
-    return found
+    message: bytes = pa.schema(fields).serialize().to_pybytes()
+    return message
 
 
 def is_like(name: str, pattern: str) -> bool:
@@ -249,4 +254,4 @@ def is_like(name: str, pattern: str) -> bool:
             at, part = again
         else:
             return False
-    return all(one == "%" for one in parts[part:])
+    return all(mark == "%" for mark in parts[part:])

@@ -94,26 +94,26 @@ def _described(package: str, messages: Mapping[str, str]) -> bytes:
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for field, kind, mark, number in _FIELD.findall(fields):
-            made = message.field.add(name=field, number=int(number))
-            made.label = kinds.LABEL_REPEATED if mark == "*" else kinds.LABEL_OPTIONAL
-            made.type = _TYPES.get(kind, kinds.TYPE_MESSAGE)
+            descriptor = message.field.add(name=field, number=int(number))
+            descriptor.label = kinds.LABEL_REPEATED if mark == "*" else kinds.LABEL_OPTIONAL
+            descriptor.type = _TYPES.get(kind, kinds.TYPE_MESSAGE)
             if kind not in _TYPES:
-                made.type_name = f".{package}.{kind}"
+                descriptor.type_name = f".{package}.{kind}"
             if mark == "?":
-                made.oneof_index, made.proto3_optional = len(message.oneof_decl), True
+                descriptor.oneof_index, descriptor.proto3_optional = len(message.oneof_decl), True
                 message.oneof_decl.add(name=f"_{field}")
-    found: bytes = file.SerializeToString()
-    return found
+    description: bytes = file.SerializeToString()
+    return description
 
 
 def _classes() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
-    found = {}
+    classes = {}
     for package, messages in ((_PACKAGE, _FLIGHT), (SQL_PACKAGE, _SQL)):
         pool.AddSerializedFile(_described(package, messages))
         for name in messages:
-            found[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
-    return found
+            classes[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+    return classes
 
 
 _CLASSES = _classes()
@@ -141,8 +141,8 @@ def read(kind: str, data: bytes) -> Any:
 def packed(message: Any) -> bytes:
     """Return a message with its name."""
     url = f"type.googleapis.com/{message.DESCRIPTOR.full_name}"
-    found: bytes = Packed(type_url=url, value=message.SerializeToString()).SerializeToString()
-    return found
+    envelope: bytes = Packed(type_url=url, value=message.SerializeToString()).SerializeToString()
+    return envelope
 
 
 def unpacked(data: bytes) -> tuple[str, Any]:
@@ -154,10 +154,10 @@ def unpacked(data: bytes) -> tuple[str, Any]:
         G021: it is none.
     """
     try:
-        found = Packed.FromString(data)
+        envelope = Packed.FromString(data)
     except (DecodeError, UnicodeDecodeError):
         raise GatewayError("G021", "a command is not read. Ask with a driver of Arrow Flight SQL.") from None
-    package, _, name = found.type_url.rpartition("/")[2].rpartition(".")
+    package, _, name = envelope.type_url.rpartition("/")[2].rpartition(".")
     if package != SQL_PACKAGE:
         raise GatewayError("G021", "a command is none of Flight SQL. Ask with a driver of Arrow Flight SQL.")
-    return name, read(name, found.value) if name in _SQL else None
+    return name, read(name, envelope.value) if name in _SQL else None

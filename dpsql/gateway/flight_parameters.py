@@ -83,12 +83,12 @@ def parts_of(text: str) -> Iterator[Word]:
 
 def places_of(text: str) -> list[tuple[int, int, int]]:
     """Return where a statement has parameters, ``?``, ``?1`` or ``$1``: begin, end, and which value, from 0."""
-    found: list[tuple[int, int, int]] = []
+    positions: list[tuple[int, int, int]] = []
     for part in parts_of(text):
         if part.kind == "value":
-            number = int(part.text[1:]) - 1 if len(part.text) > 1 else len(found)
-            found.append((part.begin, part.end, number))
-    return found
+            number = int(part.text[1:]) - 1 if len(part.text) > 1 else len(positions)
+            positions.append((part.begin, part.end, number))
+    return positions
 
 
 def _end_of_comment(text: str, at: int) -> int:
@@ -117,11 +117,11 @@ def with_values(text: str, values: Sequence[object] | None) -> str:
     """
     if values is None:
         return text
-    places = places_of(text)
-    if {number for _, _, number in places} != set(range(len(values))):
+    positions = places_of(text)
+    if {number for _, _, number in positions} != set(range(len(values))):
         raise GatewayError("G013", "the statement has another number of parameters than of values. Bind one for each.")
     parts, last = [], 0
-    for begin, end, number in places:
+    for begin, end, number in positions:
         parts += [text[last:begin], " ", literal(values[number]), " "]
         last = end
     return "".join([*parts, text[last:]])
@@ -209,18 +209,18 @@ def _kind(header: bytes) -> int:
     kind = _field(header, message, 1)
     if kind is None:
         raise IndexError
-    found = header[kind]
-    if found == _BATCH:
-        place = _field(header, message, 2)
-        if place is None:
+    message_kind = header[kind]
+    if message_kind == _BATCH:
+        offset = _field(header, message, 2)
+        if offset is None:
             raise IndexError
-        batch = place + struct.unpack_from("<I", header, place)[0]
+        batch = offset + struct.unpack_from("<I", header, offset)[0]
         rows = _field(header, batch, 0)
         if rows is None or struct.unpack_from("<q", header, rows)[0] != 1:
             raise _refused("the values are more or less than one row")
         if _field(header, batch, 3) is not None:
             raise _refused("the values are compressed")
-    return found
+    return message_kind
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:

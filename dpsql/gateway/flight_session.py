@@ -34,9 +34,9 @@ def owner_of(token: str) -> str:
 
 
 @dataclass
-class _One(Generic[_Kept]):
+class _Entry(Generic[_Kept]):
     owner: str
-    kept: _Kept
+    thing: _Kept
     size: int
     until: float
 
@@ -74,7 +74,7 @@ class Shelf(Generic[_Kept]):
     ) -> None:
         self._what, self._seconds, self._clock = what, seconds, clock
         self._most, self._most_bytes, self._most_of_all = most, most_bytes, most_bytes_of_all
-        self._kept: OrderedDict[bytes, _One[_Kept]] = OrderedDict()  # the one used longest ago is first
+        self._things: OrderedDict[bytes, _Entry[_Kept]] = OrderedDict()  # the one used longest ago is first
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -88,18 +88,18 @@ class Shelf(Generic[_Kept]):
         """
         with self._lock:
             self._drop_old()
-            own = [handle for handle, one in self._kept.items() if one.owner == owner]
-            left = size + sum(self._kept[handle].size for handle in own)
-            for place, handle in enumerate(own):
-                if len(own) - place < self._most and left <= self._most_bytes:
+            own = [handle for handle, entry in self._things.items() if entry.owner == owner]
+            total = size + sum(self._things[handle].size for handle in own)
+            for index, handle in enumerate(own):
+                if len(own) - index < self._most and total <= self._most_bytes:
                     break
-                left -= self._drop(handle)
+                total -= self._drop(handle)
             if self._bytes + size > self._most_of_all:
                 raise GatewayError(
                     "G032", "too much waits to be fetched. Ask again in a while; what was answered is free."
                 )
             handle = secrets.token_bytes(_BITS // 8)
-            self._kept[handle] = _One(owner, thing, size, self._clock() + self._seconds)
+            self._things[handle] = _Entry(owner, thing, size, self._clock() + self._seconds)
             self._bytes += size
             return handle
 
@@ -112,32 +112,32 @@ class Shelf(Generic[_Kept]):
             G024: the owner has none by this.
         """
         with self._lock:
-            one = self._found(owner, handle)
-            one.until = self._clock() + self._seconds
-            self._kept.move_to_end(handle)
-            return one.kept
+            entry = self._entry(owner, handle)
+            entry.until = self._clock() + self._seconds
+            self._things.move_to_end(handle)
+            return entry.thing
 
     def take(self, owner: str, handle: bytes) -> _Kept:
         """Return a thing, and keep it no more; raise as `get` does."""
         with self._lock:
-            found = self._found(owner, handle).kept
+            thing = self._entry(owner, handle).thing
             self._drop(handle)
-            return found
+            return thing
 
-    def _found(self, owner: str, handle: bytes) -> _One[_Kept]:
+    def _entry(self, owner: str, handle: bytes) -> _Entry[_Kept]:
         self._drop_old()
-        one = self._kept.get(handle)
-        if one is None or one.owner != owner:
+        entry = self._things.get(handle)
+        if entry is None or entry.owner != owner:
             raise GatewayError("G024", f"there is no such {self._what} of yours, or no more. Ask again: that is free.")
-        return one
+        return entry
 
     def _drop_old(self) -> None:
         now = self._clock()
-        for handle in [handle for handle, one in self._kept.items() if one.until < now]:
+        for handle in [handle for handle, entry in self._things.items() if entry.until < now]:
             self._drop(handle)
 
     def _drop(self, handle: bytes) -> int:
-        size = self._kept.pop(handle).size
+        size = self._things.pop(handle).size
         self._bytes -= size
         return size
 
@@ -183,24 +183,24 @@ def read_caller(metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
     GatewayError
         G020: there is no token, or more than one. G021: a setting is stated twice, or is of another kind.
     """
-    found: dict[str, list[str]] = {}
+    headers: dict[str, list[str]] = {}
     for name, value in metadata:
         if isinstance(value, str):
-            found.setdefault(name.lower(), []).append(value)
-    given = found.get("authorization", [])
-    if not given:
+            headers.setdefault(name.lower(), []).append(value)
+    credentials = headers.get("authorization", [])
+    if not credentials:
         raise GatewayError("G020", "no token was given. Give it as the password of any user, or as the bearer token.")
-    token = read_token([(b"authorization", _as_bearer(one).encode()) for one in given])
+    token = read_token([(b"authorization", _as_bearer(credential).encode()) for credential in credentials])
     settings = {}
     for name in (*SETTINGS, "idempotency-key"):
-        values = found.get(name, [])
+        values = headers.get(name, [])
         if len(values) > 1 or any(len(value) > _LONGEST for value in values):
             raise GatewayError("G021", f"{name} stands more than once in the metadata, or is too long.")
         settings.update({name.replace("-", "_"): value for value in values if value})
         if name in settings and name in SETTINGS:
             settings[name] = _setting(name, settings[name])
-    agent = " ".join(found.get("user-agent", []))
-    return Caller(token, _cookie(found.get("cookie", [])), settings, "java" in agent.lower() or "JDBC" in agent)
+    agent = " ".join(headers.get("user-agent", []))
+    return Caller(token, _cookie(headers.get("cookie", [])), settings, "java" in agent.lower() or "JDBC" in agent)
 
 
 def _setting(name: str, value: str) -> str:
@@ -221,28 +221,28 @@ def is_setting(name: str, value: str) -> bool:
 
 def read_headers(metadata: Sequence[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
     """Return what the metadata of a call say of its token and its address, as headers of HTTP have it."""
-    found = []
+    headers = []
     for name, value in metadata:
         if isinstance(value, str) and name.lower() in ("authorization", "x-forwarded-for"):
-            told = _as_bearer(value) if name.lower() == "authorization" else value
-            found.append((name.lower().encode(), told.encode()))
-    return found
+            text = _as_bearer(value) if name.lower() == "authorization" else value
+            headers.append((name.lower().encode(), text.encode()))
+    return headers
 
 
 def address_of(peer: str) -> str:
     """Return the address in what gRPC calls the other end of a connection, such as ``ipv4:127.0.0.1:4711``."""
-    kind, _, place = unquote(peer).partition(":")
-    return place.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
+    kind, _, address = unquote(peer).partition(":")
+    return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
 
 
-def _as_bearer(given: str) -> str:
+def _as_bearer(credentials: str) -> str:
     """Return credentials with the token as bearer, where it is the password of a user."""
-    scheme, _, rest = given.partition(" ")
+    scheme, _, rest = credentials.partition(" ")
     if scheme.lower() != "basic":
-        return given
+        return credentials
     try:
-        given = rest.strip().rstrip("=")  # some drivers leave the end away
-        pair = base64.b64decode(given + "=" * (-len(given) % 4), validate=True).decode()
+        credentials = rest.strip().rstrip("=")  # some drivers leave the end away
+        pair = base64.b64decode(credentials + "=" * (-len(credentials) % 4), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return ""
     return f"Bearer {pair.partition(':')[2]}"
@@ -295,8 +295,8 @@ class Sessions:
                 "the client keeps no session to SET something in. Let it take cookies, or state epsilon as metadata.",
             )
         merged: dict[str, str | None] = {**self.stated(caller), **changes}
-        kept = {name: value for name, value in merged.items() if value is not None}
-        handle = self._shelf.put(caller.owner, kept, sum(len(value) + 100 for value in kept.values()))
+        settings = {name: value for name, value in merged.items() if value is not None}
+        handle = self._shelf.put(caller.owner, settings, sum(len(value) + 100 for value in settings.values()))
         self.close(caller)
         return _SET + handle.hex()
 

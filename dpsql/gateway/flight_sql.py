@@ -68,12 +68,12 @@ _LITERALS = {"date": _DAY, "timestamp": _TIME, "timestamptz": _TIME}
 
 def _arguments() -> dict[str, pa.DataType]:
     """Return the kind of each argument of dpsql's functions that is one number or one text."""
-    found: dict[str, pa.DataType] = {}
+    kinds: dict[str, pa.DataType] = {}
     for function in FUNCTIONS.values():
         for name, argument in function.plan.arguments.items():
             if argument.exact or argument.kind in ("Integer", "Number"):
-                found.setdefault(name, _NUMBER)
-    return found
+                kinds.setdefault(name, _NUMBER)
+    return kinds
 
 
 _ARGUMENTS = _arguments()
@@ -119,16 +119,16 @@ class _Reader:
 
     def schema(self) -> pa.Schema:
         """Return the kinds of the parameters, in the order of their numbers."""
-        found: dict[int, pa.DataType] = {}
+        parameters: dict[int, pa.DataType] = {}
         count = 0
         for at, part in enumerate(self._parts):
             if part.kind == "value":
                 number = int(part.text[1:]) - 1 if len(part.text) > 1 else count
                 count += 1
                 kind = self._kind(at)
-                found[number] = kind if found.get(number) in (None, kind) else _TEXT
-        kinds = [found[number] or _TEXT for number in sorted(found)]
-        return pa.schema([(f"parameter_{place}", kind) for place, kind in enumerate(kinds, 1)])
+                parameters[number] = kind if parameters.get(number) in (None, kind) else _TEXT
+        kinds = [parameters[number] or _TEXT for number in sorted(parameters)]
+        return pa.schema([(f"parameter_{position}", kind) for position, kind in enumerate(kinds, 1)])
 
     def _kind(self, at: int) -> pa.DataType | None:
         return self._cast(at) or self._kind_before(at) or self._kind_after(at)
@@ -158,10 +158,10 @@ class _Reader:
             return self._number(self._ending(at - 2))
         if before in ("(", ","):
             return self._listed(at - 1)
-        place = at - 1
-        while self._text(place) in _SIGNS:
-            place -= 1
-        return self._ending(place) if place < at - 1 else None
+        position = at - 1
+        while self._text(position) in _SIGNS:
+            position -= 1
+        return self._ending(position) if position < at - 1 else None
 
     def _listed(self, at: int) -> pa.DataType | None:
         """Return the kind of the values of ``column IN (1, ?)``, from a place among them."""
@@ -177,10 +177,10 @@ class _Reader:
             return self._beginning(at + 2)
         if self._text(at + 1) in _SUMS:
             return self._number(self._beginning(at + 2))
-        place = at + 1
-        while self._text(place) in _SIGNS:
-            place += 1
-        return self._beginning(place) if place > at + 1 else None
+        position = at + 1
+        while self._text(position) in _SIGNS:
+            position += 1
+        return self._beginning(position) if position > at + 1 else None
 
     def _ending(self, at: int) -> pa.DataType | None:
         """Return the kind of what ends at a place."""
@@ -264,17 +264,17 @@ class _Remembered(Generic[_Kept]):
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds, self._clock = seconds, clock
-        self._kept: dict[bytes, tuple[float, _Kept]] = {}
+        self._things: dict[bytes, tuple[float, _Kept]] = {}
 
     def get(self, caller: Caller, text: str) -> _Kept | None:
-        until, found = self._kept.get(_digest(caller, text), (0.0, None))
-        return found if until >= self._clock() else None
+        until, thing = self._things.get(_digest(caller, text), (0.0, None))
+        return thing if until >= self._clock() else None
 
-    def put(self, caller: Caller, text: str, found: _Kept) -> _Kept:
-        if len(self._kept) >= _MOST:
-            self._kept.clear()
-        self._kept[_digest(caller, text)] = (self._clock() + self._seconds, found)
-        return found
+    def put(self, caller: Caller, text: str, thing: _Kept) -> _Kept:
+        if len(self._things) >= _MOST:
+            self._things.clear()
+        self._things[_digest(caller, text)] = (self._clock() + self._seconds, thing)
+        return thing
 
 
 def _digest(caller: Caller, text: str) -> bytes:
@@ -298,11 +298,11 @@ class KnownColumns:
 
     def of_dataset(self, caller: Caller, name: str) -> bytes:
         """Return the schema of a dataset, as a message of Arrow; what was told a minute ago is not asked again."""
-        found = self._datasets.get(caller, name)
-        if found is None:
+        columns = self._datasets.get(caller, name)
+        if columns is None:
             described = self._door.describe(caller.token, name)["columns"]
-            found = self._datasets.put(caller, name, catalog.columns_schema(name, described))
-        return found
+            columns = self._datasets.put(caller, name, catalog.columns_schema(name, described))
+        return columns
 
     def remember(self, caller: Caller, text: str, schema: pa.Schema) -> None:
         """Keep which columns a statement was answered with."""
@@ -315,17 +315,17 @@ class KnownColumns:
         of by its price, before; so a function such as ``dp_count`` in it says nothing yet. What stands for a value is
         NULL in it.
         """
-        found = self._statements.get(caller, text)
+        columns = self._statements.get(caller, text)
         parts = list(parts_of(text))
-        if found is not None or not parts or parts[0].text.lower() not in _QUERIES:
-            return found
+        if columns is not None or not parts or parts[0].text.lower() not in _QUERIES:
+            return columns
         while parts and parts[-1].text == ";":
             del parts[-1]
         values = {part.text if len(part.text) > 1 else part.begin for part in parts if part.kind == "value"}
         try:
             inner = with_values(text[: parts[-1].end], [None] * len(values))
             probe = f"SELECT * FROM (\n{inner}\n) AS answer LIMIT 0"
-            if any(one.get("datasets") for one in self._door.estimate(caller.token, probe, settings)["calls"]):
+            if any(price.get("datasets") for price in self._door.estimate(caller.token, probe, settings)["calls"]):
                 return None
             schema = self._door.answer(caller.token, probe, settings).table.schema
         except DpsqlError:  # told when the statement itself is asked
@@ -360,8 +360,8 @@ def for_java(table: pa.Table) -> pa.Table:
 
 def columns_for_java(columns: bytes) -> bytes:
     """Return the schema of a dataset's columns with the types that `for_java` gives them."""
-    found: bytes = schema_for_java(pa.ipc.read_schema(pa.py_buffer(columns))).serialize().to_pybytes()
-    return found
+    message: bytes = schema_for_java(pa.ipc.read_schema(pa.py_buffer(columns))).serialize().to_pybytes()
+    return message
 
 
 def schema_for_java(schema: pa.Schema) -> pa.Schema:
@@ -369,11 +369,11 @@ def schema_for_java(schema: pa.Schema) -> pa.Schema:
     fields = []
     for field in schema:
         kind = _SIGNED.get(field.type, field.type)
-        told = dict(field.metadata or {})
+        metadata = dict(field.metadata or {})
         if pa.types.is_decimal(kind):
-            told[b"ARROW:FLIGHT:SQL:PRECISION"] = str(kind.precision).encode()
-            told[b"ARROW:FLIGHT:SQL:SCALE"] = str(kind.scale).encode()
-        fields.append(field.with_type(kind).with_metadata(told or None))
+            metadata[b"ARROW:FLIGHT:SQL:PRECISION"] = str(kind.precision).encode()
+            metadata[b"ARROW:FLIGHT:SQL:SCALE"] = str(kind.scale).encode()
+        fields.append(field.with_type(kind).with_metadata(metadata or None))
     return pa.schema(fields, schema.metadata)
 
 
@@ -523,12 +523,12 @@ class FlightSql:
             schema = self._schema_of(name, command)
         else:
             text = self._statement(caller, name, command)
-            found = self._columns.of_statement(caller, text, self.sessions.settings(caller))
-            if found is None:
+            columns = self._columns.of_statement(caller, text, self.sessions.settings(caller))
+            if columns is None:
                 raise GatewayError(
                     "G031", "these columns are known when it is answered. GetFlightInfo asks it, and charges."
                 )
-            schema = found
+            schema = columns
         return Reply([messages.new("SchemaResult", schema=_bytes_of(schema)).SerializeToString()])
 
     def get(self, caller: Caller, body: bytes) -> Reply:
@@ -542,13 +542,13 @@ class FlightSql:
 
     def put(self, caller: Caller, bodies: Sequence[bytes]) -> Reply:
         """Bind values to a prepared statement; nothing else may be put."""
-        found = [messages.read("FlightData", body) for body in bodies]
-        name, command = _command(found[0].flight_descriptor) if found else ("", None)
+        parts = [messages.read("FlightData", body) for body in bodies]
+        name, command = _command(parts[0].flight_descriptor) if parts else ("", None)
         if name != "CommandPreparedStatementQuery" or command is None:
             raise GatewayError("G031", "nothing is written through the gateway. Ask one SELECT, as a query.")
-        [prepared] = kept = self._prepared.get(caller.owner, command.prepared_statement_handle)
-        values = read_values([(one.data_header, one.data_body) for one in found if one.data_header])
-        kept[0] = Prepared(prepared.text, as_given(values) if caller.is_java else values)
+        [prepared] = slot = self._prepared.get(caller.owner, command.prepared_statement_handle)
+        values = read_values([(part.data_header, part.data_body) for part in parts if part.data_header])
+        slot[0] = Prepared(prepared.text, as_given(values) if caller.is_java else values)
         result = messages.new(
             "DoPutPreparedStatementResult", prepared_statement_handle=command.prepared_statement_handle
         )
@@ -594,8 +594,8 @@ class FlightSql:
             result.parameter_schema = _bytes_of(parameters)
         if caller.is_java:  # a statement that is told to have no columns is an update for it
             columns = self._columns.of_statement(caller, text, self.sessions.settings(caller))
-            known = pa.schema([("answer", pa.string())]) if columns is None else schema_for_java(columns)
-            result.dataset_schema = _bytes_of(known)
+            schema = pa.schema([("answer", pa.string())]) if columns is None else schema_for_java(columns)
+            result.dataset_schema = _bytes_of(schema)
         return Reply([messages.packed(result)])
 
     def _close_prepared(self, caller: Caller, body: bytes) -> Reply:
@@ -706,17 +706,17 @@ def _option_text(value: Any) -> str | None:
 
 
 def _bytes_of(schema: pa.Schema) -> bytes:
-    found: bytes = schema.serialize().to_pybytes()
-    return found
+    message: bytes = schema.serialize().to_pybytes()
+    return message
 
 
 def _info(descriptor: Any, schema: pa.Schema, ticket: bytes, rows: int = -1, receipts: bytes = b"") -> bytes:
-    made = messages.new("FlightInfo", schema=_bytes_of(schema), total_records=rows, total_bytes=-1, ordered=True)
-    made.flight_descriptor.CopyFrom(descriptor)
-    made.endpoint.append(messages.new("FlightEndpoint", ticket=messages.new("Ticket", ticket=ticket)))
-    made.app_metadata = receipts
-    found: bytes = made.SerializeToString()
-    return found
+    info = messages.new("FlightInfo", schema=_bytes_of(schema), total_records=rows, total_bytes=-1, ordered=True)
+    info.flight_descriptor.CopyFrom(descriptor)
+    info.endpoint.append(messages.new("FlightEndpoint", ticket=messages.new("Ticket", ticket=ticket)))
+    info.app_metadata = receipts
+    body: bytes = info.SerializeToString()
+    return body
 
 
 def _streamed(table: pa.Table) -> Iterator[bytes]:
@@ -728,9 +728,9 @@ def _streamed(table: pa.Table) -> Iterator[bytes]:
 
 
 def _data(message: pa.Buffer) -> bytes:
-    found = pa.ipc.read_message(message)
-    made = messages.new("FlightData", data_header=found.metadata.to_pybytes())
-    if found.body is not None:
-        made.data_body = found.body.to_pybytes()
-    sent: bytes = made.SerializeToString()
+    arrow_message = pa.ipc.read_message(message)
+    flight_data = messages.new("FlightData", data_header=arrow_message.metadata.to_pybytes())
+    if arrow_message.body is not None:
+        flight_data.data_body = arrow_message.body.to_pybytes()
+    sent: bytes = flight_data.SerializeToString()
     return sent

@@ -124,14 +124,14 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return members
 
 
-def _length(given: bytes, most: int, what: str) -> int:
-    (length,) = _LENGTH.unpack(given)
+def _length(prefix: bytes, most: int, what: str) -> int:
+    (length,) = _LENGTH.unpack(prefix)
     if length > most:
         _refuse(f"has a {what} of more than {most} bytes")
     return int(length)

@@ -63,10 +63,10 @@ class FrontSettings:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, given: str) -> FrontSettings:
+    def from_json(cls, argument: str) -> FrontSettings:
         """Return the settings of an argument."""
-        found = json.loads(given)
-        return cls(**{**found, "where": Listening(**found["where"])})
+        fields = json.loads(argument)
+        return cls(**{**fields, "where": Listening(**fields["where"])})
 
 
 def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
@@ -89,7 +89,7 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
     route, models = over_http(door, Purse(cap), public_names=settings.where.public_names)
     spoken: list[str] = []
-    known = Addresses(settings.where.trusted_proxies)
+    addresses = Addresses(settings.where.trusted_proxies)
 
     @asynccontextmanager
     async def beside(app: Starlette) -> AsyncIterator[None]:
@@ -97,15 +97,15 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
             if settings.flight_port is None:
                 yield
                 return
-            place = replace(settings.where, port=settings.flight_port)
-            async with flight.serving(door, place, spoken.append, addresses=known):
+            endpoint = replace(settings.where, port=settings.flight_port)
+            async with flight.serving(door, endpoint, spoken.append, addresses=addresses):
                 yield
 
     Front(
         application(door, more=[route, *asking_routes(door)], lifespan=beside),
         settings.where,
         lambda where: listens(where.url, "".join(spoken)),
-        known,
+        addresses,
     ).run()
 
 

@@ -47,12 +47,12 @@ class Granted:
         self._of: dict[str, Grant] = {}
         self._parts: dict[str, tuple[str, ...]] = {}
         for grant in grants:
-            stated = latest.get(grant.dataset, {}).get("protect")
+            declaration = latest.get(grant.dataset, {}).get("protect")
             if grant.sources:
-                named = {name: _parts(name) for name in grant.sources}
+                sources = {name: _parts(name) for name in grant.sources}
             else:
-                named = asked_as(grant.dataset, None if stated is None else stated.lineage)
-            for name, parts in named.items():
+                sources = asked_as(grant.dataset, None if declaration is None else declaration.lineage)
+            for name, parts in sources.items():
                 if name not in self._of:
                     self._of[name], self._parts[name] = grant, parts
 
@@ -83,20 +83,22 @@ class Granted:
 
     def dataset_of(self, name: str) -> Grant:
         """Return the grant that a name belongs to, or raise as `source` does."""
-        found = self._of.get(name)
-        if found is None:
+        grant = self._of.get(name)
+        if grant is None:
             near = self._near(name)  # of the principal's own names, so it tells nothing of others
             raise GatewayError("G015", NO_DATASET, hint=None if near is None else f"Do you mean {show(near)}?")
-        return found
+        return grant
 
     def _near(self, name: str) -> str | None:
         """Return the granted name that may have been meant: one that differs in case or in its schema, or is alike."""
-        folded = {one.lower(): one for one in self.names}
-        asked = name.lower()
-        last = [one for one in self.names if self._parts[one][-1].lower() == asked.rpartition(".")[2]]
-        alike = [folded[asked]] if asked in folded else last
+        folded = {candidate.lower(): candidate for candidate in self.names}
+        spelling = name.lower()
+        last = [
+            candidate for candidate in self.names if self._parts[candidate][-1].lower() == spelling.rpartition(".")[2]
+        ]
+        alike = [folded[spelling]] if spelling in folded else last
         alike = alike or [
-            folded[get_close_match] for get_close_match in difflib.get_close_matches(asked[:200], folded, 1)
+            folded[get_close_match] for get_close_match in difflib.get_close_matches(spelling[:200], folded, 1)
         ]
         return alike[0] if alike else None
 
@@ -118,29 +120,31 @@ class Granted:
     def described(self, name: str, context: Context) -> dict[str, Any]:
         """Return what is public about a name: columns, types, and what the owner stated of them."""
         grant = self.dataset_of(name)
-        table, stated = self.columns(name, context), self._ledger.policies(grant.dataset)
+        table, policies = self.columns(name, context), self._ledger.policies(grant.dataset)
         columns: list[dict[str, Any]] = []
-        for column, kind in zip(*(table.column(place).to_pylist() for place in (0, 1)), strict=True):
-            of_column = [row for row in stated if row.column_name is not None and fold(row.column_name) == fold(column)]
+        for column, kind in zip(*(table.column(index).to_pylist() for index in (0, 1)), strict=True):
+            of_column = [
+                row for row in policies if row.column_name is not None and fold(row.column_name) == fold(column)
+            ]
             public = {row.argument: row.value for row in of_column if row.argument in _BY_COLUMN}
             columns.append({"name": column, "type": kind, **public})
-        whole = {row.argument: row.value for row in stated if row.column_name is None and row.argument in _WHOLE}
+        facts = {row.argument: row.value for row in policies if row.column_name is None and row.argument in _WHOLE}
         return {
             "name": name,
             "dataset": grant.dataset,
             "columns": columns,
             "functions": functions_of(grant),
-            "stated": whole,
+            "stated": facts,
             "budget": [row for row in self.budgets() if row["dataset"] == grant.dataset],
         }
 
     def columns(self, name: str, context: Context) -> pa.Table:
         """Return name and type of each column; no row is read, and no label is shown that its owner did not declare."""
         item = source_sql(self.source(name))
-        found = context.sql(f"DESCRIBE FROM {item}")
-        if any(has_labels(kind) for kind in found.column("column_type").to_pylist()):
-            found = context.sql(f"FROM dp_query({text(f'DESCRIBE {item}')}, epsilon := 1)")
-        return found.select(["column_name", "column_type"])
+        description = context.sql(f"DESCRIBE FROM {item}")
+        if any(has_labels(kind) for kind in description.column("column_type").to_pylist()):
+            description = context.sql(f"FROM dp_query({text(f'DESCRIBE {item}')}, epsilon := 1)")
+        return description.select(["column_name", "column_type"])
 
     def budgets(self) -> list[dict[str, Any]]:
         """Return what the principal has spent and has left; of a dataset as a whole only where that was granted."""
@@ -171,20 +175,20 @@ _WHOLE = ("neighbours", "privacy_unit", "max_rows_per_unit", "period", "period_o
 
 def functions_of(grant: Grant) -> list[str]:
     """Return the functions that a grant allows."""
-    known = [*(name for name, function in FUNCTIONS.items() if function.spends), QUERY]
-    return [name for name in known if grant.asks and (grant.functions is None or name in grant.functions)]
+    names = [*(name for name, function in FUNCTIONS.items() if function.spends), QUERY]
+    return [name for name in names if grant.asks and (grant.functions is None or name in grant.functions)]
 
 
 def asked_as(dataset: str, facts: Any) -> dict[str, tuple[str, ...]]:
     """Return the parts of the tables of a dataset, by the names under which they are asked about."""
-    found = {}
-    for each in tables_of(facts):
-        table = each.get("table")
+    tables = {}
+    for record in tables_of(facts):
+        table = record.get("table")
         if table:
             parts = tuple(map(str, table[-2:]))
             parts = parts[1:] if parts[0] == "main" else parts
-            found[".".join(parts)] = parts
-    return found or {dataset: _parts(dataset)}
+            tables[".".join(parts)] = parts
+    return tables or {dataset: _parts(dataset)}
 
 
 def _parts(name: str) -> tuple[str, ...]:

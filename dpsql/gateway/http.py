@@ -156,13 +156,13 @@ def _ledger(door: Answering, request: Request, _: bytes) -> Response:
 
 
 def _before(request: Request) -> int | None:
-    found = _is_page(request.scope.get("query_string", b""))
-    return None if found is None else int(found[1])
+    match = _is_page(request.scope.get("query_string", b""))
+    return None if match is None else int(match[1])
 
 
 def _health(door: Answering, _request: Request, _body: bytes) -> Response:
-    found = door.health()
-    return Response(json_bytes(found), 200 if set(found.values()) == {"ok"} else 503, media_type=JSON)
+    states = door.health()
+    return Response(json_bytes(states), 200 if set(states.values()) == {"ok"} else 503, media_type=JSON)
 
 
 def _openapi(_door: Answering, _request: Request, _body: bytes) -> Response:
@@ -223,8 +223,8 @@ def application(
         return respond
 
     # A name may hold a stroke.
-    paths = {one: one.path.replace("{name}", "{name:path}") for one in OPERATIONS}
-    routes = [Route(path, endpoint(one), methods=[one.method]) for one, path in paths.items()]
+    paths = {operation: operation.path.replace("{name}", "{name:path}") for operation in OPERATIONS}
+    routes = [Route(path, endpoint(operation), methods=[operation.method]) for operation, path in paths.items()]
     return Starlette(routes=[*routes, *more], lifespan=lifespan, exception_handlers={HTTPException: _no_operation})
 
 

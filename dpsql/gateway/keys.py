@@ -137,26 +137,26 @@ def keys_of(text: bytes) -> dict[str, jwt.PyJWK]:
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise ValueError("no JWK Set")
-    found: dict[str, jwt.PyJWK] = {}
-    for each in listed:
-        key = _key(each) if isinstance(each, dict) else None
+    keys: dict[str, jwt.PyJWK] = {}
+    for record in listed:
+        key = _key(record) if isinstance(record, dict) else None
         if key is not None:
-            if each["kid"] in found:
+            if record["kid"] in keys:
                 raise ValueError("two keys have one name")
-            found[each["kid"]] = key
-    return found
+            keys[record["kid"]] = key
+    return keys
 
 
-def _key(given: Mapping[str, Any]) -> jwt.PyJWK | None:
+def _key(record: Mapping[str, Any]) -> jwt.PyJWK | None:
     """Return a key; None for one that is not ours to use."""
-    fits = [name for name, of in ALGORITHMS.items() if all(given.get(part) == value for part, value in of.items())]
-    if not fits or not isinstance(given.get("kid"), str) or given.get("use", "sig") != "sig":
+    fits = [name for name, of in ALGORITHMS.items() if all(record.get(part) == value for part, value in of.items())]
+    if not fits or not isinstance(record.get("kid"), str) or record.get("use", "sig") != "sig":
         return None
     [algorithm] = fits
-    if given.get("alg", algorithm) != algorithm or "d" in given:  # a private key is no one's to publish
+    if record.get("alg", algorithm) != algorithm or "d" in record:  # a private key is no one's to publish
         return None
     try:
-        key = jwt.PyJWK(dict(given), algorithm)
+        key = jwt.PyJWK(dict(record), algorithm)
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
     return key if getattr(key.key, "key_size", _LEAST_RSA_BITS) >= _LEAST_RSA_BITS or algorithm == "ES256" else None

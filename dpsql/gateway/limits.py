@@ -41,7 +41,7 @@ class Rates:
         self._clock = clock
         self._rates = {kind: rate * factor for kind, rate in _RATES.items()}
         self._burst = {kind: most * max(1.0, factor) for kind, most in _BURST.items()}
-        self._left: dict[tuple[str, str], tuple[float, float]] = {}
+        self._balances: dict[tuple[str, str], tuple[float, float]] = {}
         self._lock = threading.Lock()
 
     def take(self, principal: str, kind: str) -> None:
@@ -53,10 +53,10 @@ class Rates:
             G030.
         """
         with self._lock:
-            left = self._has(principal, kind)
-            if left < 1:
+            balance = self._has(principal, kind)
+            if balance < 1:
                 raise _too_many()
-            self._set(principal, kind, left - 1)
+            self._set(principal, kind, balance - 1)
 
     def count(self, principal: str, kind: str) -> None:
         """Count one more, whether one is left or not."""
@@ -69,14 +69,16 @@ class Rates:
             if self._has(principal, kind) < 1:
                 raise _too_many()
 
-    def _set(self, principal: str, kind: str, left: float) -> None:
-        if len(self._left) >= _MOST_BUCKETS:
-            self._left = {key: found for key, found in self._left.items() if self._has(*key) < self._burst[key[1]]}
-        self._left[principal, kind] = (left, self._clock())
+    def _set(self, principal: str, kind: str, balance: float) -> None:
+        if len(self._balances) >= _MOST_BUCKETS:
+            self._balances = {
+                key: entry for key, entry in self._balances.items() if self._has(*key) < self._burst[key[1]]
+            }
+        self._balances[principal, kind] = (balance, self._clock())
 
     def _has(self, principal: str, kind: str) -> float:
-        left, then = self._left.get((principal, kind), (self._burst[kind], self._clock()))
-        return min(self._burst[kind], left + (self._clock() - then) * self._rates[kind])
+        balance, then = self._balances.get((principal, kind), (self._burst[kind], self._clock()))
+        return min(self._burst[kind], balance + (self._clock() - then) * self._rates[kind])
 
 
 def _too_many() -> GatewayError:
@@ -154,9 +156,9 @@ class Lines:
             self._waiting.update(names)
             locks = [self._of.setdefault(name, threading.Lock()) for name in names]
         try:
-            with ExitStack() as held:
+            with ExitStack() as stack:
                 for lock in locks:  # by name, so that nobody waits for each other
-                    held.enter_context(lock)
+                    stack.enter_context(lock)
                 yield
         finally:
             with self._guard:

@@ -71,7 +71,7 @@ def check_head(head: bytes) -> None:
     parsed = [_line.fullmatch(line) for line in lines]
     if _request.fullmatch(first) is None or None in parsed:
         raise GatewayError("G021", f"the head of the request is no HTTP. {_hint}")
-    names = Counter(one[1].lower() for one in parsed if one)
+    names = Counter(header[1].lower() for header in parsed if header)
     for name in _NEVER:
         if names[name]:
             raise GatewayError("G021", f"the header {name.decode()} is not taken. {_hint}")
@@ -80,8 +80,8 @@ def check_head(head: bytes) -> None:
             raise GatewayError("G021", f"the header {name.decode()} was given twice. Send it once.")
     if not names[b"host"]:
         raise GatewayError("G021", f"the header host is missing. {_hint}")
-    for one in parsed:
-        if one and one[1].lower() == b"content-length" and re.fullmatch(rb"[0-9]{1,9}", one[2]) is None:
+    for header in parsed:
+        if header and header[1].lower() == b"content-length" and re.fullmatch(rb"[0-9]{1,9}", header[2]) is None:
             raise GatewayError("G021", f"the header content-length is no length. {_hint}")
 
 
@@ -144,8 +144,8 @@ class Guarded:
                     self._addresses.failed(address, headers)
                 elif scope.get(HELD) or getattr(scope.get("user"), "is_authenticated", False):  # the latter of MCP
                     self._addresses.held(headers)
-                kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() != b"connection"]
-                message = {**message, "headers": [*kept, *_OUR_HEADERS]}
+                rest = [(name, value) for name, value in message.get("headers", ()) if name.lower() != b"connection"]
+                message = {**message, "headers": [*rest, *_OUR_HEADERS]}
             await send(message)
 
         try:
@@ -209,8 +209,8 @@ class CarefulProtocol(H11Protocol):
 
     head_seconds = HEAD_SECONDS
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._head: bytearray | None = bytearray()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -242,9 +242,9 @@ class CarefulProtocol(H11Protocol):
         except GatewayError as error:
             self._refuse(error, 400)
             return
-        whole, self._head = bytes(self._head), None
+        beginning, self._head = bytes(self._head), None
         self._stop_timer()
-        super().data_received(whole)
+        super().data_received(beginning)
 
     def eof_received(self) -> None:
         """Close a connection whose head will not be whole."""
@@ -347,14 +347,16 @@ class Listening:
             G043.
         """
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in found[:1]:
+            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, address in addresses[:1]:
                 with socket.socket(family, kind, protocol) as attempt:
                     attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     attempt.bind(address)
         except (OSError, OverflowError, UnicodeError) as error:
-            said = getattr(error, "strerror", None) or "it is none"
-            raise GatewayError("G043", f"{show(self.host)}, port {self.port}, cannot be listened on: {said}.") from None
+            reason = getattr(error, "strerror", None) or "it is none"
+            raise GatewayError(
+                "G043", f"{show(self.host)}, port {self.port}, cannot be listened on: {reason}."
+            ) from None
 
     @property
     def url(self) -> str:

@@ -61,7 +61,7 @@ class Purse:
     _spent: dict[str, Decimal] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def reserve(self, token: str, asked: Decimal | None) -> None:
+    def reserve(self, token: str, amount: Decimal | None) -> None:
         """Take an amount out; None is one that nobody knows.
 
         Raises
@@ -73,20 +73,20 @@ class Purse:
             return
         with self._lock:
             spent = self._spent.get(token, Decimal(0))
-            if asked is None or spent + asked > self.cap:
-                left = self.cap - spent
+            if amount is None or spent + amount > self.cap:
+                rest = self.cap - spent
                 raise GatewayError(
                     "G042",
-                    f"this server lets models spend {self.cap} in all, and {left} is left. Repeat earlier questions, "
+                    f"this server lets models spend {self.cap} in all, and {rest} is left. Repeat earlier questions, "
                     "which is free, or ask the owner for a larger --agent-epsilon.",
                 )
-            self._spent[token] = spent + asked
+            self._spent[token] = spent + amount
 
-    def settle(self, token: str, asked: Decimal | None, charged: Decimal) -> None:
+    def settle(self, token: str, amount: Decimal | None, charged: Decimal) -> None:
         """Put back what was not charged."""
         if self.cap is not None:
             with self._lock:
-                self._spent[token] += charged - (asked or 0)
+                self._spent[token] += charged - (amount or 0)
 
 
 def _price(estimate: Mapping[str, Any]) -> Decimal | None:
@@ -124,7 +124,7 @@ def new_server(door: Answering, token: Callable[[], str], purse: Purse, **how: A
     """
     server: MCPServer[Any] = MCPServer("dpsql", instructions=_INSTRUCTIONS, log_level="WARNING", **how)
 
-    async def asked(work: Callable[[str], object], kind: type[Exception] = ToolError) -> str:
+    async def answer(work: Callable[[str], object], kind: type[Exception] = ToolError) -> str:
         """Return as JSON what a door answers; a refusal as a problem, anything else without its text."""
         try:
             return _text(await to_thread.run_sync(work, token()))
@@ -134,22 +134,22 @@ def new_server(door: Answering, token: Callable[[], str], purse: Purse, **how: A
     @server.tool(annotations=_LOOKS, structured_output=False)
     async def list_datasets() -> str:
         """List the datasets that may be asked about. Free."""
-        return await asked(lambda key: {"datasets": door.datasets(key)})
+        return await answer(lambda key: {"datasets": door.datasets(key)})
 
     @server.tool(annotations=_LOOKS, structured_output=False)
     async def describe_dataset(name: str) -> str:
         """Show what is public about a dataset: columns, types, bounds and keys. Free."""
-        return await asked(lambda key: door.describe(key, name))
+        return await answer(lambda key: door.describe(key, name))
 
     @server.tool(annotations=_LOOKS, structured_output=False)
     async def budget() -> str:
         """Show what is spent and what remains of each dataset. Free."""
-        return await asked(lambda key: {"budget": door.budget(key)})
+        return await answer(lambda key: {"budget": door.budget(key)})
 
     @server.tool(annotations=_LOOKS, structured_output=False)
     async def estimate(sql: str, epsilon: float | None = None) -> str:
         """Show what a statement would cost and whether it would be refused. Free, and reads no data."""
-        return await asked(lambda key: door.estimate(key, sql, _settings(epsilon)))
+        return await answer(lambda key: door.estimate(key, sql, _settings(epsilon)))
 
     @server.tool(annotations=_SPENDS, structured_output=False)
     async def query(sql: str, epsilon: float | None = None) -> str:
@@ -159,12 +159,12 @@ def new_server(door: Answering, token: Callable[[], str], purse: Purse, **how: A
         answer has at most 1000 rows, and a receipt and a verdict for each release: a value whose verdict is not
         "clear" may be noise alone.
         """
-        return await asked(partial(_spend, door, purse, sql, _settings(epsilon)))
+        return await answer(partial(_spend, door, purse, sql, _settings(epsilon)))
 
     @server.resource("dpsql://datasets", mime_type="application/json")
     async def datasets() -> str:
         """List the datasets that may be asked about."""
-        return await asked(lambda key: {"datasets": door.datasets(key)}, ResourceError)
+        return await answer(lambda key: {"datasets": door.datasets(key)}, ResourceError)
 
     @server.resource("dpsql://functions/{name}", mime_type="text/plain")
     async def function(name: str) -> str:

@@ -122,18 +122,18 @@ class OwnersDesk:
             "token": self._token,
         }
 
-    def _standing(self, asked: OwnersRequest) -> Reply:
+    def _standing(self, request: OwnersRequest) -> Reply:
         """Return the datasets of an owner, and those of an auditor."""
-        return {"standing": {role: sorted(_of(self._grants(), asked.principal, role)) for role in ROLES[1:]}}, []
+        return {"standing": {role: sorted(_of(self._grants(), request.principal, role)) for role in ROLES[1:]}}, []
 
-    def _overview(self, asked: OwnersRequest) -> Reply:
+    def _overview(self, request: OwnersRequest) -> Reply:
         """Return the budgets of the datasets, what was stated of them, and what was spent on each day."""
         grants = self._grants()
-        seen = _seen(grants, asked.principal)
+        seen = _seen(grants, request.principal)
         budgets, spent = self._ledger.budgets(), self._spent(seen)
-        found = []
+        datasets = []
         for dataset in sorted(seen):
-            stated = {
+            policies = {
                 policy.argument: policy.value for policy in self._ledger.policies(dataset) if policy.column_name is None
             }
             rows = [
@@ -141,33 +141,33 @@ class OwnersDesk:
                 for row in budgets
                 if row.dataset == dataset
             ]
-            found.append({"dataset": dataset, "budgets": rows, "stated": stated, "spent": spent.get(dataset, {})})
-        return {"overview": {"datasets": found}}, []
+            datasets.append({"dataset": dataset, "budgets": rows, "stated": policies, "spent": spent.get(dataset, {})})
+        return {"overview": {"datasets": datasets}}, []
 
-    def _lineage(self, asked: OwnersRequest) -> Reply:
+    def _lineage(self, request: OwnersRequest) -> Reply:
         """Return which tables the datasets stand for, which are public, and of which nothing is declared."""
         grants, declarations = self._grants(), self._ledger.declarations()
-        seen, latest = _seen(grants, asked.principal), declarations.latest
-        stated = self._ledger.states(seen)
+        seen, latest = _seen(grants, request.principal), declarations.latest
+        states = self._ledger.states(seen)
         bases = {name: _base(name, latest, declarations.aliases) for name, kinds in latest.items() if "derive" in kinds}
         tables = []
         for dataset in sorted(seen):
             if "protect" in latest.get(dataset, {}):
-                unit = None if (budget := stated[dataset].budget) is None else budget.privacy_unit
+                unit = None if (budget := states[dataset].budget) is None else budget.privacy_unit
                 facts = tables_of(latest[dataset]["protect"].lineage)
                 tables += [{"unit": unit, **_table(dataset, dataset, fact)} for fact in facts]
             for name in sorted(name for name, base in bases.items() if base == dataset):
-                made = latest[name]["derive"].facts
-                tables.append(_table(name, dataset, made, made_of=made["base"]))
+                derivation = latest[name]["derive"].facts
+                tables.append(_table(name, dataset, derivation, made_of=derivation["base"]))
         public = sorted(name for name, kinds in latest.items() if "public" in kinds)
         every = {row.dataset for row in self._ledger.budgets()}
         # Names of tables that are nobody's yet are for who owns all there is.
-        unplaced = self._unplaced() if every <= _of(grants, asked.principal, _OWNER) else None
+        unplaced = self._unplaced() if every <= _of(grants, request.principal, _OWNER) else None
         return {"lineage": {"tables": tables, "public": public, "unplaced": unplaced}}, []
 
-    def _reservations(self, asked: OwnersRequest) -> Reply:
+    def _reservations(self, request: OwnersRequest) -> Reply:
         """Return what was charged before its answer, and has no answer yet."""
-        seen = _seen(self._grants(), asked.principal)
+        seen = _seen(self._grants(), request.principal)
         return {
             "reservations": [
                 asdict(open_reservation)
@@ -176,9 +176,9 @@ class OwnersDesk:
             ]
         }, []
 
-    def _receipt(self, asked: OwnersRequest) -> Reply:
+    def _receipt(self, request: OwnersRequest) -> Reply:
         """Return the receipt of a release, without its rows."""
-        seen, number = _seen(self._grants(), asked.principal), asked.request.get("number")
+        seen, number = _seen(self._grants(), request.principal), request.request.get("number")
         if type(number) is int:
             for release in self._ledger.releases([*FUNCTIONS, QUERY], key=number):
                 if release.dataset in seen:
@@ -187,20 +187,20 @@ class OwnersDesk:
 
     def _spent(self, seen: set[str]) -> dict[str, dict[str, float]]:
         """Return the sum of the epsilons that were charged on each day, of each dataset."""
-        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for entry in self._ledger.entries():
             if (
                 entry.dataset in seen
                 and entry.kind in ("release", "charge")
                 and not (entry.block or "").startswith("@")
             ):
-                found[entry.dataset][entry.recorded_at[:10]] += entry.epsilon or 0.0
-        return found
+                sums[entry.dataset][entry.recorded_at[:10]] += entry.epsilon or 0.0
+        return sums
 
-    def _granted(self, asked: OwnersRequest) -> Reply:
+    def _granted(self, request: OwnersRequest) -> Reply:
         """Return the grants on the datasets, and the tokens behind them."""
         grants = self._grants()
-        seen, own = _seen(grants, asked.principal), _of(grants, asked.principal, _OWNER)
+        seen, own = _seen(grants, request.principal), _of(grants, request.principal, _OWNER)
         rows = [asdict(granted_row) for granted_row in self._ledger.granted_rows() if granted_row.dataset in seen]
         names, now = {str(row["principal"]) for row in rows}, clock.now()
         tokens = [
@@ -213,26 +213,26 @@ class OwnersDesk:
             row["said"] = grants.grants[row["principal"], row["dataset"]].said(now)
         return {"grants": {"grants": rows, "tokens": tokens, "owned": sorted(own), "within": within}}, []
 
-    def _verify(self, asked: OwnersRequest) -> Reply:
+    def _verify(self, request: OwnersRequest) -> Reply:
         """Walk the chain; it is one for all datasets, and tells nothing of any."""
-        _seen(self._grants(), asked.principal)
-        head = asked.request.get("head")
+        _seen(self._grants(), request.principal)
+        head = request.request.get("head")
         report = self._ledger.verify(head if isinstance(head, str) and head else None)
         return {"verify": asdict(report)}, []
 
-    def _refusals(self, asked: OwnersRequest) -> Reply:
+    def _refusals(self, request: OwnersRequest) -> Reply:
         """Return the last refusals of those who may ask about the datasets."""
         grants = self._grants()
-        seen = _seen(grants, asked.principal)
+        seen = _seen(grants, request.principal)
         names = {name for name, dataset in grants.grants if dataset in seen}
         return {"refusals": self._audit.refusals(names)}, []
 
-    def _grant(self, asked: OwnersRequest) -> Reply:
-        given, grants = _fields(asked.request.get("grant")), self._grants()
-        if not {"principal", "dataset"} <= given.keys():
+    def _grant(self, request: OwnersRequest) -> Reply:
+        fields, grants = _fields(request.request.get("grant")), self._grants()
+        if not {"principal", "dataset"} <= fields.keys():
             raise GatewayError("G012", "a grant is of a principal, on a dataset. Name both.")
-        own = _of(grants, asked.principal, _OWNER)
-        grant = Grant.of(given["principal"], **_said(given))
+        own = _of(grants, request.principal, _OWNER)
+        grant = Grant.of(fields["principal"], **_grant_arguments(fields))
         check_askable(grant.functions or ())
         if grant.dataset not in own:
             raise GatewayError("G015", NO_DATASET)
@@ -245,8 +245,10 @@ class OwnersDesk:
     def _check_reach(self, grant: Grant, before: Grant | None, grants: Grants, own: set[str]) -> None:
         """Raise where a grant names a table that is not the owner's, or says who somebody is that others let in."""
         latest = self._ledger.declarations().latest
-        stated = {name: latest.get(name, {}).get("protect") for name in own}
-        within = {asked_a for name, facts in stated.items() for asked_a in asked_as(name, facts and facts.lineage)}
+        declarations = {name: latest.get(name, {}).get("protect") for name in own}
+        within = {
+            asked_a for name, facts in declarations.items() for asked_a in asked_as(name, facts and facts.lineage)
+        }
         within |= set((before and before.sources) or ())
         if set(grant.sources or ()) - within:
             raise _only_by_command("a table or view that is none of your datasets'")
@@ -254,26 +256,26 @@ class OwnersDesk:
         if grant.subject != (before and before.subject) and not (is_new or _is_within(grants, grant.principal, own)):
             raise _only_by_command("what the identity provider calls this principal")
 
-    def _revoke(self, asked: OwnersRequest) -> Reply:
-        given, grants = _fields(asked.request.get("revoke")), self._grants()
-        own, principal = _of(grants, asked.principal, _OWNER), given.get("principal", "")
-        if "token" in given:
+    def _revoke(self, request: OwnersRequest) -> Reply:
+        fields, grants = _fields(request.request.get("revoke")), self._grants()
+        own, principal = _of(grants, request.principal, _OWNER), fields.get("principal", "")
+        if "token" in fields:
             self._check_within(grants, principal, own)
-            self._ledger.revoke(principal, token=given["token"])
+            self._ledger.revoke(principal, token=fields["token"])
             return {}, []
-        found = grants.grants.get((principal, given.get("dataset", "")))
-        if found is None or found.dataset not in own:
+        grant = grants.grants.get((principal, fields.get("dataset", "")))
+        if grant is None or grant.dataset not in own:
             raise GatewayError("G015", NO_DATASET)
-        if found.role == _OWNER:
+        if grant.role == _OWNER:
             raise _only_by_command("who owns a dataset")
-        self._ledger.revoke(principal, found.dataset)
+        self._ledger.revoke(principal, grant.dataset)
         return {}, []
 
-    def _token(self, asked: OwnersRequest) -> Reply:
+    def _token(self, request: OwnersRequest) -> Reply:
         grants = self._grants()
-        principal = asked.text("principal")
-        self._check_within(grants, principal, _of(grants, asked.principal, _OWNER))
-        issued = self._ledger.issue_token(principal, now=asked.request.get("now") is True)
+        principal = request.text("principal")
+        self._check_within(grants, principal, _of(grants, request.principal, _OWNER))
+        issued = self._ledger.issue_token(principal, now=request.request.get("now") is True)
         return {"token": {"text": issued.text, "id": issued.token.id, "expires": issued.token.expires}}, []
 
     def _check_within(self, grants: Grants, principal: str, own: set[str]) -> None:
@@ -297,20 +299,20 @@ def _seen(grants: Grants, principal: str) -> set[str]:
     GatewayError
         G019: there is none.
     """
-    found = {grant.dataset for grant in grants.of(principal, clock.now()) if grant.role != _ANALYST}
-    if not found:
+    datasets = {grant.dataset for grant in grants.of(principal, clock.now()) if grant.role != _ANALYST}
+    if not datasets:
         raise GatewayError("G019", "this is for owners and auditors of a dataset. Ask for the role.")
-    return found
+    return datasets
 
 
 def _table(name: str, dataset: str, facts: Mapping[str, Any], made_of: object = None) -> dict[str, Any]:
     """Return where the rows of a declared table are, and how they lead to whom is protected."""
-    path, place = facts.get("path"), facts.get("table")
+    path, parts = facts.get("path"), facts.get("table")
     return {
         "dataset": dataset,
         "table": facts.get("name") or name,
         # The first part is the mark of a database.
-        "place": None if place is None else ".".join(place[1:]),
+        "place": None if parts is None else ".".join(parts[1:]),
         "is_view": facts.get("view") is not None,
         "columns": len(facts.get("columns") or ()),
         **({} if facts.get("unit") is None else {"unit": facts["unit"]}),
@@ -331,40 +333,40 @@ def _base(name: str, latest: Mapping[str, Mapping[str, Any]], aliases: Mapping[s
 
 def _is_within(grants: Grants, principal: str, own: set[str]) -> bool:
     """Whether all that a principal may ask about is of one owner, and none of it is the principal's own."""
-    held = [grant for (name, _), grant in grants.grants.items() if name == principal]
-    return bool(held) and all(grant.dataset in own and grant.role != _OWNER for grant in held)
+    principal_grants = [grant for (name, _), grant in grants.grants.items() if name == principal]
+    return bool(principal_grants) and all(grant.dataset in own and grant.role != _OWNER for grant in principal_grants)
 
 
 def _only_by_command(what: str) -> GatewayError:
     return GatewayError("G019", f"{what} cannot be changed here. Use dpsql grant, revoke and token.")
 
 
-def _fields(given: object) -> dict[str, str]:
+def _fields(fields: object) -> dict[str, str]:
     """Return what was said of a grant: texts by name."""
-    if not isinstance(given, Mapping) or not all(
+    if not isinstance(fields, Mapping) or not all(
         isinstance(name, str) and name in _FIELDS and isinstance(value, str) and len(value) <= 1000
-        for name, value in given.items()
+        for name, value in fields.items()
     ):
         raise GatewayError("G012", "a grant is said by texts.")
-    return dict(given)
+    return dict(fields)
 
 
-def _said(given: Mapping[str, str]) -> dict[str, Any]:
+def _grant_arguments(fields: Mapping[str, str]) -> dict[str, Any]:
     """Return what texts say of a grant, as arguments of `Grant.of`; an empty one says nothing."""
-    said: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for field in GRANT_FIELDS:
-        text = given.get(field.name, "").strip()
+        text = fields.get(field.name, "").strip()
         if field.kind == "flag":
-            said[field.name] = text == "true"
+            arguments[field.name] = text == "true"
         elif field.kind == "days" and text == NEVER:
-            said[field.name] = None
+            arguments[field.name] = None
         elif text and field.kind in ("number", "days"):
-            said |= values_of({field.name: {"number": text}}, _no_release)
+            arguments |= values_of({field.name: {"number": text}}, _no_release)
         elif text:
-            said[field.name] = (
+            arguments[field.name] = (
                 [word.strip() for word in text.split(",") if word.strip()] if field.kind == "names" else text
             )
-    return said
+    return arguments
 
 
 _FIELDS = {"principal", "token", *(field.name for field in GRANT_FIELDS)}

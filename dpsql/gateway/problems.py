@@ -65,13 +65,13 @@ def problem_of(error: BaseException, *, status: int | None = None) -> Problem:
         _log.error("request %s failed\n%s", number, stack(error))
         error = InternalError("I000", f"the request failed. Ask the owner to look for {number} in the log.")
     code = error.code.removeprefix(PREFIX)
-    found = _STATUS.get(code) or _STATUS_OF_LETTER[code[0]]
+    usual_status = _STATUS.get(code) or _STATUS_OF_LETTER[code[0]]
     more = {"hint": error.hint, "position": error.position}
     more = {name: value for name, value in more.items() if value is not None}
-    return _made(code, error.message, status or found, **more)
+    return _problem(code, error.message, status or usual_status, **more)
 
 
-def _made(code: str, title: str, status: int, **more: object) -> Problem:
+def _problem(code: str, title: str, status: int, **more: object) -> Problem:
     headers = {"www-authenticate": CHALLENGE} if status == 401 else {}
     if status in _RETRY_AFTER:
         headers["retry-after"] = _RETRY_AFTER[status]

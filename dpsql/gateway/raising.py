@@ -20,8 +20,8 @@ def raising(context: Context) -> dict[str, list[str]]:
     """Return what may raise in each source that somebody may ask about, by the source's name."""
     grants, now = context.ledger.grants(), clock.now()
     granted = (Granted(name, grants.of(name, now), context.ledger).names for name in grants.principals)
-    found = {name: _of_source(context, name) for name in sorted({name for names in granted for name in names})}
-    return {name: parts for name, parts in found.items() if parts}
+    causes = {name: _of_source(context, name) for name in sorted({name for names in granted for name in names})}
+    return {name: parts for name, parts in causes.items() if parts}
 
 
 def _of_source(context: Context, name: str) -> list[str]:

@@ -168,22 +168,22 @@ def lock_front(readable: Iterable[str | os.PathLike[str]]) -> None:
 
 def _lock(readable: Iterable[str | os.PathLike[str]], *, network: bool, calls: bytes) -> None:
     check_alone()
-    found = available()
-    if not found.whole:
+    support = available()
+    if not support.whole:
         raise SandboxError("this system has no Landlock or no seccomp")
     # Landlock asks for it where the process has no rights over the system.
     _checked(_prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    _lock_files(found.landlock, readable, network=network)
+    _lock_files(support.landlock, readable, network=network)
     _filter_calls(calls)
 
 
 def _lock_files(version: int, readable: Iterable[str | os.PathLike[str]], *, network: bool) -> None:
     """Take all rights to files that Landlock knows, with rules that give back those to read some of them."""
-    files = _FILE_RIGHTS[max(known for known in _FILE_RIGHTS if known <= version)]
+    files = _FILE_RIGHTS[max(level for level in _FILE_RIGHTS if level <= version)]
     net = 0 if network else _NET_RIGHTS
     fields = [files, *([net] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
-    given = struct.pack(f"={len(fields)}Q", *fields)
-    rules = _checked(_system_call(_CREATE_RULESET, given, len(given), 0), "Landlock's rules")
+    attributes = struct.pack(f"={len(fields)}Q", *fields)
+    rules = _checked(_system_call(_CREATE_RULESET, attributes, len(attributes), 0), "Landlock's rules")
     try:
         for path in readable:
             _allow_reading(rules, path)
@@ -194,15 +194,15 @@ def _lock_files(version: int, readable: Iterable[str | os.PathLike[str]], *, net
 
 def _allow_reading(rules: int, path: str | os.PathLike[str]) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     try:
         rights = _READ_FILE | (_READ_FOLDER if os.path.isdir(path) else 0)
-        given = struct.pack("=Qi", rights, place)
-        _checked(_system_call(_ADD_RULE, rules, _BENEATH, given, 0), "a rule of Landlock")
+        rule = struct.pack("=Qi", rights, descriptor)
+        _checked(_system_call(_ADD_RULE, rules, _BENEATH, rule, 0), "a rule of Landlock")
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def program(machine: str) -> bytes:
@@ -217,7 +217,7 @@ def program(machine: str) -> bytes:
             judged = [step for argument in call.arguments for step in _judged(argument)] + [(_RETURN, 0, 0, _ALLOW)]
             steps += [(_EQUAL, 0, len(judged), number), *judged]
     steps += [(_AT_LEAST, 0, 1, system_calls.FIRST_UNKNOWN), (_RETURN, 0, 0, _ERROR | system_calls.UNKNOWN)]
-    return _written([*steps, (_RETURN, 0, 0, _ERROR | system_calls.REFUSED)])
+    return _encode([*steps, (_RETURN, 0, 0, _ERROR | system_calls.REFUSED)])
 
 
 def program_of_front(machine: str) -> bytes:
@@ -231,8 +231,8 @@ def program_of_front(machine: str) -> bytes:
     steps += [(_EQUAL, 0, 4, numbers["prlimit64"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, 0)]  # its own
     steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
     refused = sorted(set(numbers.values()))
-    steps += [(_EQUAL, len(refused) - place, 0, number) for place, number in enumerate(refused)]
-    return _written([*steps, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)])
+    steps += [(_EQUAL, len(refused) - index, 0, number) for index, number in enumerate(refused)]
+    return _encode([*steps, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)])
 
 
 def _head(machine: str) -> _Steps:
@@ -248,18 +248,18 @@ def _judged(argument: system_calls.JudgedArgument) -> _Steps:
     """Return the steps that refuse a call unless an argument has one of its values."""
     steps = [(_LOAD, 0, 0, _FIRST_ARGUMENT + _ARGUMENT_SIZE * argument.place), (_AND, 0, 0, argument.mask)]
     count = len(argument.values)
-    steps += [(_EQUAL, count - place, 0, value) for place, value in enumerate(argument.values)]
+    steps += [(_EQUAL, count - index, 0, value) for index, value in enumerate(argument.values)]
     return [*steps, (_RETURN, 0, 0, _ERROR | system_calls.REFUSED)]
 
 
-def _written(steps: _Steps) -> bytes:
+def _encode(steps: _Steps) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _filter_calls(written: bytes) -> None:
-    code = ctypes.create_string_buffer(written, len(written))
-    given = struct.pack("@HP", len(written) // 8, ctypes.addressof(code))
-    _checked(_prctl(_SET_SECCOMP, _FILTER, given, 0, 0), "seccomp")
+def _filter_calls(instructions: bytes) -> None:
+    code = ctypes.create_string_buffer(instructions, len(instructions))
+    descriptor = struct.pack("@HP", len(instructions) // 8, ctypes.addressof(code))
+    _checked(_prctl(_SET_SECCOMP, _FILTER, descriptor, 0, 0), "seccomp")
 
 
 def _prctl_knows_filters() -> bool:

@@ -72,26 +72,26 @@ class FrontUser:
         if sys.platform != "linux":
             raise GatewayError("G044", "users of the front are told apart on Linux alone. Leave --front-user out.")
         try:
-            found = import_module("pwd").getpwnam(name)
+            entry = import_module("pwd").getpwnam(name)
         except (KeyError, ValueError):
             raise GatewayError(
                 "G044", f"there is no user {name!r}. Make one: useradd --system --shell /usr/sbin/nologin NAME."
             ) from None
-        if found.pw_uid in (0, os.geteuid()):
+        if entry.pw_uid in (0, os.geteuid()):
             raise GatewayError("G044", f"{name!r} has the data. Name a user who owns nothing, made for this.")
         lacking = [right for right, bit in _RIGHTS.items() if not _rights() >> bit & 1]
         if lacking:
             raise GatewayError(
                 "G044", f"this process may not become {name!r}. Start it as root, or with {', '.join(lacking)}."
             )
-        return cls(name, found.pw_uid, found.pw_gid)
+        return cls(name, entry.pw_uid, entry.pw_gid)
 
-    def check(self, *, kept: Iterable[str], needed: Iterable[str]) -> None:
+    def check(self, *, stores: Iterable[str], needed: Iterable[str]) -> None:
         """Let a process of the user try what it must be able to do and what it must not.
 
         Parameters
         ----------
-        kept : iterable of str
+        stores : iterable of str
             Files that it must neither read nor write nor replace, whether they are there or not, and so for what
             stands beside them under longer names.
         needed : iterable of str
@@ -102,12 +102,12 @@ class FrontUser:
         GatewayError
             G044: it reaches what is to be kept from it, or not what it needs.
         """
-        files = [Path(path).absolute() for path in kept]
-        beside = [str(found) for path in files for found in path.parent.glob(f"{escape(path.name)}?*")]
-        given = {"kept": [*map(str, files), *beside], "needed": [os.path.abspath(path) for path in needed]}
+        files = [Path(path).absolute() for path in stores]
+        beside = [str(neighbour) for path in files for neighbour in path.parent.glob(f"{escape(path.name)}?*")]
+        request = {"kept": [*map(str, files), *beside], "needed": [os.path.abspath(path) for path in needed]}
         try:
             done = subprocess.run(  # noqa: S603 - our own module
-                [*python(), "-m", "dpsql.gateway.front_user", json.dumps(given)],
+                [*python(), "-m", "dpsql.gateway.front_user", json.dumps(request)],
                 **self.as_started(),
                 env=environment(self),
                 stdin=subprocess.DEVNULL,
@@ -116,19 +116,19 @@ class FrontUser:
                 timeout=_SECONDS,
                 check=True,
             )
-            found: Mapping[str, Sequence[str]] = json.loads(done.stdout)
+            report: Mapping[str, Sequence[str]] = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError, ValueError):
             raise GatewayError(
                 "G044",
                 f"{self.name!r} cannot run {sys.executable} with dpsql. Install both where every user may read them, "
                 "such as /opt.",
             ) from None
-        if found["lacking"]:
-            raise GatewayError("G044", f"{self.name!r} cannot read {', '.join(found['lacking'])}. Let its group read.")
-        if found["reached"]:
+        if report["lacking"]:
+            raise GatewayError("G044", f"{self.name!r} cannot read {', '.join(report['lacking'])}. Let its group read.")
+        if report["reached"]:
             raise GatewayError(
                 "G044",
-                f"{self.name!r} could read or replace {', '.join(found['reached'])}. Put what a gateway keeps into a "
+                f"{self.name!r} could read or replace {', '.join(report['reached'])}. Put what a gateway keeps into a "
                 "folder of its own user, with mode 0700.",
             )
 
@@ -184,10 +184,10 @@ def _is_reached(path: Path) -> bool:
 
 def main() -> None:
     """Say as JSON which files this process's user reaches that are kept from it, and which it lacks."""
-    given = json.loads(sys.argv[1])
-    reached = [path for path in given["kept"] if _is_reached(Path(path))]
-    lacking = [path for path in given["needed"] if not os.access(path, os.R_OK)]
-    print(json.dumps({"reached": reached, "lacking": lacking}))
+    request = json.loads(sys.argv[1])
+    reach = [path for path in request["kept"] if _is_reached(Path(path))]
+    lacking = [path for path in request["needed"] if not os.access(path, os.R_OK)]
+    print(json.dumps({"reached": reach, "lacking": lacking}))
 
 
 if __name__ == "__main__":
@@ -366,29 +366,34 @@ class Serving:
         self.url = self.flight_url = self.owner_url = ""
 
     def __enter__(self) -> Self:
-        given = self._settings
+        settings = self._settings
         self._folder = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)  # its mode is 0700
         broker, boxes = self._socket_paths(Path(self._folder.name))
         keys = str(Path(self._folder.name, "keys"))
-        more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
-        seconds = ["--seconds", str(given.seconds), "--rates", str(given.rates)]
-        seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
-        seconds += [] if given.least_epsilon is None else ["--least-epsilon", given.least_epsilon]
-        seconds += ["--log-refused"] if given.log_refused else []
-        of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
-        named = {"issuer": given.oidc_issuer, "audience": given.oidc_audience, "keys": of_file}
-        seconds += [word for name, value in named.items() if value for word in (f"--oidc-{name}", value)]
-        user = given.front_user
+        more = [
+            *(["--ledger", settings.ledger] if settings.ledger else []),
+            *(["--log", settings.log] if settings.log else []),
+        ]
+        seconds = ["--seconds", str(settings.seconds), "--rates", str(settings.rates)]
+        seconds += [] if settings.fixed_time is None else ["--fixed-time", str(settings.fixed_time)]
+        seconds += [] if settings.least_epsilon is None else ["--least-epsilon", settings.least_epsilon]
+        seconds += ["--log-refused"] if settings.log_refused else []
+        of_file = keys if is_address(settings.oidc_keys or "") else settings.oidc_keys
+        provider = {"issuer": settings.oidc_issuer, "audience": settings.oidc_audience, "keys": of_file}
+        seconds += [word for name, value in provider.items() if value for word in (f"--oidc-{name}", value)]
+        user = settings.front_user
         seconds += [] if user is None else ["--front-uid", str(user.uid)]
-        self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
-        self.boxes = boxes_at(boxes, locked=not given.without_os_sandbox, user=user)
-        front = ["dpsql.gateway.locked_front", given.front(broker, boxes)]
+        self.broker = Process(
+            "broker", ["dpsql.gateway.broker", settings.database, "--socket", broker, *more, *seconds]
+        )
+        self.boxes = boxes_at(boxes, locked=not settings.without_os_sandbox, user=user)
+        front = ["dpsql.gateway.locked_front", settings.front(broker, boxes)]
         self.front = Process("front", front, says=True, bare=True, user=user)
         self._parts = [self.broker, self.boxes, self.front]
         self._sockets = {"broker": broker, "boxes": boxes}
         try:
-            if is_address(given.oidc_keys or ""):
-                self._parts.insert(0, self._fetching(given.oidc_keys or "", keys))
+            if is_address(settings.oidc_keys or ""):
+                self._parts.insert(0, self._fetching(settings.oidc_keys or "", keys))
             for part in self._parts[:-1]:
                 part.start()
             door = Door(broker)
@@ -396,8 +401,8 @@ class Serving:
             door.close()
             self._wait(self.boxes, lambda: _listens(boxes))
             self._start_front()
-            if given.owner is not None:
-                self._start_owner(given.owner(broker, boxes))
+            if settings.owner is not None:
+                self._start_owner(settings.owner(broker, boxes))
         except BaseException:
             self._end()
             raise
@@ -454,22 +459,22 @@ class Serving:
         self.url, _, self.flight_url = self.front.first_line(_START_SECONDS).partition(" ")
         if not self.url:
             raise GatewayError("G043", "the front does not listen. Is the port free, and the one of Flight SQL?")
-        module, given = self.front.words[0], json.loads(self.front.words[1])
-        given["where"]["port"] = urlsplit(self.url).port  # where it begins again, too
+        module, settings = self.front.words[0], json.loads(self.front.words[1])
+        settings["where"]["port"] = urlsplit(self.url).port  # where it begins again, too
         if self.flight_url:
-            given["flight_port"] = urlsplit(self.flight_url).port
-        self.front.words = [module, json.dumps(given)]
+            settings["flight_port"] = urlsplit(self.flight_url).port
+        self.front.words = [module, json.dumps(settings)]
 
-    def _start_owner(self, given: str) -> None:
+    def _start_owner(self, argument: str) -> None:
         """Start the front of owners: a process of its own, so that no token of theirs passes through the other one."""
-        words, user = ["dpsql.gateway.locked_front", given], self._settings.front_user
+        words, user = ["dpsql.gateway.locked_front", argument], self._settings.front_user
         part = Process("owner's front", words, says=True, bare=True, user=user)
         self._parts.append(part)
         part.start()
         self.owner_url = part.first_line(_START_SECONDS).strip()
         if not self.owner_url:
             raise GatewayError("G043", "the front of owners does not listen. Is the port free?")
-        settings = json.loads(given)
+        settings = json.loads(argument)
         settings["where"]["port"] = urlsplit(self.owner_url).port
         part.words = [part.words[0], json.dumps(settings)]
 

@@ -67,10 +67,10 @@ def settings_of(text: str) -> dict[str, object] | None:
     GatewayError
         G001: it is a SET that the gateway does not read.
     """
-    found = _SET.fullmatch(text)
-    if found is None:
+    match = _SET.fullmatch(text)
+    if match is None:
         return None
-    name, value = found["name"].strip('"').lower(), found["value"]
+    name, value = match["name"].strip('"').lower(), match["value"]
     if name not in _SETTINGS:
         raise GatewayError(
             "G001", f"SET {show(name)} is no setting of a session here. SET {', '.join(_SETTINGS)} to a literal."
@@ -104,12 +104,12 @@ def check_shape(tree: str) -> bool:
         G001 to G009, G013.
     """
     try:
-        found = json.loads(tree)
+        document = json.loads(tree)
     except (ValueError, RecursionError):
         raise _deep() from None
-    if not isinstance(found, dict) or found.get("error") is not False:
-        raise _unreadable(found if isinstance(found, dict) else {})
-    statements = found.get("statements")
+    if not isinstance(document, dict) or document.get("error") is not False:
+        raise _unreadable(document if isinstance(document, dict) else {})
+    statements = document.get("statements")
     if not isinstance(statements, list) or len(statements) != 1 or not isinstance(statements[0], dict):
         empty = not statements
         code_text = (
@@ -140,23 +140,23 @@ def _records(statement: Mapping[str, object]) -> Iterator[tuple[Mapping[str, obj
     while todo:
         part, deep, called = todo.pop()
         if isinstance(part, list):
-            todo += [(one, deep, called) for one in part]
+            todo += [(element, deep, called) for element in part]
         elif isinstance(part, dict):
             yield part, deep, called
             inner = deep + ("class" in part or str(part.get("type", "")).endswith("_NODE"))
-            for name, one in part.items():
-                if name == "expression" and "null_order" in part and _is_every_column(one):
+            for name, child in part.items():
+                if name == "expression" and "null_order" in part and _is_every_column(child):
                     continue
-                if isinstance(one, (dict, list)) and name not in (
+                if isinstance(child, (dict, list)) and name not in (
                     "value",
                     "type_info",
                     "cast_type",
                     "literal",
                     "qualified_name",
                 ):
-                    todo.append((one, inner, called or (name == "function" and part.get("type") == "TABLE_FUNCTION")))
-                elif name == "value" and isinstance(one, dict) and "id" not in one and "type" not in one:
-                    todo.append((one, inner, called))
+                    todo.append((child, inner, called or (name == "function" and part.get("type") == "TABLE_FUNCTION")))
+                elif name == "value" and isinstance(child, dict) and "id" not in child and "type" not in child:
+                    todo.append((child, inner, called))
 
 
 def _is_every_column(expression: object) -> bool:
@@ -168,75 +168,77 @@ def _is_every_column(expression: object) -> bool:
 
 
 def _check_record(record: Mapping[str, object]) -> None:
-    kind, place = record.get("type"), _place(record)
+    kind, position = record.get("type"), _position(record)
     if "class" in record:
         name = str(record["class"])
         if name == "PARAMETER":
-            raise _parameter(place)
+            raise _parameter(position)
         if name not in _CLASSES:
             raise GatewayError(
-                "G008", f"{_words(name)} is not taken here. Write the statement without it.", position=place
+                "G008", f"{_words(name)} is not taken here. Write the statement without it.", position=position
             )
         if name == "STAR" and record.get("columns"):
-            raise GatewayError("G008", "COLUMNS is not taken here. Write the columns out.", position=place)
+            raise GatewayError("G008", "COLUMNS is not taken here. Write the columns out.", position=position)
         return
     if not isinstance(kind, str):
         return
     if kind.endswith("_NODE") and kind not in _NODES:
         raise GatewayError("G004", f"{_words(kind.removesuffix('_NODE'))} is not taken here. Ask one SELECT.")
     if record.get("sample") is not None:
-        raise GatewayError("G005", "a sample is not taken here. Ask without TABLESAMPLE.", position=place)
+        raise GatewayError("G005", "a sample is not taken here. Ask without TABLESAMPLE.", position=position)
     if kind in _FROM_REFUSED - _FROM or (
         kind == "JOIN" and record.get("ref_type") not in ("REGULAR", "CROSS", "NATURAL")
     ):
         if kind == "SHOW_REF":
             raise GatewayError("G005", "this SHOW is not taken. Write SHOW TABLES, or DESCRIBE and one name.")
         what = record.get("ref_type") if kind == "JOIN" else kind
-        raise GatewayError("G005", f"{_words(str(what))} is not taken in FROM. Join by columns.", position=place)
+        raise GatewayError("G005", f"{_words(str(what))} is not taken in FROM. Join by columns.", position=position)
     if kind in _FROM and record.get("at_clause") is not None:
-        raise GatewayError("G005", "AT is not taken in FROM. Ask the table as it is.", position=place)
+        raise GatewayError("G005", "AT is not taken in FROM. Ask the table as it is.", position=position)
 
 
 def _check_function(record: Mapping[str, object]) -> str:
-    name, place = str(record.get("function_name")).lower(), _place(record)
+    name, position = str(record.get("function_name")).lower(), _position(record)
     schema, catalog = str(record.get("schema") or ""), str(record.get("catalog") or "")
     if catalog or schema not in ("", "main", "pg_catalog"):
         raise GatewayError(
             "G009",
             f"the function {show(name)} has a schema. Call DuckDB's own by its name.",
-            position=place,
+            position=position,
         )
     if name in CALLS:
         raise GatewayError(
             "G009",
             f"{name} is asked in FROM.",
-            position=place,
+            position=position,
             hint=f"SELECT * FROM {name}('…')",
         )
     if name not in ALLOWED:
         near = difflib.get_close_matches(name, ALLOWED, 1, 0.7)
         also = f" Do you mean {near[0]}?" if near else " Write the statement without it."
-        raise GatewayError("G007", f"the function {show(name)} may not be called.{also}", position=place)
+        raise GatewayError("G007", f"the function {show(name)} may not be called.{also}", position=position)
     return name
 
 
 def _check_call(record: Mapping[str, object]) -> None:
     function = record.get("function")
-    given = function if isinstance(function, dict) else {}
-    name, place = str(given.get("function_name")).lower(), _place(given)
-    if given.get("schema") or given.get("catalog"):
-        raise GatewayError("G009", f"the function {show(name)} has a schema. Call it by its name.", position=place)
+    call = function if isinstance(function, dict) else {}
+    name, position = str(call.get("function_name")).lower(), _position(call)
+    if call.get("schema") or call.get("catalog"):
+        raise GatewayError("G009", f"the function {show(name)} has a schema. Call it by its name.", position=position)
     if name not in CALLS:
         near = difflib.get_close_matches(name, CALLS, 1)
         also = f"Do you mean {near[0]}?" if near else "Ask dp_count('…') or an aggregate."
-        raise GatewayError("G007", f"the function {show(name)} is not taken in FROM. {also}", position=place)
+        raise GatewayError("G007", f"the function {show(name)} is not taken in FROM. {also}", position=position)
     if record.get("with_ordinality") not in (None, "", "WITHOUT_ORDINALITY"):
-        raise GatewayError("G005", "WITH ORDINALITY is not taken. Number the rows with row_number().", position=place)
+        raise GatewayError(
+            "G005", "WITH ORDINALITY is not taken. Number the rows with row_number().", position=position
+        )
 
 
-def _place(record: Mapping[str, object]) -> int | None:
-    found = record.get("query_location")
-    return found if type(found) is int and 0 <= found < MOST_BYTES else None
+def _position(record: Mapping[str, object]) -> int | None:
+    position = record.get("query_location")
+    return position if type(position) is int and 0 <= position < MOST_BYTES else None
 
 
 def _words(name: str) -> str:
@@ -247,20 +249,20 @@ def _deep() -> GatewayError:
     return GatewayError("G003", f"the statement is nested deeper than {DEEPEST} levels. Ask a shorter one.")
 
 
-def _parameter(place: int | None) -> GatewayError:
-    return GatewayError("G013", "the statement has a parameter. Write its value.", position=place)
+def _parameter(position: int | None) -> GatewayError:
+    return GatewayError("G013", "the statement has a parameter. Write its value.", position=position)
 
 
-def _unreadable(found: Mapping[str, object]) -> GatewayError:
-    said = str(found.get("error_message", ""))
-    if "Only SELECT" in said:
+def _unreadable(document: Mapping[str, object]) -> GatewayError:
+    message = str(document.get("error_message", ""))
+    if "Only SELECT" in message:
         return GatewayError("G001", "this is no SELECT. Ask one SELECT; SET epsilon = 0.1 states what an answer costs.")
-    if "expression depth" in said or "memory exhausted" in said:
+    if "expression depth" in message or "memory exhausted" in message:
         return _deep()
     try:
-        place = int(str(found.get("position")))
+        position = int(str(document.get("position")))
     except ValueError:
-        place = None
+        position = None
     return GatewayError(
-        "G001", f"the statement is not read: {show(said)}. Ask one SELECT of DuckDB's SQL.", position=place
+        "G001", f"the statement is not read: {show(message)}. Ask one SELECT of DuckDB's SQL.", position=position
     )

@@ -123,9 +123,9 @@ def read(text: str, parse: Callable[[str], str]) -> Statement:
         return Statement(settings=settings)
     tree = parse(text)
     walk = _Walk(parse)
-    shown = _shown(tree)
-    if shown is not None:
-        return Statement((shown,), post=WHOLE)
+    call = _catalog_call(tree)
+    if call is not None:
+        return Statement((call,), post=WHOLE)
     try:
         aggregates = check_shape(tree)
     except GatewayError as error:
@@ -134,7 +134,7 @@ def read(text: str, parse: Callable[[str], str]) -> Statement:
         raise
     query = _nodes(tree)
     rest = walk.query(query, frozenset())
-    post = _written(rest)
+    post = _query_text(rest)
     if not walk.tables:
         return Statement(tuple(walk.calls), post=WHOLE if _is_whole(rest) else post)
     if walk.calls:
@@ -157,24 +157,26 @@ def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall
 
 def _lean(tree: str, text: str) -> str:
     """Return a tree without what is NULL in it, in which places in the text are characters, and not bytes."""
-    written, ascii = text.encode(), text.isascii()
+    content, ascii = text.encode(), text.isascii()
 
-    def kept(record: dict[str, object]) -> dict[str, object]:
-        found = {name: one for name, one in record.items() if one is not None and name != "query_location_length"}
-        place = found.pop("query_location", None)
-        if type(place) is int and 0 <= place < len(written):
-            found["query_location"] = place if ascii else _characters(written, place)
-        return found
+    def compact(record: dict[str, object]) -> dict[str, object]:
+        fields = {
+            name: value for name, value in record.items() if value is not None and name != "query_location_length"
+        }
+        offset = fields.pop("query_location", None)
+        if type(offset) is int and 0 <= offset < len(content):
+            fields["query_location"] = offset if ascii else _characters(content, offset)
+        return fields
 
-    return json.dumps(json.loads(tree, object_hook=kept), separators=(",", ":"))
+    return json.dumps(json.loads(tree, object_hook=compact), separators=(",", ":"))
 
 
-def _characters(written: bytes, place: int) -> int:
+def _characters(content: bytes, offset: int) -> int:
     """Return how many characters stand before a place of a text that is counted in bytes."""
-    return len(written[:place].decode(errors="ignore"))
+    return len(content[:offset].decode(errors="ignore"))
 
 
-def _written(query: Query) -> str:
+def _query_text(query: Query) -> str:
     try:
         return query_sql(query)
     except ParameterError as error:
@@ -209,7 +211,7 @@ def _nodes(tree: str) -> Query:
         raise GatewayError("G008", f"the statement is not read whole: {error.message}") from None
 
 
-def _shown(tree: str) -> PrivateCall | None:
+def _catalog_call(tree: str) -> PrivateCall | None:
     """Return the call of SHOW TABLES or of DESCRIBE, if this is the statement."""
     if '"SHOW_REF"' not in tree:  # no other statement is read twice
         return None
@@ -264,12 +266,12 @@ class _Walk:
             Names of WITH queries in reach, folded: those before it.
         """
         own = []
-        for one in query.withs:
-            own.append(replace(one, query=self.query(one.query, withs)))
-            withs = withs | {fold(one.name)}
+        for with_query in query.withs:
+            own.append(replace(with_query, query=self.query(with_query.query, withs)))
+            withs = withs | {fold(with_query.name)}
         modifiers = replace(
             query.modifiers,
-            distinct_on=tuple(self._expr(one, withs) for one in query.modifiers.distinct_on),
+            distinct_on=tuple(self._expr(expression, withs) for expression in query.modifiers.distinct_on),
             orders=tuple(
                 replace(order, expression=self._expr(order.expression, withs)) for order in query.modifiers.orders
             ),
@@ -306,7 +308,7 @@ class _Walk:
         if isinstance(source, Nothing):
             return source
         if isinstance(source, Join):
-            left, right = (self._source(one, withs) for one in (source.left, source.right))
+            left, right = (self._source(side, withs) for side in (source.left, source.right))
             return replace(source, left=left, right=right, condition=self._maybe(source.condition, withs))
         if isinstance(source, Derived):
             return replace(source, query=self.query(source.query, withs))
@@ -319,8 +321,10 @@ class _Walk:
     def _table(self, source: TableRef, withs: frozenset[str]) -> From:
         name = _table_name(source.names)
         if name is None:
-            given = ".".join(filter(None, source.names))
-            raise GatewayError("G014", f"{show(given)} is not the name of a dataset. Write one that SHOW TABLES shows.")
+            spelling = ".".join(filter(None, source.names))
+            raise GatewayError(
+                "G014", f"{show(spelling)} is not the name of a dataset. Write one that SHOW TABLES shows."
+            )
         if source.names[1] or fold(name) not in withs:
             if is_catalog(source.names):
                 raise GatewayError("G006", f"{show(name)} is a view of the catalog. Write SHOW TABLES or DESCRIBE.")
@@ -329,36 +333,36 @@ class _Walk:
 
     def _call(self, source: TableFunction) -> From:
         function = source.call.name
-        call = self._read_call(function, self._given(source.call))
+        call = self._read_call(function, self._arguments(source.call))
         if call not in self.calls:
             self.calls.append(call)
         if len(self.calls) > MOST_CALLS:
             raise GatewayError("G003", f"there are more than {MOST_CALLS} private calls. Ask some of them apart.")
         return _released(self.calls.index(call), source.alias or function, source.columns)
 
-    def _given(self, call: Expr) -> dict[str, Expr]:
+    def _arguments(self, call: Expr) -> dict[str, Expr]:
         """Return the arguments of a call by parameter."""
         if call.flag or call.filter is not None or call.orders:
             raise GatewayError("G012", f"{call.name} takes arguments alone. Leave DISTINCT, FILTER and ORDER BY out.")
         parameters = CALLS[call.name]
-        found: dict[str, Expr] = {}
-        names = call.names or tuple(one.alias for one in call.parts)  # DuckDB 1.5 has them as aliases
-        for place, (name, part) in enumerate(zip(names, call.parts, strict=True)):
-            parameter = fold(name) if name else (parameters[place] if place < len(parameters) else "")
+        arguments: dict[str, Expr] = {}
+        names = call.names or tuple(argument.alias for argument in call.parts)  # DuckDB 1.5 has them as aliases
+        for index, (name, part) in enumerate(zip(names, call.parts, strict=True)):
+            parameter = fold(name) if name else (parameters[index] if index < len(parameters) else "")
             if parameter not in parameters:
-                given = show(name) if name else f"argument {place + 1}"
+                label = show(name) if name else f"argument {index + 1}"
                 step = f"Its arguments: {', '.join(parameters)}." if parameters else "It takes none."
-                raise GatewayError("G012", f"{call.name} has no {given}. {step}")
-            if parameter in found:
+                raise GatewayError("G012", f"{call.name} has no {label}. {step}")
+            if parameter in arguments:
                 raise GatewayError("G012", f"{call.name} has {parameter} twice. State it once.")
-            found[parameter] = part
-        return found
+            arguments[parameter] = part
+        return arguments
 
-    def _read_call(self, function: str, given: Mapping[str, Expr]) -> PrivateCall:
+    def _read_call(self, function: str, expressions: Mapping[str, Expr]) -> PrivateCall:
         for name, instead in _STATED.items():
-            if name in given and name not in CALLS[function][:1]:
+            if name in expressions and name not in CALLS[function][:1]:
                 raise GatewayError("G016", f"{name} is not stated in a call here. {instead}")
-        arguments = {name: _literal(part, name) for name, part in given.items()}
+        arguments = {name: _literal(part, name) for name, part in expressions.items()}
         if isinstance(text := arguments.get("condition"), str):
             arguments["condition"] = {"condition": _lean(self._parse(condition.QUERY + text), "")}
         if "source" in CALLS[function]:
@@ -367,10 +371,10 @@ class _Walk:
                 raise GatewayError("G014", f"{function} needs the name of one dataset in quotes. Write SHOW TABLES.")
             return PrivateCall(function, source, arguments)
         if function == QUERY:
-            return PrivateCall(function, None, self._asked(arguments))
+            return PrivateCall(function, None, self._query_arguments(arguments))
         return PrivateCall(function, None, arguments)
 
-    def _asked(self, arguments: dict[str, object]) -> dict[str, object]:
+    def _query_arguments(self, arguments: dict[str, object]) -> dict[str, object]:
         """Return the arguments of dp_query with the tree of its text in the place of the text."""
         text = arguments.pop("sql", None)
         if not isinstance(text, str):
@@ -383,7 +387,7 @@ class _Walk:
             raise
         query = _nodes(tree)
         inner = _Walk(self._parse)
-        _written(inner.query(query, frozenset()))
+        _query_text(inner.query(query, frozenset()))
         if inner.calls or not inner.tables:
             raise GatewayError("G012", "dp_query takes a SELECT of tables. Ask private calls in FROM, outside of it.")
         return {**arguments, **_plain(_lean(tree, ""), query, aggregates, inner.tables[0]).arguments}
@@ -407,8 +411,8 @@ def _literal(expr: Expr, name: str, deep: int = 0) -> object:
             return [_literal(part, name, deep + 1) for part in expr.parts]
         if expr.name == "struct_pack" and len(expr.names) == len(expr.parts):
             pairs = zip(expr.names, expr.parts, strict=True)
-            return {"struct": {label: _literal(one, name, deep + 1) for label, one in pairs}}
-        if expr.name == "release" and [(one.what, one.name) for one in expr.parts] == [("constant", "string")]:
+            return {"struct": {label: _literal(part, name, deep + 1) for label, part in pairs}}
+        if expr.name == "release" and [(part.what, part.name) for part in expr.parts] == [("constant", "string")]:
             return {"release": expr.parts[0].value}
     raise GatewayError("G012", f"{name} is no literal. Write a number, a text, true, NULL, or a list of them.")
 

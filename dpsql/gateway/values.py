@@ -25,14 +25,14 @@ _MOST_ITEMS, _DEEPEST, _MOST_TEXT, _MOST_TREE = 10_000, 4, 100_000, 10_000_000
 _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?").fullmatch
 
 
-def values_of(arguments: object, named: Callable[[str], int]) -> dict[str, Any]:
+def values_of(arguments: object, sequence_of: Callable[[str], int]) -> dict[str, Any]:
     """Return the arguments of a call by name.
 
     Parameters
     ----------
     arguments : JSON values
         As of `dpsql.gateway.statement.PrivateCall`.
-    named : callable
+    sequence_of : callable
         Returns the number of a release that the principal may name, or raises.
 
     Raises
@@ -44,9 +44,9 @@ def values_of(arguments: object, named: Callable[[str], int]) -> dict[str, Any]:
     """
     if not isinstance(arguments, Mapping) or len(arguments) > 100:
         raise _no_literal()
-    left = [_MOST_ITEMS]
+    allowance = [_MOST_ITEMS]
     return {
-        _name(name): _condition(value) if fold(name) == "condition" else _value(value, named, left, _DEEPEST)
+        _name(name): _condition(value) if fold(name) == "condition" else _value(value, sequence_of, allowance, _DEEPEST)
         for name, value in arguments.items()
     }
 
@@ -61,31 +61,31 @@ def _condition(value: object) -> str | None:
     return condition.written(tree)
 
 
-def _value(value: object, named: Callable[[str], int], left: list[int], depth: int) -> object:
-    left[0] -= 1
-    if left[0] < 0 or depth < 0:
+def _value(value: object, sequence_of: Callable[[str], int], allowance: list[int], depth: int) -> object:
+    allowance[0] -= 1
+    if allowance[0] < 0 or depth < 0:
         raise _no_literal()
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list):
-        return [_value(one, named, left, depth - 1) for one in value]
+        return [_value(element, sequence_of, allowance, depth - 1) for element in value]
     if isinstance(value, Mapping) and len(value) == 1:
         [(kind, inner)] = value.items()
         if kind == "number":
             return _number(inner)
         if kind == "struct" and isinstance(inner, Mapping):
-            return {_name(name): _value(one, named, left, depth - 1) for name, one in inner.items()}
+            return {_name(name): _value(element, sequence_of, allowance, depth - 1) for name, element in inner.items()}
         if kind == "release" and isinstance(inner, str):
-            return {"release": named(_text(inner))}
+            return {"release": sequence_of(_text(inner))}
     raise _no_literal()
 
 
-def _number(given: object) -> int | Decimal:
-    if not isinstance(given, str) or _is_number(given) is None:
+def _number(literal: object) -> int | Decimal:
+    if not isinstance(literal, str) or _is_number(literal) is None:
         raise _no_literal()
-    return Decimal(given) if set(given) & set(".eE") else int(given)
+    return Decimal(literal) if set(literal) & set(".eE") else int(literal)
 
 
 def _name(name: object) -> str:
@@ -94,10 +94,10 @@ def _name(name: object) -> str:
     return _text(name)
 
 
-def _text(given: str) -> str:
-    if len(given) > _MOST_TEXT or not is_storable(given):
+def _text(content: str) -> str:
+    if len(content) > _MOST_TEXT or not is_storable(content):
         raise _no_literal()
-    return given
+    return content
 
 
 def _no_literal() -> GatewayError:
@@ -137,9 +137,9 @@ def query_of(tree: object, granted: Callable[[str], Sequence[str]]) -> str:
     meant: dict[tuple[str, str, str], tuple[str, str, str]] = {}
     for names in tables_of(query):
         *schema, table = granted(".".join(filter(None, names)))
-        whole = ("", ".".join(schema), table) if schema else ("", "", table)
-        if whole != names:
-            meant[names] = whole
+        full_name = ("", ".".join(schema), table) if schema else ("", "", table)
+        if full_name != names:
+            meant[names] = full_name
     if not meant:
         return query_sql(query)
     withs = {fold(part.name) for part in _parts(query) if isinstance(part, With)}
@@ -150,14 +150,14 @@ def query_of(tree: object, granted: Callable[[str], Sequence[str]]) -> str:
 
 
 @contextmanager
-def standing_in(tree: object, written: str, sql: Callable[[str], pa.Table]) -> Iterator[None]:
+def standing_in(tree: object, query: str, sql: Callable[[str], pa.Table]) -> Iterator[None]:
     """Let a refusal of a query say where in the statement it stands that was sent, and not in what was written anew.
 
     Parameters
     ----------
     tree : str
         Of the statement, whose places are characters.
-    written : str
+    query : str
         What `query_of` wrote.
     sql : callable
         Runs a statement of ours.
@@ -167,10 +167,10 @@ def standing_in(tree: object, written: str, sql: Callable[[str], pa.Table]) -> I
     except DpsqlError as error:
         unpointed(error)
         if error.place is not None:
-            parsed = sql(f"SELECT json_serialize_sql({text(written)}) AS tree").column("tree")[0].as_py()
+            parsed = sql(f"SELECT json_serialize_sql({text(query)}) AS tree").column("tree")[0].as_py()
             # Both have the same parts in the same order.
             pairs = zip(_exprs(str(tree)), _exprs(parsed), strict=False)
-            error.position = next((one.at for one, other in pairs if other.at == error.place), None)
+            error.position = next((expression.at for expression, other in pairs if other.at == error.place), None)
         raise
 
 
@@ -181,7 +181,7 @@ def _exprs(tree: str) -> list[Expr]:
 def _renamed(node: Any, meant: Mapping[tuple[str, str, str], tuple[str, str, str]]) -> Any:
     """Return a part of a query whose tables have other names; what they were called is their alias."""
     if isinstance(node, tuple):
-        return tuple(_renamed(one, meant) for one in node)
+        return tuple(_renamed(part, meant) for part in node)
     if isinstance(node, TableRef) and node.names in meant:
         one_part = "" if any(node.names[:2]) else node.names[2]
         return replace(node, names=meant[node.names], alias=node.alias or one_part)
@@ -192,12 +192,12 @@ def _renamed(node: Any, meant: Mapping[tuple[str, str, str], tuple[str, str, str
 
 def _parts(query: Query) -> list[object]:
     """Return every node of a query."""
-    found, todo = [], [query]
+    nodes, todo = [], [query]
     while todo:
         node: object = todo.pop()
         if isinstance(node, (tuple, list)):
             todo += node
         elif hasattr(node, "__dataclass_fields__"):
-            found.append(node)
+            nodes.append(node)
             todo += vars(node).values()
-    return found
+    return nodes

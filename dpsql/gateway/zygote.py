@@ -95,8 +95,8 @@ class _Living:
         self._life = life
         self._boxes: dict[int, tuple[socket.socket, float]] = {}
         self._woken, waking = socket.socketpair()
-        for one in (self._woken, waking):
-            one.setblocking(False)
+        for end in (self._woken, waking):
+            end.setblocking(False)
         self._waking = waking
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
@@ -166,8 +166,8 @@ def is_own(channel: socket.socket, owner: int) -> bool:
     """Whether a process of a user, or of the system's, is at the other end."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
-    given = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return _CREDENTIALS.unpack(given)[1] in (0, owner)
+    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return _CREDENTIALS.unpack(credentials)[1] in (0, owner)
 
 
 def _become_box(channel: socket.socket, connection: duckdb.DuckDBPyConnection, parent: int, *, locked: bool) -> None:
@@ -188,8 +188,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--without-os-sandbox", action="store_true")
     parser.add_argument("--life", type=float, default=LIFE)
-    given = parser.parse_args(words)
-    serve(given.socket, locked=not given.without_os_sandbox, life=given.life)
+    options = parser.parse_args(words)
+    serve(options.socket, locked=not options.without_os_sandbox, life=options.life)
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ def test_a_flood_of_addresses_and_tokens_does_not_grow() -> None:
         now += 1.0
         addresses.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", bearer("x"))
         addresses.held(bearer(str(number)))
-    assert len(addresses._rates._left) <= 10_000
-    assert len(addresses._held) <= 4096
+    assert len(addresses._rates._balances) <= 10_000
+    assert len(addresses._tokens) <= 4096
 
 
 @cases(

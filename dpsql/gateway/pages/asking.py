@@ -67,9 +67,9 @@ _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][
 def arguments_of(function: str) -> list[Argument]:
     """Return the arguments that a form asks for: what is required, then what is usual, then everything else."""
     every = [argument for name, argument in FUNCTIONS[function].plan.arguments.items() if name not in _STATED]
-    asked = [one for one in every if one.required]
-    usual = [one for one in every if is_usual(one) and not one.required]
-    return [*asked, *usual, *(one for one in every if not is_usual(one))]
+    required = [argument for argument in every if argument.required]
+    usual = [argument for argument in every if is_usual(argument) and not argument.required]
+    return [*required, *usual, *(argument for argument in every if not is_usual(argument))]
 
 
 def is_usual(argument: Argument) -> bool:
@@ -79,23 +79,23 @@ def is_usual(argument: Argument) -> bool:
 
 def statement_of(function: str, source: str, fields: Mapping[str, Sequence[str]]) -> str:
     """Return the statement of a filled form; what was left empty is left out."""
-    said = [f"{name} := {value}" for name, value in _values(function, fields)]
-    inner = ",\n  ".join([_quoted(source), *said])
+    arguments = [f"{name} := {value}" for name, value in _values(function, fields)]
+    inner = ",\n  ".join([_quoted(source), *arguments])
     return f"SELECT * FROM {function}(\n  {inner}\n)"
 
 
 def _values(function: str, fields: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
     for argument in arguments_of(function):
-        given = [one.strip() for one in fields.get(f"a.{argument.name}", ()) if one.strip()]
-        if given:
-            yield argument.name, _literal(argument, given)
+        texts = [text.strip() for text in fields.get(f"a.{argument.name}", ()) if text.strip()]
+        if texts:
+            yield argument.name, _literal(argument, texts)
 
 
-def _literal(argument: Argument, given: Sequence[str]) -> str:
+def _literal(argument: Argument, texts: Sequence[str]) -> str:
     """Return what was given as SQL: a number, a text, a list of these; a literal is left as it was written."""
-    if len(given) > 1:
-        return f"[{', '.join(map(_quoted, given))}]"
-    text = given[0]
+    if len(texts) > 1:
+        return f"[{', '.join(map(_quoted, texts))}]"
+    text = texts[0]
     if text[0] in "[{" or text.lower() in ("true", "false", "null"):
         return text
     if argument.choices or argument.name == "condition" or argument.annotation == "str":
@@ -119,43 +119,43 @@ def _quoted(text: str) -> str:
 
 def field_of(argument: Argument, columns: Sequence[Mapping[str, Any]], epsilon: str | None) -> Element:
     """Return the field of an argument, with its label and what it means."""
-    name, told = f"a.{argument.name}", f"doc-{argument.name}"
+    name, hint = f"a.{argument.name}", f"doc-{argument.name}"
     label = [argument.name, h("span", {"class": "needed"}, " (required)") if argument.required else None]
     usual = argument.shown_default
     default = "" if not usual or argument.required else f" {'It is' if 'required' in usual else 'Default:'} {usual}."
-    doc = h("p", {"class": "hint", "id": told}, argument.doc, default)
+    doc = h("p", {"class": "hint", "id": hint}, argument.doc, default)
     names = [str(column["name"]) for column in columns]
-    several = argument.names_column and argument.annotation != "str"
-    if several and len(names) <= _MOST_BOXES:
+    is_list = argument.names_column and argument.annotation != "str"
+    if is_list and len(names) <= _MOST_BOXES:
         boxes = [
             h(
                 "label",
                 {"class": "box"},
-                h("input", {"type": "checkbox", "name": name, "value": one}),
-                h("bdi", {}, one),
+                h("input", {"type": "checkbox", "name": name, "value": column}),
+                h("bdi", {}, column),
             )
-            for one in names
+            for column in names
         ]
         return h(
-            "fieldset", {"aria-describedby": told}, h("legend", {}, label), h("div", {"class": "boxes"}, boxes), doc
+            "fieldset", {"aria-describedby": hint}, h("legend", {}, label), h("div", {"class": "boxes"}, boxes), doc
         )
     identity = f"field-{argument.name}"
-    given = {"id": identity, "name": name, "aria-describedby": told, "required": argument.required}
+    attributes = {"id": identity, "name": name, "aria-describedby": hint, "required": argument.required}
     options: list[tuple[str, str]] = []
-    if argument.names_column and len(names) <= 500 and not several:
-        options = [(one, one) for one in names]
+    if argument.names_column and len(names) <= 500 and not is_list:
+        options = [(column, column) for column in names]
     elif argument.choices:
         options = [(choice, choice) for choice in argument.choices]
     elif isinstance(argument.default, bool):
         options = [("true", "yes"), ("false", "no")]
     if options:
         every = [("", "choose a column" if argument.names_column and argument.required else "as usual"), *options]
-        control = h("select", given, [h("option", {"value": value}, text) for value, text in every])
+        control = h("select", attributes, [h("option", {"value": value}, text) for value, text in every])
     else:
         number = argument.annotation in ("Number", "Integer")
         more = {"inputmode": "decimal"} if number else {}
         value = epsilon if argument.name == "epsilon" else None
-        control = h("input", {**given, **more, "type": "text", "autocomplete": "off", "value": value})
+        control = h("input", {**attributes, **more, "type": "text", "autocomplete": "off", "value": value})
     return h("div", {"class": "field"}, h("label", {"for": identity}, label), control, doc)
 
 
@@ -180,8 +180,8 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, int | float):
         return str(value)
-    found = plain(value)
-    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    content = plain(value)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
@@ -190,8 +190,8 @@ def parquet_bytes(answer: KeptAnswer) -> bytes:
     metadata = {**(answer.table.schema.metadata or {}), RECEIPTS: json_bytes(answer.receipts)}
     sink = pa.BufferOutputStream()
     pq.write_table(answer.table.replace_schema_metadata(metadata), sink)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
 
 
 # By the ending of a file: what it is, and how it is made.
@@ -229,17 +229,17 @@ def asking_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRo
 
 def _datasets(door: Any, visit: Visit) -> Response:
     token = visit.session.token
-    budgets = {str(one["dataset"]): one for one in door.budget(token)}
+    budgets = {str(budget["dataset"]): budget for budget in door.budget(token)}
     rows = []
-    for one in door.datasets(token):
-        name, dataset = str(one["name"]), str(one.get("dataset", one["name"]))
-        asks = bool(one.get("functions"))
+    for entry in door.datasets(token):
+        name, dataset = str(entry["name"]), str(entry.get("dataset", entry["name"]))
+        asks = bool(entry.get("functions"))
         rows.append(
             (
                 h("a", {"href": link_to("/dataset", name=name)}, h("bdi", {}, name)),
                 h("bdi", {}, dataset),
                 own_budget(budgets[dataset]) if dataset in budgets else None,
-                when(one.get("expires")) or "does not end",
+                when(entry.get("expires")) or "does not end",
                 h("a", {"href": link_to("/ask", dataset=name)}, "Ask") if asks else "read only",
             )
         )
@@ -250,18 +250,20 @@ def _datasets(door: Any, visit: Visit) -> Response:
 
 def _dataset(door: Any, visit: Visit) -> Response:
     name = visit.field("name")
-    told = door.describe(visit.session.token, name)
+    description = door.describe(visit.session.token, name)
     rows = [
         (
-            h("bdi", {}, str(one["name"])),
-            h("code", {}, str(one["type"])),
-            _bounds(one),
-            h("bdi", {}, policy_text(one.get("keys") or one.get("target_levels")) or "—"),
+            h("bdi", {}, str(column["name"])),
+            h("code", {}, str(column["type"])),
+            _bounds(column),
+            h("bdi", {}, policy_text(column.get("keys") or column.get("target_levels")) or "—"),
         )
-        for one in told["columns"]
+        for column in description["columns"]
     ]
-    stated = facts((key.replace("_", " "), policy_text(value)) for key, value in (told.get("stated") or {}).items())
-    functions = [one for one in told.get("functions", ()) if one in FUNCTIONS]
+    policies = facts(
+        (key.replace("_", " "), policy_text(value)) for key, value in (description.get("stated") or {}).items()
+    )
+    functions = [function for function in description.get("functions", ()) if function in FUNCTIONS]
     forms = [
         h("li", {}, h("a", {"href": link_to("/form", dataset=name, function=function)}, function), " ", _doc(function))
         for function in functions
@@ -275,9 +277,9 @@ def _dataset(door: Any, visit: Visit) -> Response:
                 "section",
                 {"class": "card"},
                 h("h2", {}, "Your budget"),
-                [own_budget(one) for one in told.get("budget", ())],
+                [own_budget(budget) for budget in description.get("budget", ())],
             ),
-            h("section", {"class": "card"}, h("h2", {}, "Who is protected"), stated),
+            h("section", {"class": "card"}, h("h2", {}, "Who is protected"), policies),
         ),
         table_of("Columns, and what their owner stated of them", ("Column", "Type", "Bounds", "Public values"), rows),
         h("h2", {}, "Forms"),
@@ -301,7 +303,7 @@ def _form(door: Any, visit: Visit) -> Response:
     token, source, function = visit.session.token, visit.field("dataset"), visit.field("function")
     listed = {str(dataset["name"]): dataset for dataset in door.datasets(token)}
     source = source or next(iter(listed), "")
-    granted = [one for one in listed.get(source, {}).get("functions", ()) if one in FUNCTIONS]
+    granted = [name for name in listed.get(source, {}).get("functions", ()) if name in FUNCTIONS]
     function = function if function in granted else next(iter(granted), "")
     choose = h(
         "form",
@@ -310,12 +312,12 @@ def _form(door: Any, visit: Visit) -> Response:
         choice_field("function", "Function", granted, function),
         h("button", {}, "Show its form"),
     )
-    shown = None
+    form = None
     if function:
         columns = door.describe(token, source)["columns"]
         usual = listed[source].get("default_epsilon")
         arguments = arguments_of(function)
-        shown = h(
+        form = h(
             "form",
             {"method": "post", "action": "/form", "class": "card filled"},
             secret_field(visit.session),
@@ -328,12 +330,12 @@ def _form(door: Any, visit: Visit) -> Response:
                 "details",
                 {},
                 h("summary", {}, "More"),
-                [field_of(one, columns, usual) for one in arguments if not is_usual(one)],
+                [field_of(argument, columns, usual) for argument in arguments if not is_usual(argument)],
             ),
             h("button", {"class": "main"}, "Price it"),
             h("p", {"class": "hint"}, "Nothing is asked yet: the next page shows the statement and what it costs."),
         )
-    return visit.page("Forms", choose, shown, here="/form")
+    return visit.page("Forms", choose, form, here="/form")
 
 
 def _filled(door: Any, visit: Visit) -> Response:
@@ -360,12 +362,12 @@ def _name(source: str) -> str:
     )
 
 
-def _asked(door: Any, visit: Visit) -> Response:
+def _submit(door: Any, visit: Visit) -> Response:
     """Price or ask what the editor holds."""
     sql, settings = visit.field("sql").replace("\r\n", "\n"), _settings(visit)
-    taken = visit.field("take")
-    if taken or visit.field("do") != "ask":
-        return _priced(door, visit, taken or sql, settings)
+    suggestion = visit.field("take")
+    if suggestion or visit.field("do") != "ask":
+        return _priced(door, visit, suggestion or sql, settings)
     spends = dict(settings)
     if settings.get("fresh"):
         spends["idempotency_key"] = visit.field("key")
@@ -374,8 +376,8 @@ def _asked(door: Any, visit: Visit) -> Response:
     except DpsqlError as error:
         _let_end(error)
         return _editor(door, visit, sql, settings, problem=problem_of(error), key=visit.field("key"))
-    kept = KeptAnswer(sql, settings, answer.table, answer.receipts)
-    return see(f"/answers/{visit.sessions.keep(visit.session, kept)}")
+    record = KeptAnswer(sql, settings, answer.table, answer.receipts)
+    return see(f"/answers/{visit.sessions.keep(visit.session, record)}")
 
 
 def _let_end(error: DpsqlError) -> None:
@@ -384,11 +386,11 @@ def _let_end(error: DpsqlError) -> None:
 
 
 def _settings(visit: Visit) -> dict[str, str]:
-    found = {name: visit.field(name).strip() for name in _SETTINGS if visit.field(name).strip()}
-    for name, text in found.items():
+    settings = {name: visit.field(name).strip() for name in _SETTINGS if visit.field(name).strip()}
+    for name, text in settings.items():
         if len(text) > 40:
             raise GatewayError("G021", f"{name} must be a number of at most 40 digits.")
-    return found | ({"fresh": "true"} if visit.field("fresh") else {})
+    return settings | ({"fresh": "true"} if visit.field("fresh") else {})
 
 
 def _priced(door: Any, visit: Visit, sql: str, settings: dict[str, str]) -> Response:
@@ -403,47 +405,49 @@ def _priced(door: Any, visit: Visit, sql: str, settings: dict[str, str]) -> Resp
 
 def _price(door: Any, session: WebSession, sql: str, settings: Mapping[str, str]) -> Element:
     """Return what a statement would cost, or why it would be refused; nothing is read."""
-    told = door.estimate(session.token, sql, settings)
-    left = {str(one["dataset"]): one.get("epsilon_remaining") for one in door.budget(session.token)}
+    estimate = door.estimate(session.token, sql, settings)
+    balances = {str(budget["dataset"]): budget.get("epsilon_remaining") for budget in door.budget(session.token)}
     lines = []
-    for one in told["calls"]:
-        datasets = ", ".join(map(str, one.get("datasets", ())))
-        refusal = one.get("refusal")
+    for call in estimate["calls"]:
+        datasets = ", ".join(map(str, call.get("datasets", ())))
+        refusal = call.get("refusal")
         of = [" of ", h("bdi", {}, datasets)] if datasets else ""
-        if one.get("free") and not settings.get("fresh"):
-            said: list[object] = [h("strong", {}, "Free"), ": it was answered before, and the answer is the same."]
+        if call.get("free") and not settings.get("fresh"):
+            sentence: list[object] = [h("strong", {}, "Free"), ": it was answered before, and the answer is the same."]
         elif refusal:
-            said = [h("strong", {}, cost_text(one)), of, " would be refused: ", str(refusal.get("message"))]
+            sentence = [h("strong", {}, cost_text(call)), of, " would be refused: ", str(refusal.get("message"))]
         else:
-            said = [h("strong", {}, cost_text(one)), of, _leaves(left.get(datasets), one.get("epsilon")), "."]
-        lines.append(h("li", {"class": "refused" if refusal else None}, h("code", {}, str(one["function"])), " ", said))
+            sentence = [h("strong", {}, cost_text(call)), of, _leaves(balances.get(datasets), call.get("epsilon")), "."]
+        lines.append(
+            h("li", {"class": "refused" if refusal else None}, h("code", {}, str(call["function"])), " ", sentence)
+        )
     if not lines:
         lines.append(h("li", {}, h("strong", {}, "Free"), ": it asks nothing of anybody's rows."))
     return h("div", {"class": "price"}, h("h2", {}, "Price"), h("ul", {}, lines))
 
 
-def _leaves(left: object, epsilon: object) -> str:
+def _leaves(balance: object, epsilon: object) -> str:
     """Return what is left of an own budget after an answer, in words; empty where it has no limit in epsilon."""
-    if left is None or epsilon is None:
+    if balance is None or epsilon is None:
         return ""
-    return f", which leaves you ε {number_text(max(0.0, float(str(left)) - float(str(epsilon))))}"
+    return f", which leaves you ε {number_text(max(0.0, float(str(balance)) - float(str(epsilon))))}"
 
 
 def _price_alone(door: Any, visit: Visit) -> Response:
     """Return the price as a piece of a page, for the script."""
     sql = visit.field("sql").replace("\r\n", "\n")
     try:
-        found = _price(door, visit.session, sql, _settings(visit)) if sql.strip() else h("div")
+        piece = _price(door, visit.session, sql, _settings(visit)) if sql.strip() else h("div")
     except DpsqlError as error:
         _let_end(error)
-        found = alert(problem_of(error), sql, taking=True, focused=False)
-    return Response(str(found).encode("utf-8", "replace"), media_type="text/html; charset=utf-8")
+        piece = alert(problem_of(error), sql, taking=True, focused=False)
+    return Response(str(piece).encode("utf-8", "replace"), media_type="text/html; charset=utf-8")
 
 
 def _words(door: Any, visit: Visit) -> Response:
     """Return the columns of a dataset, for completion."""
-    told = door.describe(visit.session.token, visit.field("dataset"))
-    return Response(json_bytes([str(one["name"]) for one in told["columns"]]), media_type=JSON)
+    description = door.describe(visit.session.token, visit.field("dataset"))
+    return Response(json_bytes([str(column["name"]) for column in description["columns"]]), media_type=JSON)
 
 
 def _editor(
@@ -458,10 +462,12 @@ def _editor(
 ) -> Response:
     session = visit.session
     listed = door.datasets(session.token)
-    names = [str(one["name"]) for one in listed]
-    functions = sorted({name for one in listed for name in one.get("functions", ()) if name != QUERY})
-    usual = next((one["default_epsilon"] for one in listed if one.get("default_epsilon")), None)
-    least = next((f", at least {one['least_epsilon']}" for one in listed if float(one.get("least_epsilon", 0))), "")
+    names = [str(dataset["name"]) for dataset in listed]
+    functions = sorted({name for dataset in listed for name in dataset.get("functions", ()) if name != QUERY})
+    usual = next((dataset["default_epsilon"] for dataset in listed if dataset.get("default_epsilon")), None)
+    least = next(
+        (f", at least {dataset['least_epsilon']}" for dataset in listed if float(dataset.get("least_epsilon", 0))), ""
+    )
     refusal = None if problem is None else alert(problem, sql, taking=True)
     editor = h(
         "textarea",
@@ -500,7 +506,7 @@ def _editor(
             "p",
             {"class": "hint", "id": "sql-hint"},
             "Datasets: ",
-            [[h("code", {}, h("bdi", {}, one)), " "] for one in names],
+            [[h("code", {}, h("bdi", {}, name)), " "] for name in names],
         ),
         fields,
         h("div", {"id": "price", "role": "status", "tabindex": "-1", "autofocus": price is not None}, price),
@@ -512,8 +518,8 @@ def _editor(
         ),
     )
     budgets = [
-        h("section", {"class": "card"}, h("h2", {}, h("bdi", {}, str(one["dataset"]))), own_budget(one))
-        for one in door.budget(session.token)
+        h("section", {"class": "card"}, h("h2", {}, h("bdi", {}, str(budget["dataset"]))), own_budget(budget))
+        for budget in door.budget(session.token)
     ]
     beside = h("div", {"class": "beside"}, form, h("aside", {"aria-label": "Your budgets"}, budgets))
     return visit.page("Ask", beside, here="/ask", status=200 if problem is None else problem.status)
@@ -521,74 +527,78 @@ def _editor(
 
 def _answer(_: Any, visit: Visit) -> Response:
     name = visit.path["name"]
-    return _result(visit, name, _kept(visit), "Answer")
+    return _result(visit, name, _answer_of(visit), "Answer")
 
 
-def _kept(visit: Visit) -> KeptAnswer:
-    found = visit.session.answers.get(visit.path["name"])
-    if found is None:
+def _answer_of(visit: Visit) -> KeptAnswer:
+    answer = visit.session.answers.get(visit.path["name"])
+    if answer is None:
         raise GatewayError("G018", "this answer is not kept any more. Look at History: what was released is free.")
-    return found
+    return answer
 
 
-def _result(visit: Visit, name: str, kept: KeptAnswer, title: str) -> Response:
-    charged = [one for one in kept.receipts if one.get("charged")]
+def _result(visit: Visit, name: str, answer: KeptAnswer, title: str) -> Response:
+    charged = [entry for entry in answer.receipts if entry.get("charged")]
     verdicts = [
-        str((one.get("noise") or {}).get("verdict")) for one in kept.receipts if (one.get("noise") or {}).get("verdict")
+        str((entry.get("noise") or {}).get("verdict"))
+        for entry in answer.receipts
+        if (entry.get("noise") or {}).get("verdict")
     ]
-    cost = ", ".join(f"{cost_text(one)} of {one.get('dataset')}" for one in charged)
+    cost = ", ".join(f"{cost_text(entry)} of {entry.get('dataset')}" for entry in charged)
     summary = h(
         "p",
         {"class": "summary"},
         [badge(fromkey) for fromkey in dict.fromkeys(verdicts)],
         h("span", {}, f"Charged {cost}." if charged else "Free: nothing was charged."),
     )
-    again = h("a", {"class": "button", "href": link_to("/ask", again=name)}, "Edit the question") if kept.sql else None
+    again = (
+        h("a", {"class": "button", "href": link_to("/ask", again=name)}, "Edit the question") if answer.sql else None
+    )
     files = [
-        h("a", {"class": "button", "href": f"/answers/{name}/{ending}", "download": f"dpsql.{ending}"}, said)
-        for ending, (said, _, _) in FILES.items()
+        h("a", {"class": "button", "href": f"/answers/{name}/{ending}", "download": f"dpsql.{ending}"}, label)
+        for ending, (label, _, _) in FILES.items()
     ]
     content = (
         summary,
-        h("pre", {"class": "statement"}, kept.sql) if kept.sql else None,
-        h("div", {"class": "drawn"}, pictures(kept.table)),
-        rows_of(kept.table),
+        h("pre", {"class": "statement"}, answer.sql) if answer.sql else None,
+        h("div", {"class": "drawn"}, pictures(answer.table)),
+        rows_of(answer.table),
         h("div", {"class": "buttons"}, again, h("span", {"class": "hint"}, "Download"), files),
-        left_out(kept.receipts),
-        [receipt(one, opened=len(kept.receipts) == 1) for one in kept.receipts],
+        left_out(answer.receipts),
+        [receipt(entry, opened=len(answer.receipts) == 1) for entry in answer.receipts],
     )
     return visit.page(title, content, top=heading(title, focused=True))
 
 
 def _file(_: Any, visit: Visit) -> Response:
-    kept, ending = _kept(visit), visit.path["ending"]
+    answer, ending = _answer_of(visit), visit.path["ending"]
     if ending not in FILES:
         raise GatewayError("G018", "there is no such download. Take one of those below the answer.")
-    _, kind, made = FILES[ending]
+    _, kind, encode = FILES[ending]
     return Response(
-        made(kept), media_type=kind, headers={"content-disposition": f'attachment; filename="dpsql.{ending}"'}
+        encode(answer), media_type=kind, headers={"content-disposition": f'attachment; filename="dpsql.{ending}"'}
     )
 
 
 def _releases(door: Any, visit: Visit) -> Response:
     own = door.releases(visit.session.token, visit.entry("before"))
     rows = []
-    for one in reversed(own):
-        verdict = (one.get("noise") or {}).get("verdict")
+    for release in reversed(own):
+        verdict = (release.get("noise") or {}).get("verdict")
         rows.append(
             (
-                h("a", {"href": f"/releases/{one['entry']}"}, f"Entry {one['entry']}"),
-                when(one.get("recorded_at")),
-                [h("code", {}, str(one.get("function"))), " of ", h("bdi", {}, str(one.get("dataset")))],
-                cost_text(one),
+                h("a", {"href": f"/releases/{release['entry']}"}, f"Entry {release['entry']}"),
+                when(release.get("recorded_at")),
+                [h("code", {}, str(release.get("function"))), " of ", h("bdi", {}, str(release.get("dataset")))],
+                cost_text(release),
                 badge(str(verdict)) if verdict else None,
-                h("a", {"class": "button", "href": f"/releases/{one['entry']}"}, "Ask again (free)"),
+                h("a", {"class": "button", "href": f"/releases/{release['entry']}"}, "Ask again (free)"),
             )
         )
-    asked = [(name, one) for name, one in reversed(visit.session.answers.items()) if one.sql]
+    answers = [(name, answer) for name, answer in reversed(visit.session.answers.items()) if answer.sql]
     here = [
-        h("li", {}, h("a", {"href": f"/answers/{name}"}, h("code", {"class": "wraps"}, one.sql[:200])))
-        for name, one in asked
+        h("li", {}, h("a", {"href": f"/answers/{name}"}, h("code", {"class": "wraps"}, answer.sql[:200])))
+        for name, answer in answers
     ]
     content = (
         [h("h2", {}, "Asked since you logged in"), h("ul", {"class": "asked"}, here)] if here else None,
@@ -602,10 +612,10 @@ def _release(door: Any, visit: Visit) -> Response:
     number = visit.path["number"]
     if not is_entry(number):
         raise GatewayError("G018", "you have no such release. List your releases.")
-    found = door.release(visit.session.token, int(number))
-    kept = KeptAnswer("", {}, found.table, found.receipts)
-    name = visit.sessions.keep(visit.session, kept)
-    return _result(visit, name, kept, f"Release of entry {number}")
+    release = door.release(visit.session.token, int(number))
+    answer = KeptAnswer("", {}, release.table, release.receipts)
+    name = visit.sessions.keep(visit.session, answer)
+    return _result(visit, name, answer, f"Release of entry {number}")
 
 
 _PAGES = (
@@ -615,7 +625,7 @@ _PAGES = (
     WebPage("GET", "/form", _form),
     WebPage("POST", "/form", _filled),
     WebPage("GET", "/ask", _ask),
-    WebPage("POST", "/ask", _asked, spends=True),
+    WebPage("POST", "/ask", _submit, spends=True),
     WebPage("POST", "/ask/price", _price_alone),
     WebPage("GET", "/words", _words),
     WebPage("GET", "/answers/{name}", _answer),

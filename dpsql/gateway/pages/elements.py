@@ -38,15 +38,17 @@ class Element:
     children: tuple[Element | str, ...]
 
     def __str__(self) -> str:
-        said = "".join(f" {name}" if value is None else f' {name}="{escape(value)}"' for name, value in self.attributes)
+        attributes = "".join(
+            f" {name}" if value is None else f' {name}="{escape(value)}"' for name, value in self.attributes
+        )
         if self.tag in _EMPTY:
-            return f"<{self.tag}{said}>"
+            return f"<{self.tag}{attributes}>"
         inner = "".join(
             str(child) if isinstance(child, Element) else escape(child if self.tag in _KEPT else _visible(child))
             for child in self.children
         )
         start = "\n" if self.tag in _KEPT else ""  # a reader of HTML drops the first line break
-        return f"<{self.tag}{said}>{start}{inner}</{self.tag}>"
+        return f"<{self.tag}{attributes}>{start}{inner}</{self.tag}>"
 
 
 def h(tag: str, attributes: Mapping[str, object] | None = None, *children: object) -> Element:
@@ -66,7 +68,7 @@ def h(tag: str, attributes: Mapping[str, object] | None = None, *children: objec
     """
     if _is_name(tag) is None or tag.lower() == "style":
         raise ValueError(f"{tag!r} is no element of these pages")
-    held: list[tuple[str, str | None]] = []
+    pairs: list[tuple[str, str | None]] = []
     for name, value in (attributes or {}).items():
         if value is None or value is False:
             continue
@@ -74,11 +76,11 @@ def h(tag: str, attributes: Mapping[str, object] | None = None, *children: objec
             raise ValueError(f"the attribute {name!r} is not for these pages")
         if name.lower() in _ADDRESSES and _is_own_address(str(value)) is None:
             raise ValueError("an address leads elsewhere")
-        held.append((name, None if value is True else str(value)))
+        pairs.append((name, None if value is True else str(value)))
     inner = tuple(_flat(children))
     if inner and tag.lower() == "script":
         raise ValueError("a script is a file of its own")
-    return Element(tag, tuple(held), inner)
+    return Element(tag, tuple(pairs), inner)
 
 
 def _flat(children: Iterable[object]) -> Iterable[Element | str]:
@@ -95,7 +97,7 @@ def _flat(children: Iterable[object]) -> Iterable[Element | str]:
 
 def _visible(text: str) -> str:
     """Return a text with what cannot be seen written out."""
-    return _unseen.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _unseen.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def document(root: Element) -> bytes:

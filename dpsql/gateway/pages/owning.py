@@ -45,7 +45,7 @@ from dpsql.gateway.problems import problem_of
 # Who owns a dataset is said on the command line.
 ROLES_HERE = ROLES[:2]
 # What the form sends of a grant.
-SAID = ("principal", *(one.name for one in GRANT_FIELDS))
+SAID = ("principal", *(grant_field.name for grant_field in GRANT_FIELDS))
 _WHO = ("dataset", "role")
 
 
@@ -80,13 +80,17 @@ def standing(grants: Iterable[Mapping[str, Any]], principal: str, dataset: str) 
 
 def grant_form(session: WebSession, datasets: list[str], draft: GrantDraft) -> Element:
     """Return the form of a grant."""
-    said = draft.said
-    who = [_field(one, said, datasets) for one in GRANT_FIELDS if one.name in _WHO]
+    texts = draft.said
+    who = [_field(grant_field, texts, datasets) for grant_field in GRANT_FIELDS if grant_field.name in _WHO]
 
     def fields(*kinds: str) -> list[Element]:
-        return [_field(one, said, datasets) for one in GRANT_FIELDS if one.kind in kinds and one.name not in _WHO]
+        return [
+            _field(grant_field, texts, datasets)
+            for grant_field in GRANT_FIELDS
+            if grant_field.kind in kinds and grant_field.name not in _WHO
+        ]
 
-    principal = text_field("principal", "Principal", "", value=said.get("principal"), needed=True)
+    principal = text_field("principal", "Principal", "", value=texts.get("principal"), needed=True)
     return h(
         "form",
         {"method": "post", "action": "/grants", "class": "card filled", "id": "grant"},
@@ -102,16 +106,16 @@ def grant_form(session: WebSession, datasets: list[str], draft: GrantDraft) -> E
     )
 
 
-def _field(one: GrantField, said: Mapping[str, str], datasets: list[str]) -> Element:
-    value = said.get(one.name)
-    if one.kind == "flag":
-        return tick(one.name, one.label, ticked=value == "true")
-    if one.name == "dataset":
-        return choice_field(one.name, one.label, datasets, value or "")
-    if one.kind == "choice":
-        choices = ROLES_HERE if one.name == "role" else one.choices
-        return choice_field(one.name, one.label, choices, value or "", none=one.usual)
-    return text_field(one.name, one.label, one.usual, value=value)
+def _field(grant_field: GrantField, texts: Mapping[str, str], datasets: list[str]) -> Element:
+    value = texts.get(grant_field.name)
+    if grant_field.kind == "flag":
+        return tick(grant_field.name, grant_field.label, ticked=value == "true")
+    if grant_field.name == "dataset":
+        return choice_field(grant_field.name, grant_field.label, datasets, value or "")
+    if grant_field.kind == "choice":
+        choices = ROLES_HERE if grant_field.name == "role" else grant_field.choices
+        return choice_field(grant_field.name, grant_field.label, choices, value or "", none=grant_field.usual)
+    return text_field(grant_field.name, grant_field.label, grant_field.usual, value=value)
 
 
 SITE = Site(
@@ -138,44 +142,44 @@ def _admit(door: Any, token: str) -> None:
 
 
 def _budgets(door: Any, visit: Visit) -> Response:
-    told = door.own(visit.session.token, "overview")
-    return visit.page("Budgets", [_dataset(one) for one in told["datasets"]], here="/datasets")
+    overview = door.own(visit.session.token, "overview")
+    return visit.page("Budgets", [_dataset(dataset) for dataset in overview["datasets"]], here="/datasets")
 
 
 def _lineage(door: Any, visit: Visit) -> Response:
     """Show which tables the datasets stand for, and those that stand for none."""
-    told = door.own(visit.session.token, "lineage")
+    lineage = door.own(visit.session.token, "lineage")
     rows = [
         (
-            h("bdi", {}, str(one["dataset"])),
-            h("bdi", {}, str(one["table"])),
-            [h("bdi", {}, str(one["place"] or "—")), " (a view)" if one["is_view"] else ""],
-            _protected(one),
-            str(one["columns"] or "—"),
+            h("bdi", {}, str(table["dataset"])),
+            h("bdi", {}, str(table["table"])),
+            [h("bdi", {}, str(table["place"] or "—")), " (a view)" if table["is_view"] else ""],
+            _protected(table),
+            str(table["columns"] or "—"),
         )
-        for one in told["tables"]
+        for table in lineage["tables"]
     ]
     names = ("Dataset", "Table", "Where its rows are", "Whom its rows speak of", "Columns")
-    public = [[h("bdi", {}, one)] for one in told["public"]]
+    public = [[h("bdi", {}, name)] for name in lineage["public"]]
     content = [
         table_of("Tables whose rows are charged to a dataset", names, rows, numbers=(False, False, False, False, True)),
         table_of("Public tables: views may join them", ("Table",), public) if public else None,
     ]
-    unplaced = told.get("unplaced")
+    unplaced = lineage.get("unplaced")
     if unplaced is not None:
         names = tuple(unplaced[0]) if unplaced else ("table_name",)
         caption = "Unplaced tables: nothing is declared of them, and nobody may ask about them"
         words = [name.replace("_", " ") for name in names]
-        content.append(table_of(caption, words, [[_statement(one[name]) for name in names] for one in unplaced]))
+        content.append(table_of(caption, words, [[_statement(record[name]) for name in names] for record in unplaced]))
     return visit.page("Lineage", content, here="/lineage")
 
 
-def _protected(one: Mapping[str, Any]) -> list[object]:
+def _protected(table: Mapping[str, Any]) -> list[object]:
     """Return how the rows of a table lead to who is protected."""
-    if one["made_of"] is not None:
-        return ["made of ", h("bdi", {}, str(one["made_of"]))]
-    way = one["path"] or one.get("unit")
-    most = "" if one["rows_per_unit"] is None else f", at most {one['rows_per_unit']} rows each"
+    if table["made_of"] is not None:
+        return ["made of ", h("bdi", {}, str(table["made_of"]))]
+    way = table["path"] or table.get("unit")
+    most = "" if table["rows_per_unit"] is None else f", at most {table['rows_per_unit']} rows each"
     return [h("code", {}, str(way)) if way else "as each call says", most]
 
 
@@ -184,9 +188,9 @@ def _statement(value: object) -> Element:
     return h("code", {"class": "wraps"}, text) if text.startswith("SELECT ") else h("bdi", {}, text)
 
 
-def _dataset(one: Mapping[str, Any]) -> Element:
-    rows = one["budgets"]
-    whole = [row for row in rows if row.get("block") is None]
+def _dataset(dataset: Mapping[str, Any]) -> Element:
+    rows = dataset["budgets"]
+    totals = [row for row in rows if row.get("block") is None]
     blocks = [
         (
             h("bdi", {}, str(row["block"])),
@@ -198,29 +202,29 @@ def _dataset(one: Mapping[str, Any]) -> Element:
         for row in rows
         if row.get("block") is not None
     ]
-    spent = dict(sorted(one["spent"].items()))
-    drawn = pictures(pa.table({"day": list(spent), "ε charged on a day": list(spent.values())})) if spent else []
+    spent = dict(sorted(dataset["spent"].items()))
+    figures = pictures(pa.table({"day": list(spent), "ε charged on a day": list(spent.values())})) if spent else []
     return h(
         "section",
         {"class": "card dataset"},
-        h("h2", {}, h("bdi", {}, str(one["dataset"]))),
+        h("h2", {}, h("bdi", {}, str(dataset["dataset"]))),
         [
             meter(
                 *_shares(row),
                 [h("strong", {}, str(row["spent"])), f" of {row['budget']} spent, {row['remaining']} left"],
             )
-            for row in whole
+            for row in totals
         ],
         table_of(
-            ["By period, of ", str(one["dataset"])],
+            ["By period, of ", str(dataset["dataset"])],
             ("Period", "Budget", "Spent", "Left", "Releases"),
             blocks,
             numbers=_LAST,
         )
         if blocks
         else None,
-        facts((name.replace("_", " "), policy_text(value)) for name, value in one["stated"].items()),
-        h("div", {"class": "drawn"}, drawn),
+        facts((name.replace("_", " "), policy_text(value)) for name, value in dataset["stated"].items()),
+        h("div", {"class": "drawn"}, figures),
     )
 
 
@@ -230,9 +234,9 @@ _LAST = (False, False, False, False, True)
 def _shares(row: Mapping[str, Any]) -> tuple[object, object]:
     """Return what is spent of a budget, and the whole of it, in the unit of its accountant."""
     for unit in ("rho", "epsilon"):
-        spent, left = row.get(f"{unit}_spent"), row.get(f"{unit}_remaining")
-        if spent is not None and left is not None:
-            return spent, float(spent) + float(left)
+        spent, rest = row.get(f"{unit}_spent"), row.get(f"{unit}_remaining")
+        if spent is not None and rest is not None:
+            return spent, float(spent) + float(rest)
     return None, None
 
 
@@ -248,25 +252,25 @@ def _grants_page(
     draft: GrantDraft | None = None,
 ) -> Response:
     """Return the page; its form begins with a draft, or with the grant that the address names."""
-    told = door.own(visit.session.token, "grants")
-    owned, within = set(told["owned"]), set(told["within"])
+    listing = door.own(visit.session.token, "grants")
+    owned, within = set(listing["owned"]), set(listing["within"])
     session = visit.session
     granted = table_of(
         "Who may ask about what",
         ("Principal", "Role", "Dataset", "Spent", "Cap", "Functions", "Until", "Notes", "Action"),
         [
             (
-                h("bdi", {}, str(one["principal"])),
-                str(one["role"]),
-                h("bdi", {}, str(one["dataset"])),
-                str(one["spent"]),
-                str(one.get("cap") or "the budget"),
-                h("bdi", {}, str(one.get("functions") or "all")),
-                when(one.get("expires")) or "does not end",
-                ", ".join(name for name in ("share", "total") if one.get(name)),
-                _changes(session, one) if one["dataset"] in owned and one["role"] in ROLES_HERE else None,
+                h("bdi", {}, str(grant["principal"])),
+                str(grant["role"]),
+                h("bdi", {}, str(grant["dataset"])),
+                str(grant["spent"]),
+                str(grant.get("cap") or "the budget"),
+                h("bdi", {}, str(grant.get("functions") or "all")),
+                when(grant.get("expires")) or "does not end",
+                ", ".join(name for name in ("share", "total") if grant.get(name)),
+                _changes(session, grant) if grant["dataset"] in owned and grant["role"] in ROLES_HERE else None,
             )
-            for one in told["grants"]
+            for grant in listing["grants"]
         ],
     )
     tokens = table_of(
@@ -274,22 +278,22 @@ def _grants_page(
         ("Principal", "Token", "Until", "Action"),
         [
             (
-                h("bdi", {}, str(one["principal"])),
-                h("code", {}, f"dpsql_{one['id']}…"),
-                [when(one["expires"]), "" if one["stands"] else " has ended"],
-                _button(session, "/grants/revoke", "Revoke", principal=one["principal"], token=one["id"])
-                if one["principal"] in within
+                h("bdi", {}, str(token["principal"])),
+                h("code", {}, f"dpsql_{token['id']}…"),
+                [when(token["expires"]), "" if token["stands"] else " has ended"],
+                _button(session, "/grants/revoke", "Revoke", principal=token["principal"], token=token["id"])
+                if token["principal"] in within
                 else None,
             )
-            for one in told["tokens"]
+            for token in listing["tokens"]
         ],
     )
     content = [note, granted, tokens]
     if owned:
-        named = visit.field("principal"), visit.field("dataset")
+        pair = visit.field("principal"), visit.field("dataset")
         content += [
             _token_form(session, sorted(within)) if within else None,
-            grant_form(session, sorted(owned), draft or standing(told["grants"], *named)),
+            grant_form(session, sorted(owned), draft or standing(listing["grants"], *pair)),
         ]
     return visit.page("Grants", content, here="/grants", status=status)
 
@@ -325,19 +329,19 @@ def _token_form(session: WebSession, principals: list[str]) -> Element:
 
 def _changes(session: WebSession, row: Mapping[str, Any]) -> list[Element]:
     """Return what changes a grant: the form with what stands, and the button that takes it back."""
-    named = {"principal": str(row["principal"]), "dataset": str(row["dataset"])}
-    label = f"Change {named['principal']}, {named['dataset']}"
+    fields = {"principal": str(row["principal"]), "dataset": str(row["dataset"])}
+    label = f"Change {fields['principal']}, {fields['dataset']}"
     return [
-        h("a", {"href": f"/grants?{urlencode(named)}#grant", "aria-label": label}, "Change"),
-        _button(session, "/grants/revoke", "Revoke", **named),
+        h("a", {"href": f"/grants?{urlencode(fields)}#grant", "aria-label": label}, "Change"),
+        _button(session, "/grants/revoke", "Revoke", **fields),
     ]
 
 
 def _grant(door: Any, visit: Visit) -> Response:
     """Grant what a form says; where a grant stands that the form did not show, show that one first."""
-    said = {name: visit.field(name).strip() for name in SAID if visit.field(name).strip()}
-    named = said.get("principal", ""), said.get("dataset", "")
-    before = standing(door.own(visit.session.token, "grants")["grants"], *named)
+    texts = {name: visit.field(name).strip() for name in SAID if visit.field(name).strip()}
+    pair = texts.get("principal", ""), texts.get("dataset", "")
+    before = standing(door.own(visit.session.token, "grants")["grants"], *pair)
     if before.stands and visit.field("was") != before.mark:
         note = h(
             "div",
@@ -345,19 +349,19 @@ def _grant(door: Any, visit: Visit) -> Response:
             "Nothing was changed: this principal has a grant on the dataset. The form shows it, with what you typed. ",
             "Look at each field, and grant once more.",
         )
-        return _grants_page(door, visit, note, 409, GrantDraft({**before.said, **said}, True))
-    return _changed(door, visit, "grant", GrantDraft(said, before.stands), grant=said)
+        return _grants_page(door, visit, note, 409, GrantDraft({**before.said, **texts}, True))
+    return _changed(door, visit, "grant", GrantDraft(texts, before.stands), grant=texts)
 
 
 def _revoke(door: Any, visit: Visit) -> Response:
-    said = {name: visit.field(name) for name in ("principal", "dataset", "token") if visit.field(name)}
-    return _changed(door, visit, "revoke", revoke=said)
+    texts = {name: visit.field(name) for name in ("principal", "dataset", "token") if visit.field(name)}
+    return _changed(door, visit, "revoke", revoke=texts)
 
 
-def _changed(door: Any, visit: Visit, want: str, draft: GrantDraft | None = None, **asked: object) -> Response:
+def _changed(door: Any, visit: Visit, want: str, draft: GrantDraft | None = None, **fields: object) -> Response:
     """Change something, and show what stands; or what was refused, with the draft."""
     try:
-        door.own(visit.session.token, want, **asked)
+        door.own(visit.session.token, want, **fields)
     except DpsqlError as error:
         if error.code == "DPSQL-G020":
             raise
@@ -369,7 +373,7 @@ def _changed(door: Any, visit: Visit, want: str, draft: GrantDraft | None = None
 def _token(door: Any, visit: Visit) -> Response:
     principal = visit.field("grantee")
     try:
-        made = door.own(visit.session.token, "token", principal=principal, now=bool(visit.field("now")))
+        token = door.own(visit.session.token, "token", principal=principal, now=bool(visit.field("now")))
     except DpsqlError as error:
         if error.code == "DPSQL-G020":
             raise
@@ -378,8 +382,8 @@ def _token(door: Any, visit: Visit) -> Response:
     note = h(
         "div",
         {"class": "note done", "role": "status", "tabindex": "-1", "autofocus": True},
-        h("p", {}, "Token of ", h("strong", {}, h("bdi", {}, principal)), ", until ", when(made["expires"]), ":"),
-        h("p", {}, h("code", {"class": "wraps"}, str(made["text"]))),
+        h("p", {}, "Token of ", h("strong", {}, h("bdi", {}, principal)), ", until ", when(token["expires"]), ":"),
+        h("p", {}, h("code", {"class": "wraps"}, str(token["text"]))),
         h("p", {}, "It is not shown again. Hand it over where nobody else reads it."),
     )
     return _grants_page(door, visit, note)
@@ -389,25 +393,25 @@ def _ledger(door: Any, visit: Visit) -> Response:
     return _ledger_page(door, visit, None)
 
 
-def _ledger_page(door: Any, visit: Visit, found: Element | None) -> Response:
+def _ledger_page(door: Any, visit: Visit, note: Element | None) -> Response:
     before = visit.entry("before")
-    told = door.ledger(visit.session.token, before)
+    ledger = door.ledger(visit.session.token, before)
     reserved = door.own(visit.session.token, "reservations")
     rows = [
         (
-            _entry(one),
-            when(one["recorded_at"]),
-            str(one["kind"]),
-            h("bdi", {}, str(one["dataset"])),
-            h("bdi", {}, str(one.get("block") or "")),
-            h("code", {}, str(one["function"])) if one.get("function") else None,
-            "" if one.get("epsilon") is None else number_text(float(one["epsilon"])),
-            "" if not one.get("delta") else f"{float(one['delta']):.3g}",
-            h("div", {"class": "long"}, str(one.get("guarantee") or "")),
-            h("div", {"class": "long"}, str(one.get("status") or "")),
-            h("code", {}, str(one["hash"])[:12]),
+            _entry(entry),
+            when(entry["recorded_at"]),
+            str(entry["kind"]),
+            h("bdi", {}, str(entry["dataset"])),
+            h("bdi", {}, str(entry.get("block") or "")),
+            h("code", {}, str(entry["function"])) if entry.get("function") else None,
+            "" if entry.get("epsilon") is None else number_text(float(entry["epsilon"])),
+            "" if not entry.get("delta") else f"{float(entry['delta']):.3g}",
+            h("div", {"class": "long"}, str(entry.get("guarantee") or "")),
+            h("div", {"class": "long"}, str(entry.get("status") or "")),
+            h("code", {}, str(entry["hash"])[:12]),
         )
-        for one in reversed(told["ledger"])
+        for entry in reversed(ledger["ledger"])
     ]
     names = ("Entry", "When", "Kind", "Dataset", "Period", "Function", "ε", "δ", "Guarantee", "Status", "Hash")
     numbers = (True, False, False, False, False, False, True, True)
@@ -416,7 +420,7 @@ def _ledger_page(door: Any, visit: Visit, found: Element | None) -> Response:
         {"method": "post", "action": "/ledger", "class": "card filled"},
         secret_field(visit.session),
         h("h2", {}, "Verify"),
-        found,
+        note,
         text_field(
             "head",
             "A hash that you kept, if you have one",
@@ -429,19 +433,23 @@ def _ledger_page(door: Any, visit: Visit, found: Element | None) -> Response:
     entries = table_of(caption, names, rows, numbers=numbers)
     return visit.page(
         "Ledger",
-        [check, _reserved(reserved), entries, turning("/ledger", told["ledger"], "sequence", before)],
+        [check, _reserved(reserved), entries, turning("/ledger", ledger["ledger"], "sequence", before)],
         here="/ledger",
     )
 
 
-def _entry(one: Mapping[str, Any]) -> object:
+def _entry(entry: Mapping[str, Any]) -> object:
     """Return the number of an entry; of a release, with the way to its receipt."""
-    number = str(one["sequence"])
-    return h("a", {"href": f"/ledger/{number}"}, number) if _has_receipt(one) else number
+    number = str(entry["sequence"])
+    return h("a", {"href": f"/ledger/{number}"}, number) if _has_receipt(entry) else number
 
 
-def _has_receipt(one: Mapping[str, Any]) -> bool:
-    return one["kind"] == "release" and one.get("release") is not None and str(one.get("status")).startswith(_RELEASED)
+def _has_receipt(entry: Mapping[str, Any]) -> bool:
+    return (
+        entry["kind"] == "release"
+        and entry.get("release") is not None
+        and str(entry.get("status")).startswith(_RELEASED)
+    )
 
 
 def _reserved(rows: list[Mapping[str, Any]]) -> Element:
@@ -466,11 +474,11 @@ def _receipt(door: Any, visit: Visit) -> Response:
     number = visit.path["number"]
     if not is_entry(number):
         raise GatewayError("G018", "there is no such release of your datasets. Look at the ledger.")
-    shown = receipt(door.own(visit.session.token, "receipt", number=int(number)), opened=True)
+    card = receipt(door.own(visit.session.token, "receipt", number=int(number)), opened=True)
     back = h(
         "p", {}, h("a", {"class": "button", "href": link_to("/ledger", before=str(int(number) + 1))}, "In the ledger")
     )
-    return visit.page(f"Entry {number}", shown, back, here="/ledger")
+    return visit.page(f"Entry {number}", card, back, here="/ledger")
 
 
 def _verified(door: Any, visit: Visit) -> Response:
@@ -483,27 +491,27 @@ def _verified(door: Any, visit: Visit) -> Response:
         ("first bad entry", report.get("first_bad")),
         ("problem", report.get("problem")),
     ]
-    given = {
+    attributes = {
         "class": "note done" if ok else "alert",
         "role": "status" if ok else "alert",
         "tabindex": "-1",
         "autofocus": True,
     }
-    return _ledger_page(door, visit, h("div", given, facts(pairs)))
+    return _ledger_page(door, visit, h("div", attributes, facts(pairs)))
 
 
 def _refused(door: Any, visit: Visit) -> Response:
     rows = [
         (
-            when(one.get("time")),
-            h("bdi", {}, str(one.get("principal"))),
-            str(one.get("kind")),
-            h("code", {}, str(one.get("code"))),
-            h("code", {"class": "wraps"}, str(one["asked"]))
-            if one.get("asked")
-            else h("code", {}, str(one.get("digest"))[:12]),
+            when(refusal.get("time")),
+            h("bdi", {}, str(refusal.get("principal"))),
+            str(refusal.get("kind")),
+            h("code", {}, str(refusal.get("code"))),
+            h("code", {"class": "wraps"}, str(refusal["asked"]))
+            if refusal.get("asked")
+            else h("code", {}, str(refusal.get("digest"))[:12]),
         )
-        for one in door.own(visit.session.token, "refusals")
+        for refusal in door.own(visit.session.token, "refusals")
     ]
     caption = "The last refusals. What was asked is shown where the gateway keeps it; else the digest of it."
     table = table_of(caption, ("When", "Principal", "What", "Code", "Asked"), rows)

@@ -94,19 +94,21 @@ def text_field(
     name: str, label: str, usual: str, *, value: str | None = None, hint: str = "", needed: bool = False
 ) -> Element:
     """Return a field for a text, with its label; `usual` shows what holds where it is left empty."""
-    told = f"{name}-hint" if hint else None
-    given = {
+    hint_id = f"{name}-hint" if hint else None
+    attributes = {
         "id": name, "name": name, "type": "text", "autocomplete": "off", "maxlength": 1000, "value": value,
-        "placeholder": usual or None, "required": needed, "aria-describedby": told,
+        "placeholder": usual or None, "required": needed, "aria-describedby": hint_id,
     }  # fmt: skip
-    doc = h("p", {"class": "hint", "id": told}, hint) if hint else None
-    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("input", given), doc)
+    doc = h("p", {"class": "hint", "id": hint_id}, hint) if hint else None
+    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("input", attributes), doc)
 
 
 def choice_field(name: str, label: str, options: Iterable[str], chosen: str = "", *, none: str = "") -> Element:
     """Return a field for one of a few words; `none` is what to choose that says nothing."""
-    held = [h("option", {"value": option, "selected": option == chosen}, option or none) for option in options]
-    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("select", {"id": name, "name": name}, held))
+    choices = [h("option", {"value": option, "selected": option == chosen}, option or none) for option in options]
+    return h(
+        "div", {"class": "field"}, h("label", {"for": name}, label), h("select", {"id": name, "name": name}, choices)
+    )
 
 
 def tick(name: str, text: str, *, ticked: bool = False) -> Element:
@@ -130,22 +132,27 @@ def table_of(
     """Return a table that scrolls by itself where it is wider than the page."""
     right = [*numbers, *[False] * (len(columns) - len(numbers))]
     head = [
-        h("th", {"scope": "col", "class": "n" if one else None}, name) for name, one in zip(columns, right, strict=True)
+        h("th", {"scope": "col", "class": "n" if is_number else None}, name)
+        for name, is_number in zip(columns, right, strict=True)
     ]
     body = [
-        h("tr", {}, [h("td", {"class": "n" if one else None}, cell) for cell, one in zip(row, right, strict=True)])
+        h(
+            "tr",
+            {},
+            [h("td", {"class": "n" if is_number else None}, cell) for cell, is_number in zip(row, right, strict=True)],
+        )
         for row in rows
     ]
     empty = None if body else h("tr", {}, h("td", {"colspan": len(columns), "class": "empty"}, "nothing yet"))
-    whole = h(
+    table = h(
         "table",
         {},
         h("caption", {}, h("span", {}, caption)),
         h("thead", {}, h("tr", {}, head)),
         h("tbody", {}, body, empty),
     )
-    told = caption if isinstance(caption, str) else "".join(caption)
-    return h("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": told}, whole)
+    label = caption if isinstance(caption, str) else "".join(caption)
+    return h("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": label}, table)
 
 
 def link_to(path: str, **fields: str) -> str:
@@ -153,33 +160,33 @@ def link_to(path: str, **fields: str) -> str:
     return f"{path}?{urlencode(fields, errors='replace')}" if fields else path
 
 
-def turning(path: str, shown: Sequence[Mapping[str, Any]], number: str, before: int | None) -> Element | None:
+def turning(path: str, entries: Sequence[Mapping[str, Any]], number: str, before: int | None) -> Element | None:
     """Return what leads to the entries before those that are shown, oldest first, and back to the last ones."""
     links = []
     if before is not None:
         links.append(h("a", {"class": "button", "href": path}, "The last ones"))
-    if len(shown) >= MOST_ENTRIES:
-        earlier = link_to(path, before=str(shown[0][number]))
+    if len(entries) >= MOST_ENTRIES:
+        earlier = link_to(path, before=str(entries[0][number]))
         links.append(h("a", {"class": "button", "href": earlier}, "Earlier ones"))
     return h("nav", {"class": "buttons", "aria-label": "Entries"}, links) if links else None
 
 
 def rows_of(table: pa.Table) -> Element:
     """Return released rows as a table."""
-    shown = table.slice(0, _MOST_ROWS)
-    names, columns = shown.column_names, list(map(column_values, shown.columns))
+    head = table.slice(0, _MOST_ROWS)
+    names, columns = head.column_names, list(map(column_values, head.columns))
     words = {column[0] if column else None for name, column in zip(names, columns, strict=True) if name in COVERING}
-    said = words.pop() if len(words) == 1 and len(names) > len(COVERING) else None  # in every row the same
-    if said is not None:
-        kept = [place for place, name in enumerate(names) if name not in COVERING]
-        names, columns = [names[place] for place in kept], [columns[place] for place in kept]
-    numbers = [any(_is_number(one) for one in column) for column in columns]
+    coverage = words.pop() if len(words) == 1 and len(names) > len(COVERING) else None  # in every row the same
+    if coverage is not None:
+        positions = [position for position, name in enumerate(names) if name not in COVERING]
+        names, columns = [names[position] for position in positions], [columns[position] for position in positions]
+    numbers = [any(_is_number(cell) for cell in column) for column in columns]
     rows = [_cells(names, row) for row in zip(*columns, strict=True)]
-    more = table.num_rows - shown.num_rows
+    more = table.num_rows - head.num_rows
     caption = [
         f"{table.num_rows} row{'s' * (table.num_rows != 1)}",
         f", of which the first {_MOST_ROWS} are shown; a download has all" if more else "",
-        f". Covers {said}." if said else "",
+        f". Covers {coverage}." if coverage else "",
     ]
     return table_of(caption, names, rows, numbers=numbers)
 
@@ -215,37 +222,37 @@ def badge(word: str, kind: str = "other") -> Element:
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Element:
     """Return names and what they stand for; those that stand for nothing are left out."""
-    held = [(name, value) for name, value in pairs if value not in (None, "", [], {})]
-    return h("dl", {"class": "facts"}, [[h("dt", {}, name), h("dd", {}, value)] for name, value in held])
+    terms = [(name, value) for name, value in pairs if value not in (None, "", [], {})]
+    return h("dl", {"class": "facts"}, [[h("dt", {}, name), h("dd", {}, value)] for name, value in terms])
 
 
 _CHARGED: Mapping[object, str] = {True: "now", False: "no: it was released before, and this is that answer"}
 
 
-def receipt(one: Mapping[str, Any], *, opened: bool = False) -> Element:
+def receipt(entry: Mapping[str, Any], *, opened: bool = False) -> Element:
     """Return the receipt of a release."""
-    noise, policy = one.get("noise") or {}, dict(one.get("policy") or {})
+    noise, policy = entry.get("noise") or {}, dict(entry.get("policy") or {})
     resolution = noise.get("resolution")
     pairs = [
-        ("guarantee", one.get("guarantee")),
-        ("cost", cost_text(one)),
-        ("charged", _CHARGED.get(one.get("charged"))),
-        ("function", h("code", {}, one["function"]) if one.get("function") else None),
-        ("dataset", h("bdi", {}, one["dataset"]) if one.get("dataset") else None),
-        ("asked of", h("code", {"class": "wraps"}, one["source"]) if one.get("source") else None),
+        ("guarantee", entry.get("guarantee")),
+        ("cost", cost_text(entry)),
+        ("charged", _CHARGED.get(entry.get("charged"))),
+        ("function", h("code", {}, entry["function"]) if entry.get("function") else None),
+        ("dataset", h("bdi", {}, entry["dataset"]) if entry.get("dataset") else None),
+        ("asked of", h("code", {"class": "wraps"}, entry["source"]) if entry.get("source") else None),
         ("verdict", badge(str(noise["verdict"])) if noise.get("verdict") else None),
         ("clear means", noise.get("claim")),
         ("confidence", noise.get("confidence")),
         ("noise alone makes", None if resolution is None else f"{number_text(resolution)} {noise.get('unit') or ''}"),
         ("covers", covered(policy)),
         *((name.replace("_", " "), policy_text(value)) for name, value in policy.items() if name not in COVERING),
-        ("recorded", when(one.get("recorded_at"))),
+        ("recorded", when(entry.get("recorded_at"))),
     ]
-    event = h("details", {}, h("summary", {}, "Mechanism"), h("pre", {}, event_text(one.get("event"))))
+    event = h("details", {}, h("summary", {}, "Mechanism"), h("pre", {}, event_text(entry.get("event"))))
     return h(
         "details",
         {"class": "card receipt", "open": opened},
-        h("summary", {}, f"Receipt of entry {one.get('entry')}"),
+        h("summary", {}, f"Receipt of entry {entry.get('entry')}"),
         facts(pairs),
         event,
     )
@@ -253,43 +260,43 @@ def receipt(one: Mapping[str, Any], *, opened: bool = False) -> Element:
 
 def left_out(receipts: Sequence[Mapping[str, Any]]) -> Element | None:
     """Return what limits left out of the numbers, as far as the receipts tell it; None where they tell nothing."""
-    said = []
-    for one in receipts:
-        noise, told = one.get("noise") or {}, covered(one)
+    sections = []
+    for entry in receipts:
+        noise, coverage = entry.get("noise") or {}, covered(entry)
         lines: list[object] = []
-        if told and told != ALL_ROWS:
-            lines.append(h("p", {}, "The numbers cover: ", h("bdi", {}, str(told)), "."))
-        found = noise.get("left_out")
-        if found:
-            units = f"People with more rows than count: {_about(found, 'units')}."
-            fell = [_fell_away(each) for each in found.get("fell_away", ())]
-            lines.append(h("ul", {}, h("li", {}, units), [h("li", {}, each) for each in fell if each]))
+        if coverage and coverage != ALL_ROWS:
+            lines.append(h("p", {}, "The numbers cover: ", h("bdi", {}, str(coverage)), "."))
+        losses = noise.get("left_out")
+        if losses:
+            units = f"People with more rows than count: {_about(losses, 'units')}."
+            fell = [_fell_away(loss) for loss in losses.get("fell_away", ())]
+            lines.append(h("ul", {}, h("li", {}, units), [h("li", {}, line) for line in fell if line]))
         if noise.get("next_step"):
             lines.append(h("p", {}, h("strong", {}, str(noise["next_step"]))))
         if lines:
-            said.append(lines)
-    return h("section", {"class": "card"}, h("h2", {}, "What was left out"), said) if said else None
+            sections.append(lines)
+    return h("section", {"class": "card"}, h("h2", {}, "What was left out"), sections) if sections else None
 
 
 def _about(numbers: Mapping[str, Any], name: str) -> str:
     return f"{float(numbers[name]):.6g} (± {float(numbers[f'{name}_std_error']):.3g} of noise)".replace("-", "−")
 
 
-def _fell_away(each: Mapping[str, Any]) -> str:
-    target = "" if each.get("target") is None else f" of {each['target']}"
+def _fell_away(loss: Mapping[str, Any]) -> str:
+    target = "" if loss.get("target") is None else f" of {loss['target']}"
     words = [
-        f"{text}{target} that fell away: {_about(each, name)}"
+        f"{text}{target} that fell away: {_about(loss, name)}"
         for name, text in (("rows", "Rows"), ("sum", "Sum"))
-        if name in each
+        if name in loss
     ]
     return f"{'; '.join(words)}." if words else ""
 
 
-def cost_text(one: Mapping[str, Any]) -> str:
+def cost_text(amounts: Mapping[str, Any]) -> str:
     """Return an amount in words: epsilon, and delta where there is one."""
-    epsilon, delta = one.get("epsilon"), one.get("delta")
-    said = "no finite epsilon" if epsilon is None else f"ε {float(epsilon):.6g}"
-    return said + (f", δ {float(delta):.6g}" if delta and float(delta) > 0 else "")
+    epsilon, delta = amounts.get("epsilon"), amounts.get("delta")
+    words = "no finite epsilon" if epsilon is None else f"ε {float(epsilon):.6g}"
+    return words + (f", δ {float(delta):.6g}" if delta and float(delta) > 0 else "")
 
 
 def policy_text(value: object) -> str:
@@ -300,7 +307,9 @@ def policy_text(value: object) -> str:
         return number_text(value)
     if isinstance(value, list):
         return (
-            ", ".join(map(policy_text, value)) if not any(isinstance(one, list) for one in value) else str(plain(value))
+            ", ".join(map(policy_text, value))
+            if not any(isinstance(element, list) for element in value)
+            else str(plain(value))
         )
     return "" if value is None else str(value).strip("'") if isinstance(value, str) else str(plain(value))
 
@@ -309,10 +318,12 @@ def event_text(event: object, deep: int = 0) -> str:
     """Return the mechanisms of a release, one on each line."""
     if not isinstance(event, Mapping):
         return "" if event is None else str(plain(event))
-    said = ", ".join(f"{name} {plain(value)}" for name, value in event.items() if name not in ("mechanism", "events"))
-    line = f"{'  ' * deep}{event.get('mechanism', '')}{': ' * bool(said)}{said}"
+    details = ", ".join(
+        f"{name} {plain(value)}" for name, value in event.items() if name not in ("mechanism", "events")
+    )
+    line = f"{'  ' * deep}{event.get('mechanism', '')}{': ' * bool(details)}{details}"
     inner = event.get("events")
-    return "\n".join([line, *(event_text(one, deep + 1) for one in (inner if isinstance(inner, list) else ()))])
+    return "\n".join([line, *(event_text(part, deep + 1) for part in (inner if isinstance(inner, list) else ()))])
 
 
 def when(text: object) -> Element | None:
@@ -324,45 +335,46 @@ def when(text: object) -> Element | None:
 
 def meter(spent: object, cap: object, text: object) -> Element:
     """Return what is spent of something; a bar where both numbers are known."""
-    known = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (spent, cap))
+    has_numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (spent, cap))
     bar = None
-    if known and float(cap) > 0:  # type: ignore[arg-type]
+    if has_numbers and float(cap) > 0:  # type: ignore[arg-type]
         share = min(1.0, max(0.0, float(spent) / float(cap)))  # type: ignore[arg-type]
         kind = "full" if share >= 0.9 else "much" if share >= 0.7 else ""
         box = {"viewBox": "0 0 100 6", "preserveAspectRatio": "none", "class": f"meter {kind}", "aria-hidden": "true"}
-        whole = {"x": 0, "y": 0, "height": 6, "rx": 3}
+        shape = {"x": 0, "y": 0, "height": 6, "rx": 3}
         bar = h(
-            "svg", box, h("rect", {**whole, "width": 100, "class": "of"}),
-            h("rect", {**whole, "width": f"{100 * share:.2f}", "class": "is"}),
+            "svg", box, h("rect", {**shape, "width": 100, "class": "of"}),
+            h("rect", {**shape, "width": f"{100 * share:.2f}", "class": "is"}),
         )  # fmt: skip
     return h("div", {"class": "spent"}, h("span", {}, text), bar)
 
 
-def own_budget(one: Mapping[str, Any]) -> Element:
+def own_budget(budget: Mapping[str, Any]) -> Element:
     """Return what one may spend of a dataset, has spent, and has left."""
-    spent, cap = one.get("epsilon_spent"), one.get("epsilon_cap")
-    if one.get("rho_cap") is not None:
-        spent, cap, letter = one.get("rho_spent"), one["rho_cap"], "ρ"
+    spent, cap = budget.get("epsilon_spent"), budget.get("epsilon_cap")
+    if budget.get("rho_cap") is not None:
+        spent, cap, letter = budget.get("rho_spent"), budget["rho_cap"], "ρ"
     else:
         letter = "ε"
-    said = "no finite bound" if spent is None else f"{letter} {number_text(float(spent))}"
+    amount = "no finite bound" if spent is None else f"{letter} {number_text(float(spent))}"
     of = f" of {number_text(float(cap))} spent" if cap is not None else " spent; the budget of the dataset is the limit"
-    releases = one.get("releases")
+    releases = budget.get("releases")
     count = "" if releases is None else f", in {releases} release{'s' * (releases != 1)}"
-    lines = [meter(spent, cap, [h("strong", {}, said), of, count])]
-    if one.get("delta_cap") is not None:
-        share = f"δ {float(one.get('delta_spent') or 0):.3g} of {float(one['delta_cap']):.3g} spent"
-        lines.append(meter(one.get("delta_spent"), one["delta_cap"], share))
-    if one.get("total_budget"):
-        total = f"All together: {one.get('total_spent')} of {one['total_budget']}; {one.get('total_remaining')} left"
-        lines.append(h("div", {"class": "hint"}, total))
+    lines = [meter(spent, cap, [h("strong", {}, amount), of, count])]
+    if budget.get("delta_cap") is not None:
+        share = f"δ {float(budget.get('delta_spent') or 0):.3g} of {float(budget['delta_cap']):.3g} spent"
+        lines.append(meter(budget.get("delta_spent"), budget["delta_cap"], share))
+    if budget.get("total_budget"):
+        sums = f"{budget.get('total_spent')} of {budget['total_budget']}"
+        text = f"All together: {sums}; {budget.get('total_remaining')} left"
+        lines.append(h("div", {"class": "hint"}, text))
     return h("div", {}, lines)
 
 
 def alert(problem: Problem, sql: str | None = None, *, taking: bool = False, focused: bool = True) -> Element:
     """Return a refusal: what is wrong, where in the statement, and what to do; a form is `taking` a statement of it."""
-    told = problem.document
-    position, hint = told.get("position"), told.get("hint")
+    document = problem.document
+    position, hint = document.get("position"), document.get("hint")
     where: list[object] = []
     if sql is not None and isinstance(position, int) and 0 <= position <= len(sql):
         line = sql.count("\n", 0, position) + 1
@@ -382,7 +394,7 @@ def alert(problem: Problem, sql: str | None = None, *, taking: bool = False, foc
     return h(
         "div",
         {"class": "alert", "role": "alert", "id": "refusal", "tabindex": "-1", "autofocus": focused},
-        h("p", {}, h("strong", {}, str(told.get("code"))), " ", _sentence(str(told.get("title")))),
+        h("p", {}, h("strong", {}, str(document.get("code"))), " ", _sentence(str(document.get("title")))),
         where,
         step,
     )

@@ -49,9 +49,9 @@ def pictures(table: pa.Table) -> list[Element]:
         columns = map(column_values, table.slice(0, _MOST_ROWS).columns)
         rows = [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     panels = [panel for panel in _panels(table, rows) if len(panel.values) > 1 or any(panel.ends)]
-    left = table.num_rows - _MOST_ROWS
-    note = f", the first {_MOST_ROWS} rows" if left > 0 else ""
-    return [_drawn(panel, note) for panel in panels[:_MOST_PANELS]]
+    rest = table.num_rows - _MOST_ROWS
+    note = f", the first {_MOST_ROWS} rows" if rest > 0 else ""
+    return [_figure(panel, note) for panel in panels[:_MOST_PANELS]]
 
 
 def number_text(value: float, digits: int | None = None) -> str:
@@ -72,7 +72,9 @@ def _panels(table: pa.Table, rows: Sequence[Row]) -> Iterator[_Panel]:
         if {value, lower, upper} <= set(names):
             of: dict[tuple[str, ...], list[Row]] = {}
             for row in rows:
-                of.setdefault(tuple(str(row[one]) for one in ("aggregate", "target") if row.get(one)), []).append(row)
+                of.setdefault(
+                    tuple(str(row[column]) for column in ("aggregate", "target") if row.get(column)), []
+                ).append(row)
             keys = [name for name in names[: names.index(value)] if name not in _TOLD]
             for title, group in of.items():
                 yield _panel(" of ".join(title) or value, group, keys, value, (lower, upper))
@@ -85,18 +87,18 @@ def _panels(table: pa.Table, rows: Sequence[Row]) -> Iterator[_Panel]:
 
 
 def _is_number(rows: Sequence[Row], name: str) -> bool:
-    held = [row[name] for row in rows if row[name] is not None]
-    return bool(held) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in held)
+    cells = [row[name] for row in rows if row[name] is not None]
+    return bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
 
 
 def _panel(title: str, rows: Sequence[Row], keys: Sequence[str], value: str, ends: tuple[str, str] | None) -> _Panel:
-    shown = [row for row in rows if _is_drawn(row[value])]
-    found: list[tuple[float, float] | None] = []
-    for row in shown:
+    points = [row for row in rows if _is_drawn(row[value])]
+    intervals: list[tuple[float, float] | None] = []
+    for row in points:
         pair = None if ends is None else (row[ends[0]], row[ends[1]])
         good = pair is not None and all(map(_is_drawn, pair))
-        found.append(pair if good else None)
-    return _Panel(title, [_label(row, keys) for row in shown], [float(row[value]) for row in shown], found)
+        intervals.append(pair if good else None)
+    return _Panel(title, [_label(row, keys) for row in points], [float(row[value]) for row in points], intervals)
 
 
 def _is_drawn(value: object) -> bool:
@@ -117,10 +119,10 @@ def _word(value: object) -> str:
     return "NULL" if value is None else str(value)
 
 
-def _drawn(panel: _Panel, note: str) -> Element:
+def _figure(panel: _Panel, note: str) -> Element:
     dates = len(panel.labels) > 3 and all(map(_is_date, panel.labels)) and panel.labels == sorted(panel.labels)
-    drawn = _course(panel) if dates else _lines(panel)
-    return h("figure", {}, drawn, h("figcaption", {}, panel.title, note))
+    image = _course(panel) if dates else _lines(panel)
+    return h("figure", {}, image, h("figcaption", {}, panel.title, note))
 
 
 def _is_date(label: str) -> bool:
@@ -137,7 +139,7 @@ def _ticks(low: float, high: float) -> list[float]:
     step = 10.0 ** math.floor(math.log10(span / 4))
     step *= next(factor for factor in (1, 2, 5, 10) if span / (factor * step) <= 5)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [step * place for place in range(first, last + 1)]
+    return [step * number for number in range(first, last + 1)]
 
 
 def _reach(panel: _Panel) -> list[float]:
@@ -166,23 +168,23 @@ def _lines(panel: _Panel) -> Element:
 
     parts: list[Element] = []
     for tick in ticks:
-        place = f"{x(tick):.1f}"
+        position = f"{x(tick):.1f}"
         kind = "axis" if abs(tick) < 1e-12 * max(1.0, ticks[-1]) else "grid"
-        parts.append(h("line", {"class": kind, "x1": place, "x2": place, "y1": 4, "y2": height - 22}))
-        parts.append(h("text", {"class": "tick", "x": place, "y": height - 6}, number_text(tick)))
+        parts.append(h("line", {"class": kind, "x1": position, "x2": position, "y1": 4, "y2": height - 22}))
+        parts.append(h("text", {"class": "tick", "x": position, "y": height - 6}, number_text(tick)))
     for line, (label, value, ends) in enumerate(zip(panel.labels, panel.values, panel.ends, strict=True)):
         y = 6 + _LINE * line + _LINE / 2
         start, end = sorted((x(0.0), x(value)))
         bar = {"class": "bar", "x": f"{start:.1f}", "width": f"{max(end - start, 0.5):.1f}", "y": f"{y - 8:.1f}"}
         parts.append(h("rect", {**bar, "height": 16, "rx": 2}))
         if ends is not None:
-            low, high = (f"{x(one):.1f}" for one in ends)
+            low, high = (f"{x(bound):.1f}" for bound in ends)
             parts.append(h("line", {"class": "range", "x1": low, "x2": high, "y1": f"{y:.1f}", "y2": f"{y:.1f}"}))
-            for one in (low, high):
-                cap = {"class": "range", "x1": one, "x2": one, "y1": f"{y - 4:.1f}", "y2": f"{y + 4:.1f}"}
+            for edge in (low, high):
+                cap = {"class": "range", "x1": edge, "x2": edge, "y1": f"{y - 4:.1f}", "y2": f"{y + 4:.1f}"}
                 parts.append(h("line", cap))
-        shown = label if len(label) <= _LETTERS else label[: _LETTERS - 1] + "…"
-        parts.append(h("text", {"class": "label", "x": f"{left - 10:.1f}", "y": f"{y + 4:.1f}"}, shown))
+        caption = label if len(label) <= _LETTERS else label[: _LETTERS - 1] + "…"
+        parts.append(h("text", {"class": "label", "x": f"{left - 10:.1f}", "y": f"{y + 4:.1f}"}, caption))
         parts.append(h("text", {"class": "number", "x": _WIDTH - 4, "y": f"{y + 4:.1f}"}, number_text(value)))
     return _svg(panel, height, parts)
 
@@ -211,11 +213,11 @@ def _course(panel: _Panel) -> Element:
         parts.append(h("polygon", {"class": "band", "points": _points(outline)}))
     course = [(x(day), y(value)) for day, value in zip(days, panel.values, strict=True)]
     parts.append(h("polyline", {"class": "course", "points": _points(course)}))
-    for place, kind in ((0, "tick first"), (-1, "tick last")):
-        at = {"class": kind, "x": f"{x(days[place]):.1f}", "y": _COURSE - 8}
-        parts.append(h("text", at, panel.labels[place][:10]))
+    for index, kind in ((0, "tick first"), (-1, "tick last")):
+        at = {"class": kind, "x": f"{x(days[index]):.1f}", "y": _COURSE - 8}
+        parts.append(h("text", at, panel.labels[index][:10]))
     return _svg(panel, _COURSE, parts)
 
 
-def _points(places: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
+def _points(outline: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{across:.1f},{down:.1f}" for across, down in outline)

@@ -104,7 +104,7 @@ class Logins:
         cookie = secrets.token_urlsafe(32)
         with self._lock:
             now = self._clock()
-            for digest in [digest for digest, one in self._of.items() if one.ends <= now]:
+            for digest in [digest for digest, session in self._of.items() if session.ends <= now]:
                 del self._of[digest]
             while len(self._of) >= _MOST:
                 self._of.popitem(last=False)
@@ -114,10 +114,10 @@ class Logins:
     def find(self, cookie: str | None) -> WebSession | None:
         """Return the session of a cookie; None if there is none, or it has ended."""
         with self._lock:
-            found = self._of.get(_digest(cookie or ""))
-            if found is None or found.ends <= self._clock():
+            session = self._of.get(_digest(cookie or ""))
+            if session is None or session.ends <= self._clock():
                 return None
-            return found
+            return session
 
     def end(self, cookie: str | None) -> None:
         """End the session of a cookie, if there is one."""
@@ -131,10 +131,10 @@ class Logins:
             session.answers[name] = answer
             while len(session.answers) > _MOST_ANSWERS:
                 session.answers.popitem(last=False)
-            size = sum(one.table.nbytes for each in self._of.values() for one in each.answers.values())
-            for each in self._of.values():
-                while size > _MOST_BYTES and each.answers and not (each is session and len(each.answers) == 1):
-                    size -= each.answers.popitem(last=False)[1].table.nbytes
+            size = sum(entry.table.nbytes for login in self._of.values() for entry in login.answers.values())
+            for login in self._of.values():
+                while size > _MOST_BYTES and login.answers and not (login is session and len(login.answers) == 1):
+                    size -= login.answers.popitem(last=False)[1].table.nbytes
         return name
 
     def check_address(self, address: str) -> None:
@@ -146,20 +146,20 @@ class Logins:
             G030.
         """
         with self._lock:
-            if self._left(address) < 1:
+            if self._chances(address) < 1:
                 raise GatewayError("G030", "too many tokens that do not hold came from here. Wait a minute.")
 
     def count_failure(self, address: str) -> None:
         """Count a token that does not hold."""
         with self._lock:
-            self._failures[address] = (self._left(address) - 1, self._clock())
+            self._failures[address] = (self._chances(address) - 1, self._clock())
             self._failures.move_to_end(address)
             while len(self._failures) > _MOST_ADDRESSES:
                 self._failures.popitem(last=False)
 
-    def _left(self, address: str) -> float:
-        left, then = self._failures.get(address, (_FAILURES, self._clock()))
-        return min(_FAILURES, left + (self._clock() - then) * _FORGIVEN)
+    def _chances(self, address: str) -> float:
+        chances, then = self._failures.get(address, (_FAILURES, self._clock()))
+        return min(_FAILURES, chances + (self._clock() - then) * _FORGIVEN)
 
 
 def _digest(cookie: str) -> bytes:

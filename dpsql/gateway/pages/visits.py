@@ -77,8 +77,8 @@ class Visit:
 
     def entry(self, name: str) -> int | None:
         """Return the number of an entry that a field holds; None where it holds none."""
-        found = self.field(name)
-        return int(found) if is_entry(found) else None
+        text = self.field(name)
+        return int(text) if is_entry(text) else None
 
     def page(
         self, title: str, *content: object, here: str = "", top: Element | None = None, status: int = 200
@@ -87,8 +87,8 @@ class Visit:
 
         `here` is the entry of the navigation that it belongs to.
         """
-        shown = heading(title) if top is None else top
-        return page_response(framed(self.site, title, self.session, here, shown, *content), status)
+        header = heading(title) if top is None else top
+        return page_response(framed(self.site, title, self.session, here, header, *content), status)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def routes_of(
         Takes the door and a token, and raises where its holder may not enter this site.
     sessions : Logins, optional
     """
-    held = Logins() if sessions is None else sessions
+    logins = Logins() if sessions is None else sessions
     limits = {True: CapacityLimiter(_ASKING), False: CapacityLimiter(_LOOKING)}
 
     def endpoint(work: Callable[[Request, bytes], Response], spends: bool) -> Callable[[Request], Awaitable[Response]]:
@@ -162,7 +162,7 @@ def routes_of(
     def visited(page: WebPage) -> Callable[[Request, bytes], Response]:
         def work(request: Request, body: bytes) -> Response:
             cookie = request.cookies.get(_cookie_name(request, site))
-            session = held.find(cookie)
+            session = logins.find(cookie)
             if session is None:
                 return see("/login")
             try:
@@ -170,11 +170,11 @@ def routes_of(
                 if page.method == "POST":
                     session.check(next(iter(fields.get("csrf", ())), None))
                 door.principal(session.token)
-                return page.answer(door, Visit(site, session, fields, request.path_params, held))
+                return page.answer(door, Visit(site, session, fields, request.path_params, logins))
             except GatewayError as error:
                 if error.code != "DPSQL-G020":
                     return refused(site, session, error)
-                held.end(cookie)
+                logins.end(cookie)
                 return _without_cookie(see("/login?ended"), request, site)
             except Exception as error:
                 return refused(site, session, error)
@@ -182,7 +182,7 @@ def routes_of(
         return work
 
     def login_page(request: Request, _: bytes) -> Response:
-        if held.find(request.cookies.get(_cookie_name(request, site))) is not None:
+        if logins.find(request.cookies.get(_cookie_name(request, site))) is not None:
             return see("/")
         ended = request.url.query == "ended"
         note = h("p", {"class": "note", "role": "status"}, "Your token does not hold any more.") if ended else None
@@ -192,9 +192,9 @@ def routes_of(
         address = request.client.host if request.client is not None else ""
         try:
             fields = _form(request, body)
-            held.check_address(address)
+            logins.check_address(address)
             token = fields.get("token", [""])[0].strip()
-            good = 0 < len(token) <= _MOST_TOKEN and all("!" <= one <= "~" for one in token)
+            good = 0 < len(token) <= _MOST_TOKEN and all("!" <= character <= "~" for character in token)
             if not good:
                 raise GatewayError("G020", "the token is none that holds. Ask the data's owner for one.")
             principal = door.principal(token)
@@ -202,24 +202,24 @@ def routes_of(
                 admits(door, token)
         except DpsqlError as error:
             if error.code == "DPSQL-G020":
-                held.count_failure(address)
+                logins.count_failure(address)
             problem = problem_of(error)
             return page_response(_login(site, alert(problem)), problem.status)
-        held.end(request.cookies.get(_cookie_name(request, site)))
+        logins.end(request.cookies.get(_cookie_name(request, site)))
         response = see("/")
         name = _cookie_name(request, site)
         response.set_cookie(
-            name, held.begin(token, principal), max_age=int(SECONDS), path="/", secure=name.startswith("__Host-"),
+            name, logins.begin(token, principal), max_age=int(SECONDS), path="/", secure=name.startswith("__Host-"),
             httponly=True, samesite="strict",
         )  # fmt: skip
         return response
 
     def logout(request: Request, body: bytes) -> Response:
         cookie = request.cookies.get(_cookie_name(request, site))
-        session = held.find(cookie)
+        session = logins.find(cookie)
         if session is not None:
             session.check(_form(request, body).get("csrf", [""])[0])
-            held.end(cookie)
+            logins.end(cookie)
         return _without_cookie(see("/login"), request, site)
 
     def static(request: Request, _: bytes) -> Response:
