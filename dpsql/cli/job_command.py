@@ -84,7 +84,9 @@ class JsonLog(JobLog):
         """Write why and where the job ended."""
         position = {} if job_error.statement is None else _position(job_error.statement)
         code = exit_code_of(job_error.error)
-        self._write("failed", **position, **public_cause(job_error.error), exit_code=code, nothing_ran=not job_error.ran)
+        self._write(
+            "failed", **position, **public_cause(job_error.error), exit_code=code, nothing_ran=not job_error.ran
+        )
 
     def _write(self, event: str, **facts: object) -> None:
         try:
@@ -102,7 +104,7 @@ class _Deliveries:
     """Shows results as they come, and keeps the latest back where a file is to have the last one."""
 
     destination: Destination
-    shown: Destination
+    display: Destination
     _delivery: tuple[Result, list[Receipt]] | None = field(default=None, init=False)
 
     def take(self, result: Result, receipts: list[Receipt]) -> None:
@@ -117,7 +119,7 @@ class _Deliveries:
         """Show the rows that were kept back, because they are not the last ones, or the job failed."""
         delivery, self._delivery = self._delivery, None
         if delivery is not None:
-            self.shown.deliver(*delivery)
+            self.display.deliver(*delivery)
 
     def finish(self) -> None:
         """Write the last rows to the file."""
