@@ -57,31 +57,31 @@ def protect(session: Session) -> Callable[..., str]:
 
     def run(
         dataset: object,
-        said: Said,
+        declaration: Said,
         seen: Plans,
         texts: Texts,
         public_seen: Sequence[Plans] | None,
-        known: Known,
+        table_names: Known,
         tables_seen: Sequence[Plans] | None,
     ) -> str:
         dataset = text("dataset", dataset, hint="Give the name of the budget.")
         hint = "Give the names of tables: public := ['wards']."
-        names = () if said["public"] is None else text_list("public", said["public"], hint=hint)
+        names = () if declaration["public"] is None else text_list("public", declaration["public"], hint=hint)
         listed = [
-            _owned(session, "dp_public", name, said, plans, known, texts)
+            _owned(session, "dp_public", name, declaration, plans, table_names, texts)
             for name, plans in zip(names, public_seen or [None] * len(names), strict=True)
         ]
-        given = {name: said[name] for name in _BUDGETED if said[name] is not None}
-        replace, mark = said["replace"] is True, said["mark"] is not False
-        dated_ahead = said["dated_ahead"] is not False
-        merge = () if said["merge"] is None else text_list("merge", said["merge"], hint=_MERGE_HINT)
-        if said["tables"] is not None:
-            stated = _stated(session, said, tables_seen, known, texts)
+        settings = {name: declaration[name] for name in _BUDGETED if declaration[name] is not None}
+        replace, mark = declaration["replace"] is True, declaration["mark"] is not False
+        dated_ahead = declaration["dated_ahead"] is not False
+        merge = () if declaration["merge"] is None else text_list("merge", declaration["merge"], hint=_MERGE_HINT)
+        if declaration["tables"] is not None:
+            statements = _statements(session, declaration, tables_seen, table_names, texts)
             return protect_tables(
                 session.sources,
                 dataset,
-                given,
-                stated,
+                settings,
+                statements,
                 public=listed,
                 merge=merge,
                 replace=replace,
@@ -91,44 +91,50 @@ def protect(session: Session) -> Callable[..., str]:
         if merge:
             raise ParameterError("P111", f"merge needs tables. {_MERGE_HINT}")
         table = None
-        if said["engine"] is not None:
-            dataset, table = engines_of(session).named(said["engine"]).budgeted(dataset, said["privacy_unit"])
-        elif said["source"] is not False:
-            table = session.sources.owned("dp_protect", dataset, seen_of(seen), known or (), catalogued(texts))
+        if declaration["engine"] is not None:
+            dataset, table = (
+                engines_of(session).named(declaration["engine"]).budgeted(dataset, declaration["privacy_unit"])
+            )
+        elif declaration["source"] is not False:
+            table = session.sources.owned("dp_protect", dataset, seen_of(seen), table_names or (), catalogued(texts))
         return session.sources.protect(
-            dataset, given, table, public=listed, replace=replace, mark=mark, dated_ahead=dated_ahead
+            dataset, settings, table, public=listed, replace=replace, mark=mark, dated_ahead=dated_ahead
         )
 
     return run
 
 
-def _stated(session: Session, said: Said, seen: Sequence[Plans] | None, known: Known, texts: Texts) -> list[Stated]:
+def _statements(
+    session: Session, declaration: Said, seen: Sequence[Plans] | None, table_names: Known, texts: Texts
+) -> list[Stated]:
     """Return what an owner states of several tables of DuckDB."""
-    if said["engine"] is not None or said["source"] is False:
+    if declaration["engine"] is not None or declaration["source"] is False:
         raise ParameterError(
             "P111", "tables are tables of DuckDB's catalog. Leave engine and source out, or protect one table."
         )
-    names = list(said["tables"]) if isinstance(said["tables"], Mapping) else []
-    found = {
-        name: session.sources.owned("dp_protect", name, seen_of(plans), known or (), catalogued(texts))
+    names = list(declaration["tables"]) if isinstance(declaration["tables"], Mapping) else []
+    tables = {
+        name: session.sources.owned("dp_protect", name, seen_of(plans), table_names or (), catalogued(texts))
         for name, plans in zip(names, seen or [None] * len(names), strict=True)
     }
-    return stated_of(said["tables"], found)
+    return stated_of(declaration["tables"], tables)
 
 
-def _owned(session: Session, function: str, table: str, said: Said, seen: Plans, known: Known, texts: Texts) -> Owned:
+def _owned(
+    session: Session, function: str, table: str, declaration: Said, seen: Plans, table_names: Known, texts: Texts
+) -> Owned:
     """Return a table that its owner names, of DuckDB or of the engine that was named with it."""
-    if said["engine"] is not None:
-        return engines_of(session).named(said["engine"]).owned(function, table)
-    return session.sources.owned(function, table, seen_of(seen), known or (), catalogued(texts))
+    if declaration["engine"] is not None:
+        return engines_of(session).named(declaration["engine"]).owned(function, table)
+    return session.sources.owned(function, table, seen_of(seen), table_names or (), catalogued(texts))
 
 
 def public(session: Session) -> Callable[..., str]:
     """Bind (table, what its owner says, what it reads, names of tables, texts) → what now stands."""
 
-    def run(table: str, said: Said, seen: Plans, known: Known, texts: Texts) -> str:
-        found = _owned(session, "dp_public", table, said, seen, known, texts)
-        return f"{session.sources.public(found, force=said['force'] is True)}: public"
+    def run(table: str, declaration: Said, seen: Plans, table_names: Known, texts: Texts) -> str:
+        owned_table = _owned(session, "dp_public", table, declaration, seen, table_names, texts)
+        return f"{session.sources.public(owned_table, force=declaration['force'] is True)}: public"
 
     return run
 
@@ -136,18 +142,18 @@ def public(session: Session) -> Callable[..., str]:
 def derive(session: Session) -> Callable[..., str]:
     """Bind (table, base, what its owner says, what it reads, names of tables, texts) → what now stands."""
 
-    def run(table: str, base: object, said: Said, seen: Plans, known: Known, texts: Texts) -> str:
+    def run(table: str, base: object, declaration: Said, seen: Plans, table_names: Known, texts: Texts) -> str:
         base = text("base", base, hint="Give the protected table that it was made from.")
-        unit = said["privacy_unit"]
-        found = _owned(session, "dp_derive", table, said, seen, known, texts)
-        if said["engine"] is not None:
-            base = engines_of(session).named(said["engine"]).base(base)
+        unit = declaration["privacy_unit"]
+        owned_table = _owned(session, "dp_derive", table, declaration, seen, table_names, texts)
+        if declaration["engine"] is not None:
+            base = engines_of(session).named(declaration["engine"]).base(base)
         name = session.sources.derive(
-            found,
+            owned_table,
             base,
             privacy_unit=None if unit is None else text("privacy_unit", unit, hint="Give the name of the id's column."),
-            own_rows_only=said["own_rows_only"] is True,
-            one_row_each=said["one_row_each"] is True,
+            own_rows_only=declaration["own_rows_only"] is True,
+            one_row_each=declaration["one_row_each"] is True,
         )
         return f"{name}: derived from {base}"
 
@@ -157,10 +163,10 @@ def derive(session: Session) -> Callable[..., str]:
 def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
     """Bind (what is asked, list of {database, schema, name}) → the undeclared tables."""
 
-    def run(said: Said, listed: Sequence[Mapping[str, str]] | None) -> list[dict[str, str]]:
-        if said["engine"] is not None:
-            return session.sources.unplaced(engines_of(session).named(said["engine"]).catalog())
-        paths = ((one["database_name"], one["schema_name"], one["table_name"]) for one in listed or ())
+    def run(request: Said, listed: Sequence[Mapping[str, str]] | None) -> list[dict[str, str]]:
+        if request["engine"] is not None:
+            return session.sources.unplaced(engines_of(session).named(request["engine"]).catalog())
+        paths = ((entry["database_name"], entry["schema_name"], entry["table_name"]) for entry in listed or ())
         return session.sources.unplaced((path, "") for path in paths)
 
     return run
@@ -177,11 +183,11 @@ def policy(session: Session) -> Callable[..., list[dict[str, object]]]:
     """Bind () → one row per thing that an owner stated."""
 
     def run() -> list[dict[str, object]]:
-        kept = session.ledger.policies()
-        known = {(row.dataset, row.declaration) for row in kept}
+        rows = session.ledger.policies()
+        keys = {(row.dataset, row.declaration) for row in rows}
         listed = session.sources.declarations().listed
-        here = [one for one in listed if (fold(one.dataset), f"dp_{one.kind}") not in known]
-        return [asdict(row) for row in (*kept, *(of_session(one.dataset, one.kind, one.base) for one in here))]
+        here = [entry for entry in listed if (fold(entry.dataset), f"dp_{entry.kind}") not in keys]
+        return [asdict(row) for row in (*rows, *(of_session(entry.dataset, entry.kind, entry.base) for entry in here))]
 
     return run
 
@@ -220,8 +226,8 @@ _UNPLACED = ("table_name", "if_public", "if_derived", "if_protected")
 def estimate(session: Session) -> Callable[..., Sequence[Mapping[str, object]]]:
     """Bind (function, public arguments) → what a call would cost and how noisy it would be."""
 
-    def run(function: object, given: dict[str, object]) -> Sequence[Mapping[str, object]]:
-        return estimates.estimate(function, **{name: value for name, value in given.items() if value is not None})
+    def run(function: object, arguments: dict[str, object]) -> Sequence[Mapping[str, object]]:
+        return estimates.estimate(function, **{name: value for name, value in arguments.items() if value is not None})
 
     return run
 

@@ -25,9 +25,9 @@ def learn_keys(session: Session) -> Callable[..., pa.Array]:
         for ticket, listed in zip(tickets, rows, strict=True):
             running = session.running(ticket.as_py(), private=True)
             call = _grouped(session, ticket.as_py())
-            found = keys_of_rows(listed.as_py() or (), len(call.plan.by))
-            refuse_many(found.count)
-            running.learn(replace(call, listed=found))
+            keys = keys_of_rows(listed.as_py() or (), len(call.plan.by))
+            refuse_many(keys.count)
+            running.learn(replace(call, listed=keys))
         return single_chunk(tickets)
 
     return run
@@ -39,7 +39,7 @@ def learn_released(session: Session) -> Callable[..., pa.Array]:
     What fails here, or when they are checked, was drawn: the query is charged.
     """
 
-    def one(ticket: int, keyed: int, rows: list[list[str | None]] | None) -> int:
+    def learn_part(ticket: int, keyed: int, rows: list[list[str | None]] | None) -> int:
         def learn(running: RunningCall) -> int:
             other = session.running(keyed, private=True)
             collecting, call = other.collecting, running.call
@@ -48,18 +48,18 @@ def learn_released(session: Session) -> Callable[..., pa.Array]:
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
             if not isinstance(call, GroupedCall) or len(rows or ()) != len(first.numbers):
                 raise InternalError("I005", "DuckDB did not read each released key exactly once. Report it.")
-            found = keys_of_rows(rows or (), len(call.plan.by))
-            refuse_many(found.count)
-            known = replace(call, listed=found)
-            known.check()
-            running.learn(known)
+            keys = keys_of_rows(rows or (), len(call.plan.by))
+            refuse_many(keys.count)
+            keyed_call = replace(call, listed=keys)
+            keyed_call.check()
+            running.learn(keyed_call)
             return ticket
 
         return session.guarded(ticket, learn, private=True)
 
     def run(tickets: pa.Array, keyed: pa.Array, rows: pa.Array) -> pa.Array:
-        given = zip(tickets.to_pylist(), keyed.to_pylist(), rows.to_pylist(), strict=True)
-        return pa.array([one(*row) for row in given], type=pa.int64())
+        entries = zip(tickets.to_pylist(), keyed.to_pylist(), rows.to_pylist(), strict=True)
+        return pa.array([learn_part(*row) for row in entries], type=pa.int64())
 
     return run
 
@@ -93,7 +93,7 @@ def key_rows(calls: Calls) -> Callable[..., pa.Array]:
 def check_keys(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, per column the list of its cast keys) → the ticket, unless a key is wrong or stands twice."""
 
-    def one(ticket: int, columns: pa.Array) -> int:
+    def check_call(ticket: int, columns: pa.Array) -> int:
         call = _grouped(calls, ticket)
         if call.plan.keys_table == RELEASED:  # what is wrong with a released key may depend on rows
             return calls.guarded(ticket, lambda _: checked(ticket, columns, call))
@@ -113,15 +113,17 @@ def check_keys(calls: Calls) -> Callable[..., pa.Array]:
                 )
             twice = _first_twice(keys)
             if twice is not None:
-                first, again = (show(texts[place]) for place in twice)
+                first, again = (show(texts[index]) for index in twice)
                 raise ParameterError(
                     "P044", f"keys {first} and {again} of {show(name)} are one {_type_name(kind)}. Give each one once."
                 )
         return ticket
 
     def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
-        found = [one(ticket.as_py(), listed.values) for ticket, listed in zip(tickets, columns, strict=True)]
-        return pa.array(found, type=pa.int64())
+        checked_tickets = [
+            check_call(ticket.as_py(), listed.values) for ticket, listed in zip(tickets, columns, strict=True)
+        ]
+        return pa.array(checked_tickets, type=pa.int64())
 
     return run
 
@@ -141,8 +143,8 @@ def _first_twice(keys: pa.StructArray) -> tuple[int, int] | None:
     again = np.flatnonzero((np.diff(numbers[order]) == 0) & (np.diff(data[order]) == 0))
     if not len(again):
         return None
-    found = again[np.argmin(order[again + 1])]
-    return int(order[found]), int(order[found + 1])
+    index = again[np.argmin(order[again + 1])]
+    return int(order[index]), int(order[index + 1])
 
 
 def released_keys(session: Session) -> Callable[..., pa.Array]:

@@ -34,9 +34,9 @@ def explain(session: Session) -> Callable[..., list[str]]:
     """Bind (word or NULL) → lines of help."""
 
     def run(word: object) -> list[str]:
-        asked = None if word is None else str(word).strip()
-        lines = help_lines(asked or None)
-        return lines if lines is not None else [f"There is no function {asked!r}. {suggestion(str(asked))}"]
+        topic = None if word is None else str(word).strip()
+        lines = help_lines(topic or None)
+        return lines if lines is not None else [f"There is no function {topic!r}. {suggestion(str(topic))}"]
 
     return run
 

@@ -129,14 +129,14 @@ def synthetic_rows(session: Session) -> Callable[..., pa.Array]:
     """Bind (number of the release, number of rows, seed) → the columns of a synthetic table, as lists of texts."""
 
     def run(keys: pa.Array, counts: pa.Array, seeds: pa.Array) -> pa.Array:
-        found = []
+        tables = []
         for key, count, seed in zip(keys.to_pylist(), counts.to_pylist(), seeds.to_pylist(), strict=True):
             columns = synthetic_columns(session.past.synthetic(key, None).result, count, seed)
             ends = np.cumsum([0, *map(len, columns)])
             values = pa.concat_arrays(columns)
-            found.append(pa.ListArray.from_arrays(pa.array(ends, type=pa.int32()), values))
-        ends = np.cumsum([0, *map(len, found)])
-        return pa.ListArray.from_arrays(pa.array(ends, type=pa.int32()), pa.concat_arrays(found))
+            tables.append(pa.ListArray.from_arrays(pa.array(ends, type=pa.int32()), values))
+        ends = np.cumsum([0, *map(len, tables)])
+        return pa.ListArray.from_arrays(pa.array(ends, type=pa.int32()), pa.concat_arrays(tables))
 
     return run
 

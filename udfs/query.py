@@ -38,8 +38,8 @@ def tables(session: Session) -> Callable[..., list[str]]:
 def cores(session: Session) -> Callable[..., list[_Text]]:
     """Bind (sql, tree, arguments, what its tables read) → the texts to plan next, and those with plans. Pure."""
 
-    def run(sql: object, tree: object, given: Mapping[str, object], seen: Plans) -> list[_Text]:
-        return _texts(session.queries.cores(sql, tree, left_out("dp_query", given), seen_of(seen)), seen)
+    def run(sql: object, tree: object, arguments: Mapping[str, object], seen: Plans) -> list[_Text]:
+        return _texts(session.queries.cores(sql, tree, left_out("dp_query", arguments), seen_of(seen)), seen)
 
     return run
 
@@ -47,25 +47,25 @@ def cores(session: Session) -> Callable[..., list[_Text]]:
 def _texts(queries: Sequence[str], seen: Plans) -> list[_Text]:
     """Return the texts whose plans are missing, before those that were seen."""
     missing: list[_Text] = [{"query": query, "plan": None} for query in queries]
-    return missing + [{**one} for one in seen or ()]
+    return missing + [{**entry} for entry in seen or ()]
 
 
 def _bound(texts: Plans) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
     """Return the plans of what a query's tables read, and the plans and trees of its texts."""
     listed = texts or ()
-    seen = [(one["query"], one["plan"]) for one in listed if one["tree"] is None]
-    return seen, [(one["query"], one["plan"], one["tree"]) for one in listed if one["tree"] is not None]
+    seen = [(entry["query"], entry["plan"]) for entry in listed if entry["tree"] is None]
+    return seen, [(entry["query"], entry["plan"], entry["tree"]) for entry in listed if entry["tree"] is not None]
 
 
 def plan(session: Session) -> Callable[..., str]:
     """Bind (sql, tree, arguments, all texts with their plans) → the statement that runs. Pure."""
 
-    def run(sql: object, tree: object, given: Mapping[str, object], texts: Plans) -> str:
-        found, free = session.queries.plan(sql, tree, left_out("dp_query", given), *_bound(texts))
-        if found is None:
+    def run(sql: object, tree: object, arguments: Mapping[str, object], texts: Plans) -> str:
+        statement, free = session.queries.plan(sql, tree, left_out("dp_query", arguments), *_bound(texts))
+        if statement is None:
             return free
-        session.note(found.plan.function, found.plan, aggregate=False, shown=partial(shown, found))
-        return found.sql() if session.past.replay(found.plan) is None else found.stored_sql()
+        session.note(statement.plan.function, statement.plan, aggregate=False, shown=partial(shown, statement))
+        return statement.sql() if session.past.replay(statement.plan) is None else statement.stored_sql()
 
     return run
 
@@ -76,8 +76,8 @@ def expected(session: Session) -> Callable[..., list[dict[str, Any]]]:
     DuckDB may run it in another thread than what asked for the tables, so it says again what that was bound by.
     """
 
-    def run(tree: object, given: Mapping[str, object], settings: Sequence[str], texts: Plans) -> list[dict[str, Any]]:
-        sql, arguments = query_to_estimate(given)
+    def run(tree: object, request: Mapping[str, object], settings: Sequence[str], texts: Plans) -> list[dict[str, Any]]:
+        sql, arguments = query_to_estimate(request)
         session.queries.tables(sql, tree, *settings)
         return of_query(session.queries.expected(sql, tree, arguments, *_bound(texts)))
 
@@ -87,8 +87,8 @@ def expected(session: Session) -> Callable[..., list[dict[str, Any]]]:
 def expected_cores(session: Session) -> Callable[..., list[_Text]]:
     """Bind (tree, arguments of dp_estimate, what its tables read, settings) → the texts of `cores`."""
 
-    def run(tree: object, given: Mapping[str, object], seen: Plans, settings: Sequence[str]) -> list[_Text]:
-        sql, arguments = query_to_estimate(given)
+    def run(tree: object, request: Mapping[str, object], seen: Plans, settings: Sequence[str]) -> list[_Text]:
+        sql, arguments = query_to_estimate(request)
         session.queries.tables(sql, tree, *settings)
         return _texts(session.queries.cores(sql, tree, arguments, seen_of(seen)), seen)
 
@@ -110,7 +110,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         ]
         session.check(checked)
         ticket, tickets = session.open_query(QueryCall.of(checked, calls))
-        parts = [{"ticket": one, "zero": 0.0} for one in tickets]
+        parts = [{"ticket": part_ticket, "zero": 0.0} for part_ticket in tickets]
         return pa.array([{"ticket": ticket, "zero": 0.0, "parts": parts}], type=_GATE)
 
     return run
@@ -120,9 +120,11 @@ def free(session: Session) -> Callable[..., pa.Array]:
     """Bind (paths of public tables, all tables with their numbers) → true, if these are what was declared public."""
 
     def run(paths: pa.Array, tables: pa.Array) -> pa.Array:
-        for read, found in zip(paths.to_pylist(), tables.to_pylist(), strict=True):
+        for read, relations in zip(paths.to_pylist(), tables.to_pylist(), strict=True):
             session.sources.catalog()
-            session.sources.refuse_other_tables(map(tuple, read), catalogued({"views": (), "tables": found}).numbers)
+            session.sources.refuse_other_tables(
+                map(tuple, read), catalogued({"views": (), "tables": relations}).numbers
+            )
         return pa.array([True] * len(paths))
 
     return run
@@ -131,23 +133,23 @@ def free(session: Session) -> Callable[..., pa.Array]:
 def learn_rows(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket of a part, ticket of the part that draws its limit) → the ticket, after the part has learned it."""
 
-    def one(ticket: int, drawing: int) -> int:
+    def learn_part(ticket: int, drawing: int) -> int:
         def learn(running: RunningCall) -> int:
             other = session.running(drawing, private=True)
-            found = other.call_as(RowsCall).limit
-            if running.whole is None or other.whole is not running.whole or found is None:
+            row_limit = other.call_as(RowsCall).limit
+            if running.whole is None or other.whole is not running.whole or row_limit is None:
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
             plan = running.call.plan
-            known = replace(running.call, plan=limited(plan, found))
-            known.check()
-            running.limit_rows(known, found)
+            call = replace(running.call, plan=limited(plan, row_limit))
+            call.check()
+            running.limit_rows(call, row_limit)
             return ticket
 
         return session.guarded(ticket, learn, private=True)
 
     def run(tickets: pa.Array, drawing: pa.Array) -> pa.Array:
-        given = zip(tickets.to_pylist(), drawing.to_pylist(), strict=True)
-        return pa.array([one(*row) for row in given], type=pa.int64())
+        pairs = zip(tickets.to_pylist(), drawing.to_pylist(), strict=True)
+        return pa.array([learn_part(*row) for row in pairs], type=pa.int64())
 
     return run
 
@@ -155,20 +157,20 @@ def learn_rows(session: Session) -> Callable[..., pa.Array]:
 def learn_bounds(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket of a part, ticket of the part that draws bounds) → the ticket, after the part has learned them."""
 
-    def one(ticket: int, bounding: int) -> int:
+    def learn_part(ticket: int, bounding: int) -> int:
         def learn(running: RunningCall) -> int:
             other = session.running(bounding, private=True)
-            found = other.call_as(CoreBoundsCall).by_column
-            if running.whole is None or other.whole is not running.whole or not found:
+            bounds = other.call_as(CoreBoundsCall).by_column
+            if running.whole is None or other.whole is not running.whole or not bounds:
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
-            running.learn_bounds(running.call_as(WaitingCall).within(found))
+            running.learn_bounds(running.call_as(WaitingCall).within(bounds))
             return ticket
 
         return session.guarded(ticket, learn, private=True)
 
     def run(tickets: pa.Array, bounding: pa.Array) -> pa.Array:
-        given = zip(tickets.to_pylist(), bounding.to_pylist(), strict=True)
-        return pa.array([one(*row) for row in given], type=pa.int64())
+        pairs = zip(tickets.to_pylist(), bounding.to_pylist(), strict=True)
+        return pa.array([learn_part(*row) for row in pairs], type=pa.int64())
 
     return run
 
@@ -181,24 +183,25 @@ def limit(session: Session) -> Callable[..., int | None]:
 def release(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, tickets of the parts, their statistics, what is asked) → all answers, in one charge."""
 
-    def one(ticket: int, tickets: Sequence[int], statistics: pa.Array) -> Entry:
+    def release_call(ticket: int, tickets: Sequence[int], statistics: pa.Array) -> Entry:
         def work(running: RunningCall) -> Entry:
             def read(_: RunningCall) -> Any:
-                found = [session.running(part, private=True) for part in tickets]
-                if any(part.whole is not running for part in found) or len(found) != len(running.parts):
+                parts = [session.running(part, private=True) for part in tickets]
+                if any(part.whole is not running for part in parts) or len(parts) != len(running.parts):
                     raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
                 if isinstance(running.call, QueryCall):
-                    running.call = running.call.told(part.call for part in found)
-                return [(part.call, part.complete(row)) for part, row in zip(found, statistics, strict=True)]
+                    running.call = running.call.told(part.call for part in parts)
+                return [(part.call, part.complete(row)) for part, row in zip(parts, statistics, strict=True)]
 
             return session.finish(ticket, running, session.guarded(ticket, read))
 
         return session.release_once(ticket, work)
 
-    def run(tickets: pa.Array, parts: pa.Array, statistics: pa.Array, asked: pa.Array) -> pa.Array:
-        rows = zip(tickets, parts, statistics, asked, strict=True)
+    def run(tickets: pa.Array, parts: pa.Array, statistics: pa.Array, questions: pa.Array) -> pa.Array:
+        rows = zip(tickets, parts, statistics, questions, strict=True)
         return answers(
-            _answer(one(ticket.as_py(), listed.as_py(), row.values), text.as_py()) for ticket, listed, row, text in rows
+            _answer(release_call(ticket.as_py(), listed.as_py(), row.values), text.as_py())
+            for ticket, listed, row, text in rows
         )
 
     return run
@@ -207,23 +210,26 @@ def release(session: Session) -> Callable[..., pa.Array]:
 def stored(session: Session) -> Callable[..., pa.Array]:
     """Bind (plan, what is asked, texts) → the answers of all cores from the ledger."""
 
-    def run(plans: pa.Array, asked: pa.Array, texts: pa.Array) -> pa.Array:
+    def run(plans: pa.Array, questions: pa.Array, texts: pa.Array) -> pa.Array:
         return answers(
-            _answer(session.stored_query(_query(plan_from_json(text.as_py())), catalogued(found.as_py())), one.as_py())
-            for text, one, found in zip(plans, asked, texts, strict=True)
+            _answer(
+                session.stored_query(_query(plan_from_json(text.as_py())), catalogued(relations.as_py())),
+                question.as_py(),
+            )
+            for text, question, relations in zip(plans, questions, texts, strict=True)
         )
 
     return run
 
 
-def _query(found: object) -> QueryPlan:
-    if not isinstance(found, QueryPlan):
+def _query(candidate: object) -> QueryPlan:
+    if not isinstance(candidate, QueryPlan):
         raise InternalError("I004", "an internal function was given another plan. Use the dp_ functions.")
-    return found
+    return candidate
 
 
-def _answer(entry: Entry, asked: str) -> QueryAnswer:
-    return QueryAnswer(entry.sequence, entry.receipt, entry.result, asked, lambda: entry.covers)
+def _answer(entry: Entry, question: str) -> QueryAnswer:
+    return QueryAnswer(entry.sequence, entry.receipt, entry.result, question, lambda: entry.covers)
 
 
 SPECS = (

@@ -40,9 +40,11 @@ _BATCH = 1 << 16  # rows of the aggregate form that are processed at once
 def plan(session: Session) -> Callable[..., str]:
     """Bind (function, its form, what its source reads, source, arguments) → the text to run. Pure: never charges."""
 
-    def run(name: str, form: str, seen: Plans, source: object, given: dict[str, object]) -> str:
+    def run(name: str, form: str, seen: Plans, source: object, arguments: dict[str, object]) -> str:
         plans = None if seen is None else seen_of(seen)
-        checked = session.planner.plan(name, source, left_out(name, given), seen=plans, aggregate=form == "aggregate")
+        checked = session.planner.plan(
+            name, source, left_out(name, arguments), seen=plans, aggregate=form == "aggregate"
+        )
         if name in EXACT:
             return exact_sql(checked, name)
         session.note(name, checked, aggregate=form == "aggregate")
@@ -59,7 +61,7 @@ def plan(session: Session) -> Callable[..., str]:
     return run
 
 
-def left_out(name: str, given: Mapping[str, object]) -> dict[str, object]:
+def left_out(name: str, arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a call without those that it leaves out, for which false stands; NULL is a mistake there.
 
     Raises
@@ -67,19 +69,19 @@ def left_out(name: str, given: Mapping[str, object]) -> dict[str, object]:
     ParameterError
         P089.
     """
-    kept = dict(given)
+    rest = dict(arguments)
     for argument in function_of(name).plan.arguments.values():
-        if not argument.null_is_wrong or argument.name not in kept:
+        if not argument.null_is_wrong or argument.name not in rest:
             continue
-        if kept[argument.name] is None:
+        if rest[argument.name] is None:
             raise ParameterError(
                 "P089",
                 f"{argument.name} is NULL, so the call would have no name and be charged at each run. Look which part "
                 f"of the name is NULL; leave {argument.name} out for a call without a name.",
             )
-        if kept[argument.name] is False:
-            del kept[argument.name]
-    return kept
+        if rest[argument.name] is False:
+            del rest[argument.name]
+    return rest
 
 
 def spellings(session: Session) -> Callable[..., list[str] | None]:
@@ -106,12 +108,12 @@ def type_queries(session: Session) -> Callable[..., list[str]]:
 def admit(session: Session) -> Callable[..., pa.Array]:
     """Bind (plan, plan and text of the statement around it, texts) → the plan with its place, before a row is read."""
 
-    def run(plans: pa.Array, statements: pa.Array, written: pa.Array, texts: pa.Array) -> pa.Array:
+    def run(plans: pa.Array, statements: pa.Array, queries: pa.Array, texts: pa.Array) -> pa.Array:
         if len(plans) != 1:
             raise nested()
         checked, around = (
             plan_from_json(plans[0].as_py()),
-            Around(statements[0].as_py() or "", written[0].as_py() or ""),
+            Around(statements[0].as_py() or "", queries[0].as_py() or ""),
         )
         return pa.array([session.admit(checked, around, catalogued(texts[0].as_py())).to_json()])
 
@@ -164,22 +166,24 @@ def turn(session: Session) -> Callable[..., pa.Array]:
 def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, statistic) → the result: charged, drawn and stored in one transaction."""
 
-    def one(ticket: int, statistic: pa.Array) -> Entry:
+    def release_call(ticket: int, statistic: pa.Array) -> Entry:
         def work(running: RunningCall) -> Entry:
             def read(_: RunningCall) -> Statistic:
-                found: Statistic
+                totals: Statistic
                 if running.collecting is None:
-                    found = integers(statistic, running.call.statistic_length)
+                    totals = integers(statistic, running.call.statistic_length)
                 else:
-                    found = running.complete(statistic)
-                return found
+                    totals = running.complete(statistic)
+                return totals
 
             return session.finish(ticket, running, session.guarded(ticket, read))
 
         return session.release_once(ticket, work)
 
     def run(tickets: pa.Array, statistics: pa.Array) -> pa.Array:
-        return releases(shape, [one(ticket.as_py(), row) for ticket, row in zip(tickets, statistics, strict=True)])
+        return releases(
+            shape, [release_call(ticket.as_py(), row) for ticket, row in zip(tickets, statistics, strict=True)]
+        )
 
     return run
 
@@ -191,8 +195,8 @@ def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
         return releases(
             shape,
             [
-                session.stored(plan_from_json(text.as_py()), catalogued(found.as_py()))
-                for text, found in zip(plans, texts, strict=True)
+                session.stored(plan_from_json(text.as_py()), catalogued(tables.as_py()))
+                for text, tables in zip(plans, texts, strict=True)
             ],
         )
 
@@ -202,13 +206,13 @@ def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 def of_engine(shape: Shape, session: Session) -> Callable[..., pa.Array]:
     """Bind (plan) → the release of a call whose rows are in an engine."""
 
-    def one(checked: Plan) -> Entry:
+    def release_plan(checked: Plan) -> Entry:
         return release_of_engine(session, engines_of(session).named(checked.engine), checked)
 
     def run(plans: pa.Array) -> pa.Array:
         if len(plans) != 1:
             raise nested()
-        return releases(shape, [one(plan_from_json(plans[0].as_py()))])
+        return releases(shape, [release_plan(plan_from_json(plans[0].as_py()))])
 
     return run
 
@@ -273,17 +277,17 @@ def releases(shape: Shape, entries: list[Entry]) -> pa.Array:
 def _lists(rows: list[pa.StructArray], shape: Shape) -> pa.ListArray:
     """Return the rows of each release as one list."""
     offsets = np.cumsum([0, *map(len, rows)]).astype(np.int32)
-    whole = pa.concat_arrays(rows) if rows else pa.array([], type=shape.arrow)
-    return pa.ListArray.from_arrays(pa.array(offsets), whole)
+    entries = pa.concat_arrays(rows) if rows else pa.array([], type=shape.arrow)
+    return pa.ListArray.from_arrays(pa.array(offsets), entries)
 
 
 def _shaped() -> Iterator[UdfSpec]:
     """One set of functions for each kind of result, because DuckDB must know the type."""
     for shape in SHAPES:
-        one = f"STRUCT(sequence BIGINT, guarantee VARCHAR, entries {shape.struct}[])"
-        yield UdfSpec(f"dpsql_release_{shape.name}", partial(release, shape), one)
-        yield UdfSpec(f"dpsql_stored_{shape.name}", partial(stored, shape), one)
-        yield UdfSpec(f"dpsql_engine_{shape.name}", partial(of_engine, shape), one)
+        struct = f"STRUCT(sequence BIGINT, guarantee VARCHAR, entries {shape.struct}[])"
+        yield UdfSpec(f"dpsql_release_{shape.name}", partial(release, shape), struct)
+        yield UdfSpec(f"dpsql_stored_{shape.name}", partial(stored, shape), struct)
+        yield UdfSpec(f"dpsql_engine_{shape.name}", partial(of_engine, shape), struct)
         group = shape.without_keys
         yield UdfSpec(f"dpsql_aggregate_{shape.name}", partial(aggregate, group), f"{group.struct}[]")
 

@@ -40,11 +40,11 @@ _KIND = pa.list_(pa.struct([(name, pa.int32() if kind == "INTEGER" else pa.float
 def drawn_codes(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket) → bounds, affine map and limits of the codes of each target, after its bounds were drawn."""
 
-    def one(ticket: int) -> list[dict[str, float]]:
+    def codes_of(ticket: int) -> list[dict[str, float]]:
         return [code._asdict() for code in calls.running(ticket).call_as(DrawnBoundsCall).drawn_codes]
 
     def run(tickets: pa.Array) -> pa.Array:
-        return pa.array([one(ticket.as_py()) for ticket in tickets], type=_KIND)
+        return pa.array([codes_of(ticket.as_py()) for ticket in tickets], type=_KIND)
 
     return run
 
@@ -136,7 +136,7 @@ def features(calls: Calls) -> Callable[..., pa.Array]:
 def vocabulary(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, list of {j, name}) → the ticket, after the call has learned the number of every name."""
 
-    def one(ticket: int, listed: pa.Array) -> int:
+    def learn_names(ticket: int, listed: pa.Array) -> int:
         def learn(running: RunningCall) -> int:
             names = [] if listed.values is None else listed.values.field("name").cast(pa.binary()).to_pylist()
             if running.collecting is not None:
@@ -146,7 +146,7 @@ def vocabulary(calls: Calls) -> Callable[..., pa.Array]:
         return calls.guarded(ticket, learn, private=True)
 
     def run(tickets: pa.Array, lists: pa.Array) -> pa.Array:
-        out = [one(ticket.as_py(), listed) for ticket, listed in zip(tickets, lists, strict=True)]
+        out = [learn_names(ticket.as_py(), listed) for ticket, listed in zip(tickets, lists, strict=True)]
         return pa.array(out, type=pa.int64())
 
     return run

@@ -19,7 +19,7 @@ from dpsql.udfs.values import UdfSpec, integers, one_ticket
 def center(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, [sum of S + t, sum of S - t]) → the private mean of the target, charged with the release."""
 
-    def one(ticket: int, sums: pa.Array) -> int:
+    def draw_once(ticket: int, sums: pa.Array) -> int:
         def draw(running: RunningCall) -> int:
             with running.turning:
                 if running.center is None:  # DuckDB may evaluate a function more than once
@@ -29,7 +29,7 @@ def center(session: Session) -> Callable[..., pa.Array]:
         return session.guarded(ticket, draw, private=True)
 
     def run(tickets: pa.Array, sums: pa.Array) -> pa.Array:
-        means = [one(ticket.as_py(), row) for ticket, row in zip(tickets, sums, strict=True)]
+        means = [draw_once(ticket.as_py(), row) for ticket, row in zip(tickets, sums, strict=True)]
         return pa.array(means, type=pa.int64())
 
     return run

@@ -40,7 +40,7 @@ def struct_list(columns: Mapping[str, str]) -> str:
 
 def seen_of(listed: Plans) -> list[tuple[str, str]]:
     """Return queries and their plans as pairs."""
-    return [(one["query"], one["plan"]) for one in listed or ()]
+    return [(entry["query"], entry["plan"]) for entry in listed or ()]
 
 
 def one_ticket(tickets: pa.Array) -> int:

@@ -233,8 +233,8 @@ class _Main(click.Group):
         except Exception as error:
             if isinstance(error, (click.ClickException, click.exceptions.Exit)):
                 raise
-            known = is_expected(error)
-            say_error(clean_message(error) if known else str(unshown("the command", error, "Report it.")))
+            is_known = is_expected(error)
+            say_error(clean_message(error) if is_known else str(unshown("the command", error, "Report it.")))
             ctx.exit(exit_code_of(error))
 
     def resolve_command(

@@ -138,18 +138,18 @@ class SqlCompleter(Completer):
             yield from _matching(self._dot_commands[command].choices, argument)
 
     def _sql(self, statement: str) -> Iterator[Completion]:
-        found = _word.search(statement)
-        word = found.group() if found else ""
-        left = Place.find(statement)
-        if left.open_text is not None:
-            yield from self._in_text(left)
+        match = _word.search(statement)
+        word = match.group() if match else ""
+        cursor = Place.find(statement)
+        if cursor.open_text is not None:
+            yield from self._in_text(cursor)
             return
         place = Place.find(statement[: len(statement) - len(word)])
         call = place.calls[-1] if place.calls else None
         # Inside the list of `features := [` the call that counts is the one around it.
         if call is not None and call.at_start and self._is_ours(call):
-            wanted = self._names.arguments_of(call.function, table=call.is_table)[call.position - len(call.given) :]
-            yield from _matching([n for n in wanted if n not in call.given], word, suffix=" := ", meta="argument")
+            arguments = self._names.arguments_of(call.function, table=call.is_table)[call.position - len(call.given) :]
+            yield from _matching([n for n in arguments if n not in call.given], word, suffix=" := ", meta="argument")
             if not word:
                 return
         names_table = place.previous.lower() in _table_words
@@ -168,9 +168,9 @@ class SqlCompleter(Completer):
         return call.function.startswith(("dp_", "exact_"))
 
     def _functions(self, word: str, *, table: bool) -> Iterator[Completion]:
-        known = [function for function in self._names.functions if function.is_table or not table]
-        for name in dict.fromkeys(function.name for function in known):
-            takes = next(function.arguments for function in known if function.name == name)
+        functions = [function for function in self._names.functions if function.is_table or not table]
+        for name in dict.fromkeys(function.name for function in functions):
+            takes = next(function.arguments for function in functions if function.name == name)
             yield from _matching([name], word, suffix="(" if takes else "()", meta="function")
 
     def _in_text(self, place: Place) -> Iterator[Completion]:

@@ -54,16 +54,16 @@ def _print_undeclared(database: str) -> None:
     """Print the lines that declare labels of ENUM columns."""
     installation = import_module("dpsql.engines.duckdb.installation")
     with import_module("dpsql.connecting").connect(database) as connection:
-        found = installation.session_of(connection).sources.undeclared_labels()
+        declarations = installation.session_of(connection).sources.undeclared_labels()
     out = console()
-    for name, columns, line in found:
+    for name, columns, line in declarations:
         out.print(
             f"{name}: {', '.join(columns)} {'is' if len(columns) == 1 else 'are'} read as text, as rows may have made "
             "the labels. Where these are known without the rows, paste:",
             markup=False,
         )
         out.print(f"    {line}", markup=False, soft_wrap=True)
-    if not found:
+    if not declarations:
         out.print("No protected table has an ENUM column with undeclared labels.")
 
 
@@ -72,35 +72,35 @@ def _python() -> str:
 
 
 def _packages() -> str:
-    found, wrong = [], []
+    versions, wrong = [], []
     for name, least in _needed:
         try:
             installed = version(name)
         except PackageNotFoundError:
             wrong.append(f"{name} is missing")
             continue
-        found.append(f"{name} {installed}")
+        versions.append(f"{name} {installed}")
         numbers = tuple(int(part) for part in installed.split(".")[: len(least)] if part.isdigit())
         if numbers < least:
             wrong.append(f"{name} {installed} is older than {'.'.join(map(str, least))}")
     for name in _optional:
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            found.append(f"{name} not installed (optional)")
+            versions.append(f"{name} not installed (optional)")
     if wrong:
         raise ImportError("; ".join(wrong))
-    return ", ".join(found)
+    return ", ".join(versions)
 
 
 def _engines_found() -> str:
     """Return which engines beside DuckDB are installed; none of them is needed."""
-    found = []
+    versions = []
     for name in _engines:
         with suppress(PackageNotFoundError):
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
     java = shutil.which("java")
-    return ", ".join([*found, "no Java, so no Spark of its own" if java is None else f"Java at {java}"])
+    return ", ".join([*versions, "no Java, so no Spark of its own" if java is None else f"Java at {java}"])
 
 
 def _sql() -> str:

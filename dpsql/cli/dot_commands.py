@@ -260,9 +260,9 @@ def _help(shell: _Shell, words: list[str]) -> bool:
 
 
 def _examples(shell: _Shell, _: list[str]) -> bool:
-    made = shell.runner.fill()
+    tables = shell.runner.fill()
     shell.names.refresh()
-    click.echo(example_text(made))
+    click.echo(example_text(tables))
     return True
 
 

@@ -43,10 +43,10 @@ class EngineOption:
         click.BadParameter
             It has another form.
         """
-        found = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=(?:(polars|datafusion):(.+)|(sc://.+))", text, re.DOTALL)
-        if found is None:
+        match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=(?:(polars|datafusion):(.+)|(sc://.+))", text, re.DOTALL)
+        if match is None:
             raise click.BadParameter(f"an engine has the form {FORMS}.")
-        name, kind, path, url = found.groups()
+        name, kind, path, url = match.groups()
         return cls(name, kind or "spark", path or url)
 
     def engine(self) -> Engine:

@@ -13,9 +13,9 @@ from dpsql.contract.codes import CODES
 
 def explain(what: str, database: str, ledger: str | None, engines: Sequence[EngineOption]) -> None:
     """Print what a statement would run and charge, or what an error code means."""
-    found = CODES.get(what.strip("[]").upper().removeprefix("DPSQL-"))
-    if found is not None:
-        click.echo(str(found))
+    code = CODES.get(what.strip("[]").upper().removeprefix("DPSQL-"))
+    if code is not None:
+        click.echo(str(code))
         return
     if re.fullmatch(r"\[?(DPSQL-)?[A-Z]\d+\]?", what, re.IGNORECASE):
         raise click.UsageError(f"there is no error code {what!r}. docs/errors.md lists them all.")

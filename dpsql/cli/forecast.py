@@ -182,12 +182,12 @@ class _Rehearsal:
             planned = self._planned(statement)
             if planned is None:
                 unknown = "what it charges is known only when it runs"
-            for one in planned or ():
-                uncertain = self._uncertain(statement, one)
+            for call in planned or ():
+                uncertain = self._uncertain(statement, call)
                 if uncertain:
                     unknown = uncertain
                 else:
-                    calls.append(self._call(statement, one))
+                    calls.append(self._call(statement, call))
             self._define(statement)
         except Exception as error:
             if not is_expected(error):
@@ -261,16 +261,16 @@ class _Rehearsal:
     def _refuse(self, statement: JobStatement, error: Exception) -> None:
         self._refusal = self._refusal or JobError(mended(error, statement.text), statement, ran=False)
 
-    def _call(self, statement: JobStatement, one: Planned) -> ExpectedCall:
+    def _call(self, statement: JobStatement, call: Planned) -> ExpectedCall:
         """Return what a call would be charged, and charge it to the accounts of this job."""
-        plan, cost = one.plan, one.plan.event.cost
-        replay = self._replay(statement, one)
+        plan, cost = call.plan, call.plan.event.cost
+        replay = self._replay(statement, call)
         single = Spent() if replay else Spent().plus(cost)
         if not replay:
             for dataset in plan.charged:
-                self._charge(statement, one, dataset)
+                self._charge(statement, call, dataset)
         return ExpectedCall(
-            function=one.function,
+            function=call.function,
             source=(plan.source if plan.placement is None else plan.placement.written) or None,
             datasets=plan.charged,
             release=plan.release,
@@ -282,21 +282,21 @@ class _Rehearsal:
             blocks=() if plan.during is None else tuple(spans(plan.during.dated.period, plan.during.blocks)),
         )
 
-    def _uncertain(self, statement: JobStatement, one: Planned) -> str:
+    def _uncertain(self, statement: JobStatement, call: Planned) -> str:
         """Return why it is not known how often a call is charged; ``''`` where it is charged once, or a replay."""
-        if _RECURS.search(statement.text) or (one.aggregate and _GROUPS.search(statement.text)):
+        if _RECURS.search(statement.text) or (call.aggregate and _GROUPS.search(statement.text)):
             return "it may be charged several times"
-        if not one.aggregate or one.plan.release is None:
+        if not call.aggregate or call.plan.release is None:
             return ""
-        stored = self._session.ledger.releases([one.function], one.plan.dataset, one.plan.release)
+        stored = self._session.ledger.releases([call.function], call.plan.dataset, call.plan.release)
         return f"it replays entry {stored[0].sequence} if it reads the same rows" if stored else ""
 
-    def _replay(self, statement: JobStatement, one: Planned) -> str:
+    def _replay(self, statement: JobStatement, call: Planned) -> str:
         """Return which release answers a call: one of the ledger, or of this job."""
-        plan = one.plan
+        plan = call.plan
         if plan.release is None:
             return ""
-        entry = None if one.aggregate else self._session.past.replay(plan)
+        entry = None if call.aggregate else self._session.past.replay(plan)
         if entry is not None:
             return f"entry {entry.sequence} of {entry.recorded_at}"
         mine = self._session.ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
@@ -315,8 +315,8 @@ class _Rehearsal:
             )
         return where
 
-    def _charge(self, statement: JobStatement, one: Planned, dataset: str) -> None:
-        plan = one.plan
+    def _charge(self, statement: JobStatement, call: Planned, dataset: str) -> None:
+        plan = call.plan
         account = self._accounts.get(dataset)
         if account is None:
             (state,) = self._session.ledger.states([dataset]).values()

@@ -147,8 +147,8 @@ class JobReceipt:
 
     def ran(self, statement: JobStatement, calls: Iterable[Receipt], *, failed: bool) -> None:
         """Take note of a statement that was run, to its end or not."""
-        found = self._statements[statement.number - 1]
-        found.outcome, found.calls = FAILED if failed else RAN, list(calls)
+        entry = self._statements[statement.number - 1]
+        entry.outcome, entry.calls = FAILED if failed else RAN, list(calls)
 
     def ended(self, error: JobError | None, ledger: Ledger | None) -> None:
         """Take note of how the job ended, and of the last entry of the ledger, if it could be opened."""
@@ -166,8 +166,8 @@ class JobReceipt:
         error = self._error
         cause: Mapping[str, object] = {}
         if error is not None:
-            place = {} if error.statement is None else {"statement": error.statement.number}
-            cause = {**place, **public_cause(error.error)}
+            position = {} if error.statement is None else {"statement": error.statement.number}
+            cause = {**position, **public_cause(error.error)}
         return {
             **self._job,
             # What is neither may hold a token.

@@ -50,9 +50,9 @@ class TextLog(JobLog):
         error, statement = job_error.error, job_error.statement
         where = "" if statement is None else f"statement {statement.number}, line {statement.line}: "
         if isinstance(error, Exception):
-            shown = unshown("it", error, "Run it in dpsql shell to read what DuckDB says.")
+            substitute = unshown("it", error, "Run it in dpsql shell to read what DuckDB says.")
             is_value = original(error) is None and quotes_values(error)
-            message = f"{where}{shown if is_value else clean_message(error)}"
+            message = f"{where}{substitute if is_value else clean_message(error)}"
             if not job_error.ran:
                 message += f"{'.' * message[-1].isalnum()} Nothing was run."
             say_error(message)
@@ -69,12 +69,12 @@ class JsonLog(JobLog):
 
     def statement(self, statement: JobStatement, functions: list[str]) -> None:
         """Write that a statement begins, with the private functions that it calls as far as they are known."""
-        self._write("statement", **_place(statement), functions=functions)
+        self._write("statement", **_position(statement), functions=functions)
 
     def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
         """Write what the ledger recorded for a call."""
         facts = {name: value for name, value in vars(receipt).items() if name != "replayed"}
-        self._write("replayed" if receipt.replayed else "charged", **_place(statement), **facts)
+        self._write("replayed" if receipt.replayed else "charged", **_position(statement), **facts)
 
     def done(self) -> None:
         """Write that the job is done."""
@@ -82,9 +82,11 @@ class JsonLog(JobLog):
 
     def failed(self, job_error: JobError) -> None:
         """Write why and where the job ended."""
-        place = {} if job_error.statement is None else _place(job_error.statement)
+        position = {} if job_error.statement is None else _position(job_error.statement)
         code = exit_code_of(job_error.error)
-        self._write("failed", **place, **public_cause(job_error.error), exit_code=code, nothing_ran=not job_error.ran)
+        self._write(
+            "failed", **position, **public_cause(job_error.error), exit_code=code, nothing_ran=not job_error.ran
+        )
 
     def _write(self, event: str, **facts: object) -> None:
         try:
@@ -93,7 +95,7 @@ class JsonLog(JobLog):
             silence(sys.stderr)
 
 
-def _place(statement: JobStatement) -> dict[str, object]:
+def _position(statement: JobStatement) -> dict[str, object]:
     return {"statement": statement.number, "line": statement.line}
 
 
@@ -102,8 +104,8 @@ class _Deliveries:
     """Shows results as they come, and keeps the latest back where a file is to have the last one."""
 
     destination: Destination
-    shown: Destination
-    _kept: tuple[Result, list[Receipt]] | None = field(default=None, init=False)
+    display: Destination
+    _delivery: tuple[Result, list[Receipt]] | None = field(default=None, init=False)
 
     def take(self, result: Result, receipts: list[Receipt]) -> None:
         """Take the rows of one statement."""
@@ -111,19 +113,19 @@ class _Deliveries:
         if self.destination.path is None:
             self.destination.deliver(result, receipts)
         else:
-            self._kept = (result, receipts)
+            self._delivery = (result, receipts)
 
     def show_kept(self) -> None:
         """Show the rows that were kept back, because they are not the last ones, or the job failed."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            self.shown.deliver(*kept)
+        delivery, self._delivery = self._delivery, None
+        if delivery is not None:
+            self.display.deliver(*delivery)
 
     def finish(self) -> None:
         """Write the last rows to the file."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            self.destination.deliver(*kept)
+        delivery, self._delivery = self._delivery, None
+        if delivery is not None:
+            self.destination.deliver(*delivery)
 
 
 def run_file(
@@ -202,8 +204,8 @@ def run_file(
             error = error or unwritten
     if error is None:
         return DONE
-    told = not isinstance(error.error, Exception) or isinstance(error.error, click.ClickException)
-    if not told and not is_expected(error.error):
+    is_reported = not isinstance(error.error, Exception) or isinstance(error.error, click.ClickException)
+    if not is_reported and not is_expected(error.error):
         raise error.error
     return exit_code_of(error.error)
 
@@ -244,12 +246,12 @@ def _run(
 
 def _show_forecast(expected: Forecast, form: str) -> None:
     if form == "json":
-        shown = {
+        document = {
             "statements": [dataclasses.asdict(statement) for statement in expected.statements],
             "budgets": [dataclasses.asdict(budget) for budget in expected.budgets],
             "known": expected.is_whole,
         }
-        click.echo(json.dumps(shown, indent=2))
+        click.echo(json.dumps(document, indent=2))
         return
     out = console()
     out.print(_statements_view(expected))
@@ -263,19 +265,19 @@ def _show_forecast(expected: Forecast, form: str) -> None:
 def _statements_view(expected: Forecast) -> Table:
     view = empty_view("#", "line", "call", "release", "charges at most", "remark")
     for statement in expected.statements:
-        place = (str(statement.statement), str(statement.line))
+        position = (str(statement.statement), str(statement.line))
         for call in statement.calls:
             view.add_row(
-                *place,
+                *position,
                 _call_text(call),
                 call.release or "",
                 f"{call.loss} each" if call.blocks and not call.replay else call.loss,
                 f"replay of {call.replay}" if call.replay else "new",
             )
         if statement.unknown:
-            view.add_row(*place, "", "", "unknown until it runs", statement.unknown)
+            view.add_row(*position, "", "", "unknown until it runs", statement.unknown)
         elif not statement.calls:
-            view.add_row(*place, "", "", "nothing", "no private call")
+            view.add_row(*position, "", "", "nothing", "no private call")
     return view
 
 

@@ -63,10 +63,10 @@ class JobStatement:
     @property
     def sets_variable_to_constant(self) -> bool:
         """Whether it is a SET VARIABLE whose value calls no function, which might read rows."""
-        found = _VARIABLE.match(self.text)
-        if found is None:
+        match = _VARIABLE.match(self.text)
+        if match is None:
             return False
-        value = self.text[found.end() :]
+        value = self.text[match.end() :]
         data = value.encode()
         return all(
             kind not in (duckdb.token_type.identifier, duckdb.token_type.keyword)
@@ -79,8 +79,8 @@ class JobStatement:
         """Whether it is an ATTACH that would make a file, or does not say which it attaches."""
         if not self.begins("ATTACH"):
             return False
-        found = _FILE.match(self.text)
-        return found is None or not Path(found.group(1).replace("''", "'")).exists()
+        match = _FILE.match(self.text)
+        return match is None or not Path(match.group(1).replace("''", "'")).exists()
 
 
 class JobError(Exception):
@@ -147,15 +147,15 @@ def read_parameters(pairs: Iterable[str]) -> dict[str, object]:
     ParameterError
         P090: it is not such a pair, or a name stands twice.
     """
-    found: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise ParameterError("P090", f"parameter {show(pair)} is not name=value. {_hint}")
-        if name.lower() in found:
+        if name.lower() in parameters:
             raise ParameterError("P090", f"parameter {name} is given twice. Give it once.")
-        found[name.lower()] = _value_of(value)
-    return found
+        parameters[name.lower()] = _value_of(value)
+    return parameters
 
 
 def _value_of(text: str) -> object:
@@ -184,10 +184,10 @@ def literal(name: str, value: object) -> str:
     ParameterError
         P090: it is none of these.
     """
-    shown = literal_of(value)
-    if shown is None:
+    text = literal_of(value)
+    if text is None:
         raise ParameterError("P090", f"parameter {show(name)} cannot be a value of SQL; got {show(value)}. {_hint}")
-    return shown if shown.startswith("'") else f"({shown})"
+    return text if text.startswith("'") else f"({text})"
 
 
 def filled(
@@ -209,21 +209,21 @@ def filled(
         P090: a parameter has no value, or a value is not used; no statement was run.
     """
     values = {name.lower(): literal(name, value) for name, value in parameters.items()}
-    found, used = [], set[str]()
+    pieces, used = [], set[str]()
     for statement in statements:
-        wanted = _wanted(connection, statement.text)
-        missing = sorted(wanted - values.keys())
+        names = _parameter_names(connection, statement.text)
+        missing = sorted(names - values.keys())
         if missing:
             raise ParameterError("P090", f"line {statement.line}: parameter ${missing[0]} has no value. {_hint}")
-        used |= wanted
-        found.append(replace(statement, text=_with_values(connection, statement.text, values)) if wanted else statement)
+        used |= names
+        pieces.append(replace(statement, text=_with_values(connection, statement.text, values)) if names else statement)
     unused = sorted(values.keys() - used)
     if unused:
         raise ParameterError("P090", f"parameter {show(unused[0])} is given, and no statement has it. Write it with $.")
-    return found
+    return pieces
 
 
-def _wanted(connection: duckdb.DuckDBPyConnection, text: str) -> set[str]:
+def _parameter_names(connection: duckdb.DuckDBPyConnection, text: str) -> set[str]:
     """Return the parameters of a statement; those of PREPARE are for its EXECUTE."""
     return {
         name.lower()
@@ -234,19 +234,19 @@ def _wanted(connection: duckdb.DuckDBPyConnection, text: str) -> set[str]:
 
 def _with_values(connection: duckdb.DuckDBPyConnection, text: str, values: Mapping[str, str]) -> str:
     data, parts, begin = text.encode(), list[bytes](), 0
-    for start, end in _places(text):
+    for start, end in _parameter_positions(text):
         parts += [data[begin:start], values[data[start + 1 : end].decode().lower()].encode()]
         begin = end
     done = b"".join([*parts, data[begin:]]).decode()
     kinds = [
-        [extract_statement.type for extract_statement in connection.extract_statements(each)] for each in (text, done)
+        [extract_statement.type for extract_statement in connection.extract_statements(sql)] for sql in (text, done)
     ]
-    if kinds[0] != kinds[1] or _wanted(connection, done):
+    if kinds[0] != kinds[1] or _parameter_names(connection, done):
         raise ParameterError("P090", "a parameter is not written as $name. Write a letter, then letters and digits.")
     return done
 
 
-def _places(text: str) -> Iterator[tuple[int, int]]:
+def _parameter_positions(text: str) -> Iterator[tuple[int, int]]:
     """Yield where ``$name`` begins and ends, in bytes: a sign of its own, and a word right behind it."""
     data = text.encode()
     starts = [offset for offset, _ in duckdb.tokenize(text)]

@@ -84,11 +84,11 @@ def backup_ledger(destination: str, database: str | None, ledger: str | None) ->
 
 def restore_ledger(source: str, database: str | None, ledger: str | None, set_aside: bool) -> None:
     """Bring the ledger up to a backup."""
-    place = ledger_place(database, ledger)
-    done = restore(ledger_location(None, source), place, set_aside=set_aside)
+    location = ledger_place(database, ledger)
+    done = restore(ledger_location(None, source), location, set_aside=set_aside)
     if done.aside is not None:
         click.echo(f"The ledger that was there is now {done.aside}.")
-    forgotten = _forgotten(database, place)
+    forgotten = _forgotten(database, location)
     _tell_lost(done, forgotten)
     if forgotten:
         say(f"The database remembers what this backup does not hold. Charge it: dpsql ledger accept --db {database}")
@@ -100,23 +100,23 @@ def accept_ledger(database: str | None, ledger: str | None) -> None:
     if database is None or not Path(database).is_file():
         _tell_lost(accept(ledger_location(database, ledger)), None)
         return
-    place = ledger_place(database, ledger)  # a ledger that is gone is made anew, and charged
-    done = accept(place)
-    with duckdb.connect(database) as connection, closing(Ledger.open(place)) as opened:
+    location = ledger_place(database, ledger)  # a ledger that is gone is made anew, and charged
+    done = accept(location)
+    with duckdb.connect(database) as connection, closing(Ledger.open(location)) as opened:
         accepted = accept_record(connection, opened)
         entries = opened.head()[0]
     _tell_lost(replace(done, entries=entries), accepted.charged)
     _tell_charged(database, accepted)
 
 
-def _forgotten(database: str | None, place: str) -> list[Lost] | None:
+def _forgotten(database: str | None, location: str) -> list[Lost] | None:
     """Return what a database remembers beyond a ledger; None where it is not there, or cannot be read now."""
     if database is None or not Path(database).is_file():
         return None
     with (
         suppress(duckdb.Error),
         duckdb.connect(database, read_only=True) as connection,
-        closing(Ledger.open(place, read_only=True)) as opened,
+        closing(Ledger.open(location, read_only=True)) as opened,
     ):
         return lost(connection, opened)
     return None
@@ -157,13 +157,13 @@ def _tell_lost(done: Restored, remembered: Sequence[Lost] | None) -> None:
 
 def adopt_ledger(database: str, ledger: str | None) -> None:
     """Tie a database to a ledger, whatever ledger it was tied to, and record it there."""
-    place = ledger_place(database, ledger)
+    location = ledger_place(database, ledger)
     if not Path(database).is_file():
         raise click.UsageError(f"there is no database {show(database)}.")
-    with duckdb.connect(database) as connection, closing(Ledger.open(place)) as opened:
+    with duckdb.connect(database) as connection, closing(Ledger.open(location)) as opened:
         accepted = accept_record(connection, opened, adopt=True)
         ledger_id = opened.id
     was = "no ledger" if accepted.before is None else f"ledger {accepted.before.ledger}…"
-    click.echo(f"ok: {database} belonged to {was}, and now belongs to ledger {ledger_id[:16]}… at {place}.")
+    click.echo(f"ok: {database} belonged to {was}, and now belongs to ledger {ledger_id[:16]}… at {location}.")
     if accepted.charged:
         _tell_charged(database, accepted)

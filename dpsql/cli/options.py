@@ -30,12 +30,12 @@ def database_options(command: Command) -> Command:
     return command
 
 
-def runs(place: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
+def runs(path: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
     """Let a command run a function of a module beside this one, which is loaded only then and may be heavy.
 
     The function takes the command's parameters by their names, and may return an exit code.
     """
-    module, _, name = place.rpartition(".")
+    module, _, name = path.rpartition(".")
 
     def decorate(documented: Callable[[], None]) -> Callable[..., None]:
         @wraps(documented)
@@ -51,8 +51,8 @@ def runs(place: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
 
 def _or_of_group(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Return the value of an option, or else the one that was given to the command's group: ``dpsql ledger --db``."""
-    given = {} if context.parent is None else context.parent.params
-    return value or given.get(str(option.name), value)
+    parameters = {} if context.parent is None else context.parent.params
+    return value or parameters.get(str(option.name), value)
 
 
 ledger_option = click.option(

@@ -89,8 +89,8 @@ def budget_view(rows: Sequence[BudgetRow]) -> Table:
     )
     for same, (row, *_) in _alike(rows):
         block = [same] if has_blocks else []
-        shown = (row.dataset, *block, row.budget, str(row.releases), row.spent_text, row.remaining_text, _protects(row))
-        view.add_row(*shown)
+        cells = (row.dataset, *block, row.budget, str(row.releases), row.spent_text, row.remaining_text, _protects(row))
+        view.add_row(*cells)
     return view
 
 
@@ -134,9 +134,9 @@ def policy_view(rows: Sequence[PolicyRow]) -> Table:
     """Return what owners stated as a table to print: the arguments of each declaration, by column where they are."""
     view = empty_view("dataset", "declaration", "argument", "column", "value", "stated (UTC)")
     for row in rows:
-        stated = "" if row.recorded_at is None else f"{row.recorded_at[:16].replace('T', ' ')}, entry {row.entry}"
+        moment = "" if row.recorded_at is None else f"{row.recorded_at[:16].replace('T', ' ')}, entry {row.entry}"
         value = "a call may choose" if row.value is None else row.value
-        view.add_row(row.dataset, row.declaration, row.argument, row.column_name or "", value, stated)
+        view.add_row(row.dataset, row.declaration, row.argument, row.column_name or "", value, moment)
     return view
 
 
@@ -206,10 +206,10 @@ def _show_table(table: pa.Table) -> None:
     with _scratch(table) as connection:
         rows = connection.table("result")
         if sys.stdout.isatty():
-            shown = io.StringIO()
-            with contextlib.redirect_stdout(shown):
+            drawing = io.StringIO()
+            with contextlib.redirect_stdout(drawing):
                 rows.show(max_width=shutil.get_terminal_size().columns, max_rows=_rows_on_a_terminal)
-            click.echo(coloured(shown.getvalue()), nl=False)
+            click.echo(coloured(drawing.getvalue()), nl=False)
         else:
             rows.show(max_width=_no_limit, max_col_width=_no_limit, max_rows=max(1, table.num_rows))
     sys.stdout.flush()
@@ -219,14 +219,14 @@ def coloured(drawing: str) -> str:
     """Return a drawn table with the words of its column `verdict` in colours; without them where NO_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return drawing
-    lines, place, width = drawing.split("\n"), 0, 0
+    lines, column, width = drawing.split("\n"), 0, 0
     for number, line in enumerate(lines):
         cells = line.split(_BAR)
         words = [cell.strip() for cell in cells]
-        if not place and VERDICT in words:
-            place, width = words.index(VERDICT), len(cells)
-        elif place and len(cells) == width and words[place] in _COLOURS:
-            cells[place] = click.style(cells[place], fg=_COLOURS[words[place]])
+        if not column and VERDICT in words:
+            column, width = words.index(VERDICT), len(cells)
+        elif column and len(cells) == width and words[column] in _COLOURS:
+            cells[column] = click.style(cells[column], fg=_COLOURS[words[column]])
             lines[number] = _BAR.join(cells)
     return "\n".join(lines)
 
@@ -326,12 +326,12 @@ class Destination:
                 raise
             if self.path is None:
                 silence(sys.stdout)
-            kept = _read_again(receipts)
-            if isinstance(error, BrokenPipeError) and not kept:
+            advice = _read_again(receipts)
+            if isinstance(error, BrokenPipeError) and not advice:
                 raise
             where = "standard output" if self.path is None else str(self.path)
             what = (error.strerror if isinstance(error, OSError) else None) or clean_message(error)
-            raise DeliveryError(f"{where}: {what.splitlines()[0]}{kept}") from error
+            raise DeliveryError(f"{where}: {what.splitlines()[0]}{advice}") from error
 
     def _write(self, result: Result, path: Path) -> None:
         if is_replaced(path):
@@ -339,9 +339,9 @@ class Destination:
                 write(result, self.form, part)
             return
         with tempfile.TemporaryDirectory(prefix="dpsql-") as folder:  # a device or a pipe
-            whole = Path(folder) / "result"
-            write(result, self.form, whole)
-            with whole.open("rb") as source, path.open("wb") as target:
+            file = Path(folder) / "result"
+            write(result, self.form, file)
+            with file.open("rb") as source, path.open("wb") as target:
                 shutil.copyfileobj(source, target)
 
 

@@ -27,24 +27,24 @@ def give_grant(
     expires: str,
     database: str | None,
     ledger: str | None,
-    **given: object,
+    **terms: object,
 ) -> None:
     """Record a grant."""
     check_askable(_listed(functions) or ())
-    wanted = Grant.of(
+    grant = Grant.of(
         principal,
         dataset,
         functions=_listed(functions),
         sources=_listed(sources),
         days=None if expires == "never" else _read_days(expires),
-        **given,  # type: ignore[arg-type]
+        **terms,  # type: ignore[arg-type]
     )
     with closing(Ledger.open(ledger_location(database, ledger))) as opened:
-        if opened.policy(wanted.dataset) is None:
-            say(f"Note: dataset '{wanted.dataset}' has no budget yet. Give it one with dp_protect.")
-        opened.grant(wanted)
-    until = "" if wanted.expires is None else f" until {wanted.expires[:10]}"
-    click.echo(f"ok: {principal} may ask about {wanted.dataset}{until}.")
+        if opened.policy(grant.dataset) is None:
+            say(f"Note: dataset '{grant.dataset}' has no budget yet. Give it one with dp_protect.")
+        opened.grant(grant)
+    until = "" if grant.expires is None else f" until {grant.expires[:10]}"
+    click.echo(f"ok: {principal} may ask about {grant.dataset}{until}.")
 
 
 def take_back(principal: str, dataset: str | None, token: str | None, database: str | None, ledger: str | None) -> None:
@@ -73,22 +73,22 @@ def print_principals(database: str | None, ledger: str | None, form: str) -> Non
     view = empty_view("principal", "role", "dataset", "spent", "of", "functions", "expires", "notes")
     for row in rows:
         notes = ", ".join(name for name in ("share", "total") if getattr(row, name))
-        shown = (row.principal, row.role, row.dataset, row.spent, row.cap or "the budget", row.functions or "all")
-        view.add_row(*shown, (row.expires or "never")[:10], notes)
+        cells = (row.principal, row.role, row.dataset, row.spent, row.cap or "the budget", row.functions or "all")
+        view.add_row(*cells, (row.expires or "never")[:10], notes)
     console().print(view)
-    held = empty_view("principal", "token", "expires")
+    token_view = empty_view("principal", "token", "expires")
     now = datetime.now(UTC)
     for principal in grants.principals:
         for token in grants.tokens_of(principal):
-            held.add_row(principal, token.id, token.expires[:16] if token.stands(now) else "has expired")
-    console().print(held)
+            token_view.add_row(principal, token.id, token.expires[:16] if token.stands(now) else "has expired")
+    console().print(token_view)
 
 
 def _read_days(text: str) -> int:
-    found = _days(text)
-    if found is None:
+    match = _days(text)
+    if match is None:
         raise click.UsageError(f"--expires must be a number of days, such as 90d; got {show(text)}.")
-    return int(found.group(1))
+    return int(match.group(1))
 
 
 def _listed(names: str | None) -> list[str] | None:

@@ -116,18 +116,18 @@ class KnownNames:
 
     def columns_of(self, table: str) -> list[str]:
         """Return the columns of one table, or none when there is no such table."""
-        wanted = table.replace('"', "").lower()
-        return [name for key, columns in self.columns.items() if key.lower() == wanted for name, _ in columns]
+        table_name = table.replace('"', "").lower()
+        return [name for key, columns in self.columns.items() if key.lower() == table_name for name, _ in columns]
 
     def arguments_of(self, function: str, *, table: bool) -> list[str]:
         """Return the argument names of a function's table form or aggregate form; of the only form if it has one."""
-        forms = [known for known in self.functions if known.name == function.lower()]
+        forms = [form for form in self.functions if form.name == function.lower()]
         fitting = [form for form in forms if form.is_table == table] or forms
         return [name for form in fitting for name in form.arguments]
 
     def _read(self, sql: str) -> list[tuple[str, ...]]:
         try:
-            found: list[tuple[str, ...]] = self._runner.connection.execute(sql).fetchall()
+            rows: list[tuple[str, ...]] = self._runner.connection.execute(sql).fetchall()
         except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK
             return []
-        return found
+        return rows

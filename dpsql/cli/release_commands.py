@@ -46,29 +46,29 @@ def print_release(
     """
     destination = None if output is None and form is None else Destination(output, form)
     with closing(open_ledger(database, ledger)) as opened:
-        found = opened.releases((*FUNCTIONS, QUERY), dataset, release)
-        if not found and release.isdigit():
-            found = opened.releases((*FUNCTIONS, QUERY), dataset, int(release))
-    if not found:
+        releases = opened.releases((*FUNCTIONS, QUERY), dataset, release)
+        if not releases and release.isdigit():
+            releases = opened.releases((*FUNCTIONS, QUERY), dataset, int(release))
+    if not releases:
         raise ParameterError("P030", f"nothing was released as {show(release)}. dpsql ledger lists what was.")
     if destination is not None:
-        if len(found) > 1:
+        if len(releases) > 1:
             raise ParameterError(
                 "P055", f"more than one dataset has a release {show(release)}. Give --dataset as well."
             )
-        destination.deliver(Result(_rows_of(found[0]), False, 0.0))
+        destination.deliver(Result(_rows_of(releases[0]), False, 0.0))
         return
-    for one in found:
-        told = dataclasses.asdict(one)
-        del told["result"]
-        if one.lineage is not None:
-            told["lineage"] = {name: value for name, value in one.lineage.items() if name != "answer"}
-        told |= {
-            **({"rows": _rows_of(one).to_pylist()} if one.function != QUERY else _of_query(one)),
-            "noise": noise_statement(one.function, one.arguments, one.result),
-            "policy": in_force(one.arguments),
+    for entry in releases:
+        description = dataclasses.asdict(entry)
+        del description["result"]
+        if entry.lineage is not None:
+            description["lineage"] = {name: value for name, value in entry.lineage.items() if name != "answer"}
+        description |= {
+            **({"rows": _rows_of(entry).to_pylist()} if entry.function != QUERY else _of_query(entry)),
+            "noise": noise_statement(entry.function, entry.arguments, entry.result),
+            "policy": in_force(entry.arguments),
         }
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
+        click.echo(json.dumps(description, indent=2, ensure_ascii=False, default=str))
 
 
 def _rows_of(release: StoredRelease) -> pa.Table:
@@ -102,14 +102,14 @@ def draw(
         if release is None:
             save(plot_budgets(opened.budgets()), output)
             return
-        found = opened.releases(tuple(FUNCTIONS), dataset, int(release) if release.isdigit() else release)
-    if not found:
+        releases = opened.releases(tuple(FUNCTIONS), dataset, int(release) if release.isdigit() else release)
+    if not releases:
         raise ParameterError("P030", f"nothing was released as {show(release)}. `dpsql ledger` lists what was.")
-    if len(found) > 1:
+    if len(releases) > 1:
         raise ParameterError("P055", f"more than one dataset has a release {show(release)}. Give --dataset as well.")
-    one = found[0]
-    rows = FUNCTIONS[one.function].shape.rows(one.result)
-    save(plot_release(one.function, one.result, rows, covers=covers(one.arguments), kind=kind), output)
+    entry = releases[0]
+    rows = FUNCTIONS[entry.function].shape.rows(entry.result)
+    save(plot_release(entry.function, entry.result, rows, covers=covers(entry.arguments), kind=kind), output)
 
 
 def run_query(

@@ -59,16 +59,16 @@ class RemoteRunner:
         table, self._receipts = self.remote.answer(statement, self.settings)
         return Result(table, False, time.perf_counter() - started)
 
-    def _set(self, name: str, given: str) -> None:
-        value: object = given.strip("'")
+    def _set(self, name: str, text: str) -> None:
+        value: object = text.strip("'")
         try:
             if name in _NUMBERS:
-                value = float(given)
+                value = float(text)
             elif name == "fresh":
-                value = {"true": True, "false": False}[given.strip("'").lower()]
+                value = {"true": True, "false": False}[text.strip("'").lower()]
         except (ValueError, KeyError):
             raise GatewayError(
-                "G016", f"{name} cannot be {given}. SET epsilon = 0.1 and SET fresh = true are."
+                "G016", f"{name} cannot be {text}. SET epsilon = 0.1 and SET fresh = true are."
             ) from None
         self.settings[name] = value
 
@@ -87,7 +87,7 @@ class RemoteRunner:
 
     def policies(self, *dataset: str) -> Table:
         """Show what is public about datasets."""
-        names = dataset or tuple(str(one["name"]) for one in self.remote.datasets())
+        names = dataset or tuple(str(entry["name"]) for entry in self.remote.datasets())
         return _view([self.remote.dataset(name) for name in names])
 
     def entries(self, *dataset: str) -> Table:
@@ -126,7 +126,7 @@ class RemoteNames(KnownNames):
     @property
     def functions(self) -> list[KnownFunction]:
         """Every function that may be asked."""
-        plans = {name: one.plan for name, one in FUNCTIONS.items()} | {QUERY: function_of(QUERY).plan}
+        plans = {name: function.plan for name, function in FUNCTIONS.items()} | {QUERY: function_of(QUERY).plan}
         return [KnownFunction(name, True, tuple(plan.arguments)) for name, plan in plans.items()]
 
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
@@ -145,7 +145,7 @@ def prompted(url: str) -> tuple[RemoteRunner, RemoteNames]:
 
 
 def _columns_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(str(one["name"]), str(one.get("type", ""))) for one in described.get("columns", ())]
+    return [(str(column["name"]), str(column.get("type", ""))) for column in described.get("columns", ())]
 
 
 def _view(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None) -> Table:

@@ -244,7 +244,7 @@ def _refuse_missing(database: str) -> None:
     path = Path(database)
     if database == ":memory:" or "://" in database or path.exists():
         return
-    names = [each.name for each in path.parent.glob("*.*db")] if path.parent.is_dir() else []
+    names = [file.name for file in path.parent.glob("*.*db")] if path.parent.is_dir() else []
     near = get_close_matches(path.name, names, 1, 0.6)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise LedgerError(

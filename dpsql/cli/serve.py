@@ -62,13 +62,13 @@ def serve_database(
     listening, serving = import_module("dpsql.gateway.listening"), import_module("dpsql.gateway.serving")
     cap, least_epsilon = _amount(agent_epsilon), _amount(least_epsilon, "--least-epsilon")
     _check_seconds(seconds, fixed_time)
-    place = listening.Listening(**where)
-    place.check()
+    address = listening.Listening(**where)
+    address.check()
     user = None if front_user is None else import_module("dpsql.gateway.serving").FrontUser.named(front_user)
     if no_flight and flight_port is not None:
         raise click.UsageError("--flight-port has no effect beside --no-flight. Leave one of them out.")
     if flight_port is None:
-        flight_port = place.port + 1 if 0 < place.port < 65535 else 0
+        flight_port = address.port + 1 if 0 < address.port < 65535 else 0
     if database is None and not demo:
         raise click.UsageError("give DATABASE, or --demo for the example tables.")
     if database is not None and not demo and not Path(database).exists():
@@ -76,8 +76,8 @@ def serve_database(
             f"there is no database {show(database)}. Give one whose tables have a budget, or --demo."
         )
     owners = None if owner_port is None else listening.Listening(port=owner_port)
-    flight = None if no_flight else replace(place, port=flight_port)
-    _check_ports(place, owners, flight)
+    flight = None if no_flight else replace(address, port=flight_port)
+    _check_ports(address, owners, flight)
     log = _log_of(database, log, ledger)
     database = database or str(Path(mkdtemp(prefix="dpsql-demo-"), "demo.duckdb"))
     if demo and not Path(database).exists():
@@ -91,22 +91,22 @@ def serve_database(
             )
     place_of_ledger, log = ledger_place(database, ledger), log or f"{database}.dpsql-audit"
     if user is not None:
-        kept = [database, log, *([] if is_url(place_of_ledger) else [place_of_ledger])]
-        user.check(stores=kept, needed=[path for path in (place.tls_cert, place.tls_key) if path is not None])
+        files = [database, log, *([] if is_url(place_of_ledger) else [place_of_ledger])]
+        user.check(stores=files, needed=[path for path in (address.tls_cert, address.tls_key) if path is not None])
     first = _lets_nobody_in(ledger_location(database, ledger))
     if first and not datasets:
         raise click.ClickException("no dataset has a budget, so there is nothing to ask. Give one with dp_protect.")
 
-    def told(broker: str, boxes: str) -> str:
+    def front_settings(broker: str, boxes: str) -> str:
         port, locked = None if no_flight else flight_port, not without_os_sandbox
-        return str(front.FrontSettings(broker, boxes, place, cap, serial, port, locked).to_json())
+        return str(front.FrontSettings(broker, boxes, address, cap, serial, port, locked).to_json())
 
     def owning(broker: str, boxes: str) -> str:
         return str(front.FrontSettings(broker, boxes, owners, locked=not without_os_sandbox, owner=True).to_json())
 
     settings = serving.ServeSettings(
         database,
-        told,
+        front_settings,
         ledger=place_of_ledger,
         log=log,
         log_refused=log_refused,
@@ -166,14 +166,14 @@ def _check_provider(issuer: str | None, audience: str | None, keys: str | None) 
         raise GatewayError("G025", "the file of --oidc-keys is not there, or has no keys that can be used.")
 
 
-def _check_ports(*places: Any) -> None:
+def _check_ports(*addresses: Any) -> None:
     """Refuse ports that are taken, or named twice."""
-    wanted = [position for position in places if position is not None]
-    ports = [place.port for place in wanted if place.port != 0]
+    listeners = [address for address in addresses if address is not None]
+    ports = [listener.port for listener in listeners if listener.port != 0]
     if len(ports) != len(set(ports)):
         raise click.UsageError("--port, --owner-port and --flight-port must be different ones.")
-    for place in wanted:
-        place.check_free()
+    for listener in listeners:
+        listener.check_free()
 
 
 def _log_of(database: str | None, log: str | None, ledger: str | None) -> str | None:
@@ -181,7 +181,7 @@ def _log_of(database: str | None, log: str | None, ledger: str | None) -> str | 
     if log is None:
         return None
     path = Path(log)
-    others = [Path(one) for one in (database, ledger) if one is not None and not is_url(one)]
+    others = [Path(location) for location in (database, ledger) if location is not None and not is_url(location)]
     others += [] if database is None else [Path(ledger_place(database, None))]
     if path.resolve() in [other.resolve() for other in others]:
         raise click.UsageError("--log would write into the database or the ledger. Give another file.")
@@ -190,14 +190,14 @@ def _log_of(database: str | None, log: str | None, ledger: str | None) -> str | 
     return log
 
 
-def _amount(given: str | None, option: str = "--agent-epsilon") -> str | None:
+def _amount(text: str | None, option: str = "--agent-epsilon") -> str | None:
     try:
-        good = given is None or (Decimal(given).is_finite() and Decimal(given) >= 0)
+        good = text is None or (Decimal(text).is_finite() and Decimal(text) >= 0)
     except InvalidOperation:
         good = False
     if not good:
-        raise click.UsageError(f"{option} must be a number from 0 on; got {show(given)}.")
-    return given
+        raise click.UsageError(f"{option} must be a number from 0 on; got {show(text)}.")
+    return text
 
 
 def _check_seconds(seconds: float, fixed_time: float | None) -> None:

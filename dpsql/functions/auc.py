@@ -100,22 +100,22 @@ class AucPlan(ScorePlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = cls._read(given, "delta", "method")
-        sampling = cls.arguments["sampling"].read(given) or None
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = cls._read(arguments, "delta", "method")
+        sampling = cls.arguments["sampling"].read(arguments) or None
         if own["method"] == "smooth" and sampling:
             raise ParameterError("P045", "method := 'smooth' has no interval. Leave sampling out, or method.")
         if own["method"] == "smooth" and own["delta"] is not None:
             raise ParameterError("P045", "method := 'smooth' has Cauchy noise, without delta. Leave delta out.")
-        law = parameters.known(str, NOISE.read(given))
+        law = parameters.known(str, NOISE.read(arguments))
         if own["method"] == "smooth" and law != AUTO:
             raise ParameterError("P045", "method := 'smooth' has Cauchy noise. Leave noise out.")
         if law == GAUSSIAN and own["delta"] is None:
             raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
-        grid = cls.arguments["cells"].read(given)
+        grid = cls.arguments["cells"].read(arguments)
         if own["method"] == "smooth" and grid is None:
             grid = USUAL_CELLS
-        return {**super()._own(given, layout), **own, "law": law, "grid": grid, "sampling": sampling}
+        return {**super()._own(arguments, layout), **own, "law": law, "grid": grid, "sampling": sampling}
 
     @cached_property
     def cells(self) -> FormulaCells:
@@ -166,8 +166,8 @@ class AucPlan(ScorePlan):
         """Raise when epsilon is too small for the noise or its constants."""
         super().check_drawable(count)
         if self.method == "smooth":
-            one = min(self.row_epsilon, Fraction(1))
-            cauchy_scale(one, default_beta(one))
+            epsilon = min(self.row_epsilon, Fraction(1))
+            cauchy_scale(epsilon, default_beta(epsilon))
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of Laplace noise."""
@@ -211,15 +211,15 @@ def _error_of(part: ConcordanceNoise, n_rows: int) -> float:
     return standard_error(stored_area(part, NoisyConcordance(half * half / max(1.0, 2 * half - 1), half, half)))
 
 
-def stored_area(part: ConcordanceNoise, drawn: NoisyConcordance) -> ScaledArea:
+def stored_area(part: ConcordanceNoise, numbers: NoisyConcordance) -> ScaledArea:
     """Return noisy numbers with what is known about their noise."""
     errors, reaches = part.deviations, part.reaches(AREA_FAILURE)
     unit = math.ldexp(1.0, -part.bits)
     counted = 0.0 if part.mu is not None or part.scales[1] <= _FINE else 1.0
     stored: ScaledArea = {
-        "concordance": drawn.concordance,
-        "positives": drawn.positives,
-        "negatives": drawn.negatives,
+        "concordance": numbers.concordance,
+        "positives": numbers.positives,
+        "negatives": numbers.negatives,
         "concordance_error": errors[0],
         "count_error": errors[1],
         "concordance_reach": reaches[0],
@@ -266,9 +266,9 @@ class AucCall(ScoreCall):
         exact = self._concordance(statistic)
 
         def draw() -> Json:
-            found: Any = stored_area(plan.scaled_part, plan.scaled_part.draw(exact))
+            area: Any = stored_area(plan.scaled_part, plan.scaled_part.draw(exact))
             sampled = {"sampled": plan.max_rows_per_unit} if plan.sampling else {}
-            return {**found, **sampled, "levels": levels}
+            return {**area, **sampled, "levels": levels}
 
         return draw
 
@@ -299,10 +299,10 @@ class ConfusionPlan(CurvePlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = super()._own(given, layout)
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = super()._own(arguments, layout)
         lower, upper = (parameters.known(float, own[side]) for side in ("lower", "upper"))
-        return {**own, "thresholds": _thresholds(given["thresholds"], lower, upper)}
+        return {**own, "thresholds": _thresholds(arguments["thresholds"], lower, upper)}
 
     @cached_property
     def cells(self) -> FormulaCells:
@@ -339,12 +339,12 @@ class ConfusionCall(ScoreCall):
         }
 
 
-def _thresholds(given: object, lower: float, upper: float) -> tuple[float, ...]:
+def _thresholds(thresholds: object, lower: float, upper: float) -> tuple[float, ...]:
     hint = "Give ascending numbers between lower and upper, such as [0.25, 0.5, 0.75]."
-    items = parameters.list_items(given, most=_MOST_THRESHOLDS)
-    items = (given,) if items is None else items
-    found = tuple(parameters.finite_float("a threshold", item, hint=hint) for item in items)
-    inside = all(lower <= threshold <= upper for threshold in found)
-    if not 1 <= len(found) <= _MOST_THRESHOLDS or not inside or any(a >= b for a, b in pairwise(found)):
+    items = parameters.list_items(thresholds, most=_MOST_THRESHOLDS)
+    items = (thresholds,) if items is None else items
+    numbers = tuple(parameters.finite_float("a threshold", item, hint=hint) for item in items)
+    inside = all(lower <= threshold <= upper for threshold in numbers)
+    if not 1 <= len(numbers) <= _MOST_THRESHOLDS or not inside or any(a >= b for a, b in pairwise(numbers)):
         raise ParameterError("P032", f"thresholds must be 1 to {_MOST_THRESHOLDS} ascending numbers. {hint}")
-    return found
+    return numbers

@@ -51,16 +51,16 @@ _RADII = (Fraction(1, 10**6), Fraction(10**6))
 _LARGEST_RIDGE = 10**12
 
 
-def _radius(given: object) -> Fraction:
-    found = parameters.positive_number("radius", given, hint="1.1 is usual.")
-    parameters.within("radius", found, *_RADII, hint="1.1 is usual.")
-    return found
+def _radius(radius: object) -> Fraction:
+    number = parameters.positive_number("radius", radius, hint="1.1 is usual.")
+    parameters.within("radius", number, *_RADII, hint="1.1 is usual.")
+    return number
 
 
-def _ridge(given: object) -> Fraction:
-    found = parameters.number_from_zero("ridge", given, hint="0 is the usual value.")
-    parameters.within("ridge", found, None, _LARGEST_RIDGE, hint="0 is the usual value.")
-    return found
+def _ridge(ridge: object) -> Fraction:
+    number = parameters.number_from_zero("ridge", ridge, hint="0 is the usual value.")
+    parameters.within("ridge", number, None, _LARGEST_RIDGE, hint="0 is the usual value.")
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +130,11 @@ class BestSubsetPlan(SelectionPlan):
     names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
-            **super()._own(given, layout),
-            **feature_bounds(given),
-            **cls._read(given, "radius", "ridge", "intercept", "method", "node_limit", "list_size", "gap"),
+            **super()._own(arguments, layout),
+            **feature_bounds(arguments),
+            **cls._read(arguments, "radius", "ridge", "intercept", "method", "node_limit", "list_size", "gap"),
         }
         if own["gap"] is not None and own["method"] != "top_r":
             raise ParameterError("P045", "gap belongs to method := 'top_r'. Leave it out.")
@@ -157,8 +157,8 @@ class BestSubsetPlan(SelectionPlan):
 
     def listed(self, features: int) -> int:
         """Return the number of subsets to list when there are `features` features. The number is public."""
-        asked = self.k * (features - self.k) + 2 if self.list_size is None else self.list_size
-        return min(asked, math.comb(features, self.k))
+        count = self.k * (features - self.k) + 2 if self.list_size is None else self.list_size
+        return min(count, math.comb(features, self.k))
 
     def law(self, features: int) -> str:
         """Return which law is drawn from when there are `features` features: 'exact', 'steps' or 'top_r'."""
@@ -233,12 +233,12 @@ class BestSubsetPlan(SelectionPlan):
         share = (1 - CONFIDENCE) / CONFIDENCE / len(sizes)
         gap = scale * max(log_of_ratio(count - 1, share) for count in counts)
         seconds = self.work(n_features, sizes) / 1e9
-        shown = " + ".join(map(str, sizes))
+        steps = " + ".join(map(str, sizes))
         return [
             ("score_sensitivity", float(self.sensitivity), "most that one row can move one score"),
             ("noise_scale", scale, "difference of scores that makes a choice of a step e times as likely"),
             ("score_gap", gap, "lead over the others that gives each step its best choice in 95 % of calls"),
-            ("steps", float(len(sizes)), f"columns are chosen in steps of {shown}: there are too many subsets at once"),
+            ("steps", float(len(sizes)), f"columns are chosen in steps of {steps}: there are too many subsets at once"),
             ("subsets_scored", float(sum(counts)), "subsets that are scored, whatever the rows"),
             ("processor_seconds", float(f"{seconds:.1g}"), "about what the scores take of one processor"),
         ]
@@ -308,14 +308,14 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
         return part.draw(
             law,
             plan.sizes(features),
-            floors=lambda chosen, others, taken: subset_floors.completion_floors(problem, chosen, others, taken, tick),
+            floors=lambda chosen, others, count: subset_floors.completion_floors(problem, chosen, others, count, tick),
             completions=subset_floors.completions,
             score=problem.scores,
             utility_ranges=ranges,
             **common,
         )
     common["utility_range"] = ranges[0]
-    found = best_subsets(
+    listing = best_subsets(
         gram,
         cross,
         total,
@@ -329,14 +329,14 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
     )
     if law == "top_r":
         gap = None if plan.gap is None else math.ceil(plan.gap / SCORE_UNIT)
-        return part.draw(law, found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common)
+        return part.draw(law, listing.scores, subsets=listing.subsets, rank=plan.listed(features), gap=gap, **common)
     return part.draw(
         law,
-        found.subsets,
-        found.scores,
-        found.lower_bound,
+        listing.subsets,
+        listing.scores,
+        listing.lower_bound,
         score=problem.scores,
         floor=lambda subsets: score_floors(problem, subsets),
-        strata=lambda: Strata(*subset_strata.subset_strata(problem, found)),
+        strata=lambda: Strata(*subset_strata.subset_strata(problem, listing)),
         **common,
     )

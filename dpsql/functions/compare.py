@@ -132,13 +132,13 @@ COMPARE = Signature(
     NOISE,
     AREA_CELLS,
     replace(CLASSES, statistic=False),
-    *(replace(one, statistic=False) for one in COLUMN_PROTECTION),
+    *(replace(argument, statistic=False) for argument in COLUMN_PROTECTION),
 )
 
 
-def read_bounds(given: Mapping[str, object], of: str, loss: str) -> dict[str, float | None]:
+def read_bounds(arguments: Mapping[str, object], of: str, loss: str) -> dict[str, float | None]:
     """Return the bounds of the target or of the scores."""
-    missing = given["lower"] is None and given["upper"] is None
+    missing = arguments["lower"] is None and arguments["upper"] is None
     if of in (OF_COUNT, SHARE):
         if not missing:
             raise ParameterError("P045", f"of := '{of}' takes no bounds. Leave lower and upper out.")
@@ -146,26 +146,29 @@ def read_bounds(given: Mapping[str, object], of: str, loss: str) -> dict[str, fl
     if of in SCORES:
         if missing and loss == ZERO_ONE:
             return {"lower": 0.0, "upper": 1.0}
-        found = column_bounds(given, "they bound both scores")
-        pair = (found["lower"], found["upper"])
+        bounds = column_bounds(arguments, "they bound both scores")
+        pair = (bounds["lower"], bounds["upper"])
     else:
-        sides = feature_bounds(given)
-        [pair] = bounds_by_feature(sides["lower"], sides["upper"], (str(given["target"]),), fold_case=True)
+        sides = feature_bounds(arguments)
+        [pair] = bounds_by_feature(sides["lower"], sides["upper"], (str(arguments["target"]),), fold_case=True)
     refuse_extremes([pair])
     return {"lower": pair[0], "upper": pair[1]}
 
 
-def read_thresholds(given: object, bounds: Mapping[str, float | None]) -> tuple[float, ...]:
+def read_thresholds(thresholds: object, bounds: Mapping[str, float | None]) -> tuple[float, ...]:
     """Return the threshold of each score; the middle of the bounds where none is given."""
     lower, upper = known(float, bounds["lower"]), known(float, bounds["upper"])
-    if given is None:
+    if thresholds is None:
         return (lower / 2 + upper / 2,) * 2
-    items = parameters.list_items(given, most=2)
+    items = parameters.list_items(thresholds, most=2)
     hint = "Give one number between the bounds, or one for each score."
-    found = [parameters.finite_float("a threshold", one, hint=hint) for one in ((given,) if items is None else items)]
-    if len(found) not in (1, 2) or not all(lower <= one <= upper for one in found):
+    numbers = [
+        parameters.finite_float("a threshold", number, hint=hint)
+        for number in ((thresholds,) if items is None else items)
+    ]
+    if len(numbers) not in (1, 2) or not all(lower <= number <= upper for number in numbers):
         raise ParameterError("P032", f"thresholds are one or two numbers between lower and upper. {hint}")
-    return tuple(found * 2)[:2]
+    return tuple(numbers * 2)[:2]
 
 
 # What the first error costs beside the difference, and the disagreement of scores beside their areas.
@@ -199,75 +202,75 @@ class ComparePlan(Plan):
     arguments: ClassVar[Signature] = COMPARE
 
     @classmethod
-    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+    def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values: the two groups, and bounds of a target that these name."""
         for name in ("target", "groups", "label"):
-            if given[name] is not None:
-                parameters.text(name, given[name], hint="Give the name of a column.")
-        groups = given.get("groups")
-        if groups is not None and given["target_levels"] is not None:
+            if arguments[name] is not None:
+                parameters.text(name, arguments[name], hint="Give the name of a column.")
+        groups = arguments.get("groups")
+        if groups is not None and arguments["target_levels"] is not None:
             raise ParameterError("P045", "target_levels are of a label. Give keys := [..., ...] for groups.")
-        if groups is None and given["keys"] is not None:
+        if groups is None and arguments["keys"] is not None:
             raise ParameterError("P046", "keys need groups. Name the column that says which group a row is in.")
-        keys = known(dict, stated.get("keys", {}))
+        keys = known(dict, protection.get("keys", {}))
         if groups is not None:
-            if given["keys"] is None and of_table:
-                given["keys"] = keys.get(fold(str(groups)))
-            stated["keys"] = {}
-        names = {fold(str(given["target"]))}
+            if arguments["keys"] is None and of_table:
+                arguments["keys"] = keys.get(fold(str(groups)))
+            protection["keys"] = {}
+        names = {fold(str(arguments["target"]))}
         for bound in ("lower", "upper"):
-            one = stated.get(bound)
-            told = isinstance(one, Mapping) and names & {fold(str(name)) for name in one}
-            if given["of"] != MEAN or not (told or isinstance(one, (int, float, Fraction))):
-                stated.pop(bound, None)
-        super()._fill(given, stated, of_table=of_table)
+            limit = protection.get(bound)
+            has_target = isinstance(limit, Mapping) and names & {fold(str(name)) for name in limit}
+            if arguments["of"] != MEAN or not (has_target or isinstance(limit, (int, float, Fraction))):
+                protection.pop(bound, None)
+        super()._fill(arguments, protection, of_table=of_table)
         if groups is not None:
-            listed = None if given["keys"] is None else parameters.list_items(given["keys"], most=2)
-            if given["keys"] is not None and (listed is None or len(listed) != 2):
+            listed = None if arguments["keys"] is None else parameters.list_items(arguments["keys"], most=2)
+            if arguments["keys"] is not None and (listed is None or len(listed) != 2):
                 raise ParameterError("P012", "keys must be the two groups that are compared. Give keys := [..., ...].")
-            given["target_levels"] = given["keys"]
+            arguments["target_levels"] = arguments["keys"]
 
     @classmethod
-    def _layout(cls, given: Mapping[str, object]) -> Layout:
+    def _layout(cls, arguments: Mapping[str, object]) -> Layout:
         """Return the layout: groups or label are the target, values or scores the features."""
-        of = cls.arguments["of"].read(given)
+        of = cls.arguments["of"].read(arguments)
         names = ("scores", "label") if of in SCORES else ("target", "groups")
         others = ("target", "groups") if of in SCORES else ("scores", "label")
         for name in others:
-            if given[name] is not None:
+            if arguments[name] is not None:
                 raise ParameterError("P045", f"{name} has no effect beside of := '{of}'. Leave it out.")
         for name in names:
-            if given[name] is None and not (of == OF_COUNT and name == "target"):
+            if arguments[name] is None and not (of == OF_COUNT and name == "target"):
                 raise ParameterError("P046", f"of := '{of}' needs {name}. Name it.")
         if of in SCORES:
-            scores = parameters.text_list("scores", given["scores"], hint="Give the names of two columns.")
+            scores = parameters.text_list("scores", arguments["scores"], hint="Give the names of two columns.")
             if len(scores) != 2:
                 raise ParameterError("P035", f"scores must name two columns; got {len(scores)}. Give two names.")
-            return Layout.from_arguments({**given, "target": given["label"], "features": list(scores)})
-        groups = parameters.text("groups", given["groups"], hint="Give the name of a column.")
-        if given["target"] is None:
-            layout = Layout.from_arguments({**given, "target": groups, "features": None})
+            return Layout.from_arguments({**arguments, "target": arguments["label"], "features": list(scores)})
+        groups = parameters.text("groups", arguments["groups"], hint="Give the name of a column.")
+        if arguments["target"] is None:
+            layout = Layout.from_arguments({**arguments, "target": groups, "features": None})
             return replace(layout, features=())
-        target = parameters.text("target", given["target"], hint="Give the name of a column.")
-        return Layout.from_arguments({**given, "target": groups, "features": [target]})
+        target = parameters.text("target", arguments["target"], hint="Give the name of a column.")
+        return Layout.from_arguments({**arguments, "target": groups, "features": [target]})
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        of = cls.arguments["of"].read(given)
-        loss = known(str, cls.arguments["loss"].read(given))
-        if of != ERROR and (loss != ZERO_ONE or given["thresholds"] is not None):
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        of = cls.arguments["of"].read(arguments)
+        loss = known(str, cls.arguments["loss"].read(arguments))
+        if of != ERROR and (loss != ZERO_ONE or arguments["thresholds"] is not None):
             raise ParameterError("P045", "loss and thresholds are of errors. Leave them out, or give of := 'error'.")
-        if loss != ZERO_ONE and given["thresholds"] is not None:
+        if loss != ZERO_ONE and arguments["thresholds"] is not None:
             raise ParameterError("P045", f"loss := '{loss}' predicts no classes. Leave thresholds out.")
-        bounds = read_bounds(given, known(str, of), loss)
+        bounds = read_bounds(arguments, known(str, of), loss)
         return {
             "of": of,
             **bounds,
             "loss": loss,
-            "thresholds": read_thresholds(given["thresholds"], bounds) if loss == ZERO_ONE and of == ERROR else (),
-            **cls._read(given, "sampling"),
-            **read_noise(given, COUNT_DELTA),
-            "grid": AREA_CELLS.read(given),
+            "thresholds": read_thresholds(arguments["thresholds"], bounds) if loss == ZERO_ONE and of == ERROR else (),
+            **cls._read(arguments, "sampling"),
+            **read_noise(arguments, COUNT_DELTA),
+            "grid": AREA_CELLS.read(arguments),
         }
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
@@ -276,11 +279,11 @@ class ComparePlan(Plan):
         yield from before_exact(self.public_arguments)
 
     @classmethod
-    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def stand_ins(cls, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return columns for what is compared; the noise does not depend on bounds."""
-        of = given.get("of") or MEAN
+        of = arguments.get("of") or MEAN
         if of in SCORES:
-            bounds = {} if (given.get("loss") or ZERO_ONE) == ZERO_ONE else {"lower": 0, "upper": 1}
+            bounds = {} if (arguments.get("loss") or ZERO_ONE) == ZERO_ONE else {"lower": 0, "upper": 1}
             return {"scores": ["first", "second"], "label": "label", **bounds}
         return {"groups": "groups", "target": "target", **({"lower": 0, "upper": 1} if of == MEAN else {})}
 
@@ -310,8 +313,8 @@ class ComparePlan(Plan):
     @cached_property
     def sums_part(self) -> GroupedNoise:
         """The part that draws sums: that of the law and the blocks with the smallest error."""
-        found = [part for law in self._laws for part in self._parts(law)]
-        return min(found, key=lambda part: log_errors(part.blocks[:1], part.lattices[:1], self.aggregates))
+        parts = [part for law in self._laws for part in self._parts(law)]
+        return min(parts, key=lambda part: log_errors(part.blocks[:1], part.lattices[:1], self.aggregates))
 
     @property
     def _laws(self) -> list[str]:
@@ -385,7 +388,7 @@ class ComparePlan(Plan):
             return self.sums_part.gaussian_parts()
         return () if self.area_part.mu is None else (mu / self.max_rows_per_unit for mu in self.area_part.losses)
 
-    def record(self, **found: Any) -> Compared:
+    def record(self, **entries: Any) -> Compared:
         """Return what the ledger keeps."""
         width = 1.0 if self.lower is None or self.upper is None else self.upper - self.lower
         scale = {"absolute": width, "squared": width**2}.get(self.loss, 1.0)
@@ -396,22 +399,22 @@ class ComparePlan(Plan):
             "rows_per_unit": self.max_rows_per_unit,
             "rows_needed": None,
             "scale": scale if self.of == ERROR else 1.0,
-            **found,
+            **entries,
         }
         stored: Compared = record
         return stored
 
-    def stored_area(self, drawn: NoisyPair, disagreement: float | None) -> dict[str, Json]:
+    def stored_area(self, numbers: NoisyPair, disagreement: float | None) -> dict[str, Json]:
         """Return the noisy numbers of two areas, with what is known about their noise."""
         failure = (1 - self.confidence) / 4
         pairs = 0.0
         if self.sampling:
             pairs = math.ldexp(laplace_reach(self.pairs_part.scale(), failure) + 0.5, -self.pairs_bits)
         return {
-            "difference": drawn.difference,
-            "total": drawn.total,
-            "positives": drawn.positives,
-            "negatives": drawn.negatives,
+            "difference": numbers.difference,
+            "total": numbers.total,
+            "positives": numbers.positives,
+            "negatives": numbers.negatives,
             "disagreement": disagreement,
             "errors": list(self.area_part.deviations),
             "reaches": [*self.area_part.reaches(failure), pairs],
@@ -432,8 +435,8 @@ class ComparePlan(Plan):
 
     def is_determined(self, rows: int) -> bool:
         """Whether noise leaves an answer with so many rows, half of them in each group or class."""
-        [found] = comparison_rows(self.expected(rows))
-        return found["difference"] is not None
+        [row] = comparison_rows(self.expected(rows))
+        return row["difference"] is not None
 
     @cached_property
     def rows_needed(self) -> int | None:
@@ -456,8 +459,8 @@ class ComparePlan(Plan):
         """Return how noisy the difference would be, were groups or classes even."""
         out: list[Quantity] = []
         if n_rows is not None:
-            [found] = comparison_rows({**self.expected(n_rows), "sampling": False})
-            error = found["std_error"]
+            [row] = comparison_rows({**self.expected(n_rows), "sampling": False})
+            error = row["std_error"]
             if isinstance(error, float):
                 meaning = "standard deviation of the noise in the difference, were both halves alike"
                 out.append(("difference_std_error", error, meaning))
@@ -508,8 +511,8 @@ class CompareCall(Call):
 
 def draw_sums(plan: ComparePlan, sums: list[Sums]) -> Json:
     """Draw the noisy sums; see `dpsql.mechanisms.aggregates.GroupedNoise` for the guarantee."""
-    found: Any = plan.record(blocks=[stored_block(None, noisy) for noisy in plan.sums_part.draw(sums)])
-    return _with_needed(plan, found)
+    record: Any = plan.record(blocks=[stored_block(None, noisy) for noisy in plan.sums_part.draw(sums)])
+    return _with_needed(plan, record)
 
 
 def draw_areas(plan: ComparePlan, statistic: PairedScores, pairs: int) -> Json:
@@ -522,16 +525,16 @@ def draw_areas(plan: ComparePlan, statistic: PairedScores, pairs: int) -> Json:
     - **Neighbouring relation**: that of the plan.
     - **Sensitivity**: `dpsql.statistics.comparison`.
     """
-    drawn = plan.area_part.draw_pair(*statistic.concordances())
+    areas = plan.area_part.draw_pair(*statistic.concordances())
     disagreement = math.ldexp(plan.pairs_part.draw([pairs])[0], -plan.pairs_bits) if plan.sampling else None
-    found: Any = plan.record(area=plan.stored_area(drawn, disagreement))
-    return _with_needed(plan, found)
+    record: Any = plan.record(area=plan.stored_area(areas, disagreement))
+    return _with_needed(plan, record)
 
 
-def _with_needed(plan: ComparePlan, found: Any) -> Json:
+def _with_needed(plan: ComparePlan, record: Any) -> Json:
     """Return a result; where it is undetermined, with the rows from which it would not be."""
-    [row] = comparison_rows(found)
+    [row] = comparison_rows(record)
     if row["difference"] is None and plan.rows_needed is not None:
-        found["rows_needed"] = float(plan.rows_needed)
-    stored: Json = found
+        record["rows_needed"] = float(plan.rows_needed)
+    stored: Json = record
     return stored

@@ -79,8 +79,8 @@ class MomentsPlan(Plan):
     fewest_features: ClassVar[int] = 1
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {**cls._read(given, "delta"), **feature_bounds(given)}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return {**cls._read(arguments, "delta"), **feature_bounds(arguments)}
 
     def check_features(self, count: int) -> None:
         """Raise if there are too few or too many features."""
@@ -215,12 +215,12 @@ def draw_moments(plan: MomentsPlan, moments: Integers, features: int) -> list[fl
     return [float(value) for value in released.values / UNIT]
 
 
-def _ddof(given: object) -> int:
-    if isinstance(given, (Rational, Decimal, float)) and not isinstance(given, bool) and given in (0, 1):
-        return 0 if given == 0 else 1
+def _ddof(ddof: object) -> int:
+    if isinstance(ddof, (Rational, Decimal, float)) and not isinstance(ddof, bool) and ddof in (0, 1):
+        return 0 if ddof == 0 else 1
     raise ParameterError(
         "P005",
-        f"ddof must be one of 0, 1; got {show(given)}. Give 1 for the covariance of a sample, as covar_samp, or 0 for "
+        f"ddof must be one of 0, 1; got {show(ddof)}. Give 1 for the covariance of a sample, as covar_samp, or 0 for "
         "covar_pop.",
     )
 
@@ -242,8 +242,8 @@ class CovariancePlan(MomentsPlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {**super()._own(given, layout), **cls._read(given, "ddof")}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return {**super()._own(arguments, layout), **cls._read(arguments, "ddof")}
 
 
 class CovarianceCall(MomentsCall):
@@ -275,8 +275,8 @@ class CorrelationPlan(MomentsPlan):
     fewest_features: ClassVar[int] = 2
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {**super()._own(given, layout), "sampling": cls.arguments["sampling"].read(given) or None}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return {**super()._own(arguments, layout), "sampling": cls.arguments["sampling"].read(arguments) or None}
 
 
 class CorrelationCall(MomentsCall):

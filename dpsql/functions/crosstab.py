@@ -91,14 +91,14 @@ class CrosstabPlan(CountedPlan):
     )
 
     @classmethod
-    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+    def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
         """Fill in the columns, and the owner's stated values."""
-        given["by"] = _columns_of(given)
-        super()._fill(given, stated, of_table=of_table)
+        arguments["by"] = _columns_of(arguments)
+        super()._fill(arguments, protection, of_table=of_table)
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = super()._own(given, layout)
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = super()._own(arguments, layout)
         lists = parameters.known(tuple, own["keys"])
         for name, keys in zip(parameters.known(tuple, own["by"]), lists, strict=True):
             if keys is None:
@@ -107,7 +107,7 @@ class CrosstabPlan(CountedPlan):
                 )
         if own["key_rows"] is not None:
             raise ParameterError("P066", "keys of a table must be a struct of lists: it has all combinations.")
-        return {**own, **cls._read(given, "margins"), **read_noise(given, cls.arguments["delta"])}
+        return {**own, **cls._read(arguments, "margins"), **read_noise(arguments, cls.arguments["delta"])}
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ class CrosstabPlan(CountedPlan):
         laws = [LAPLACE, GAUSSIAN] if self.law == "auto" and self.delta is not None else [self.law]
         laws = [LAPLACE if law == "auto" else law for law in laws]
         designs = [MarginalCounts(self.sizes, measured) for measured in dict.fromkeys((self.shown, (self.cells,)))]
-        return min(((law, design) for law in laws for design in designs), key=lambda one: self.variance(*one))
+        return min(((law, design) for law in laws for design in designs), key=lambda pair: self.variance(*pair))
 
     def variance(self, law: str, design: MarginalCounts) -> float:
         """Return the mean variance of the marginals in the result, up to roundings; infinite if none can be drawn."""
@@ -178,21 +178,21 @@ class CrosstabPlan(CountedPlan):
         return out
 
 
-def _columns_of(given: Mapping[str, object]) -> list[str]:
+def _columns_of(arguments: Mapping[str, object]) -> list[str]:
     """Return the names of the columns, which `rows` and `columns` or `by` give."""
-    named = [name for name in ("rows", "columns") if given.get(name) is not None]
-    if given.get("by") is not None:
-        if named:
-            raise ParameterError("P045", f"by excludes {named[0]}. Give rows and columns, or by.")
-        found = parameters.text_list("by", given["by"], hint="Give a list of two to eight names.")
-        parameters.within("the number of columns in by", len(found), None, _MOST_COLUMNS, hint="Give fewer.")
-    elif len(named) < 2:
+    axes = [name for name in ("rows", "columns") if arguments.get(name) is not None]
+    if arguments.get("by") is not None:
+        if axes:
+            raise ParameterError("P045", f"by excludes {axes[0]}. Give rows and columns, or by.")
+        columns = parameters.text_list("by", arguments["by"], hint="Give a list of two to eight names.")
+        parameters.within("the number of columns in by", len(columns), None, _MOST_COLUMNS, hint="Give fewer.")
+    elif len(axes) < 2:
         raise ParameterError("P046", "rows and columns are missing. Give the names of two columns, or by.")
     else:
-        found = tuple(parameters.text(name, given[name], hint="Give the name of a column.") for name in named)
-    if len(found) < 2:
+        columns = tuple(parameters.text(name, arguments[name], hint="Give the name of a column.") for name in axes)
+    if len(columns) < 2:
         raise ParameterError("P046", "a table needs two columns. Count one with dp_count and by.")
-    return list(found)
+    return list(columns)
 
 
 class CrosstabCall(CountedCall):

@@ -43,14 +43,14 @@ def _estimated(name: str) -> Argument:
             name, "A public guess of the number of rows, up to 1e12, to which noise is compared.", kind="Integer"
         )
     if name in _OF_QUERY:
-        known = SQL if name == "sql" else function_of(QUERY).plan.arguments[name]
-        return Argument(name, f"For dp_query alone. {known.doc}", kind=known.annotation)
+        template = SQL if name == "sql" else function_of(QUERY).plan.arguments[name]
+        return Argument(name, f"For dp_query alone. {template.doc}", kind=template.annotation)
     if name == "n_features":
         return Argument(name, "Number of features, from 1 to 1000000; not for functions of one column.", kind="Integer")
-    takers = [function for function, known in FUNCTIONS.items() if name in known.plan.arguments]
-    taken = [FUNCTIONS[taker].plan.arguments[name] for taker in takers]
-    docs = {argument.doc for argument in taken}
-    kinds = " | ".join(dict.fromkeys(argument.annotation for argument in taken))
+    takers = [function for function, entry in FUNCTIONS.items() if name in entry.plan.arguments]
+    variants = [FUNCTIONS[taker].plan.arguments[name] for taker in takers]
+    docs = {argument.doc for argument in variants}
+    kinds = " | ".join(dict.fromkeys(argument.annotation for argument in variants))
     return Argument(name, docs.pop() if len(docs) == 1 else f"As of {', '.join(takers)}.", kind=kinds)
 
 
@@ -65,12 +65,12 @@ def query_to_estimate(arguments: Mapping[str, object]) -> tuple[object, dict[str
     ParameterError
         P016: dp_query has no such argument.
     """
-    given = {name: value for name, value in arguments.items() if value is not None}
-    sql = given.pop(SQL.name, None)
-    for name in given:
+    settings = {name: value for name, value in arguments.items() if value is not None}
+    sql = settings.pop(SQL.name, None)
+    for name in settings:
         if name not in function_of(QUERY).plan.arguments:
             raise ParameterError("P016", f"{QUERY} has no argument {name}. Leave it out.")
-    return sql, given
+    return sql, settings
 
 
 def of_query(lines: Iterable[Expected]) -> list[dict[str, str | float | None]]:
@@ -131,9 +131,9 @@ def _epsilon_needed(name: str, planned: Callable[..., Plan], n_features: int, ro
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)
     # To four digits, rounded up.
-    found = float(f"{high * 1.0005:.4g}")
+    threshold = float(f"{high * 1.0005:.4g}")
     meaning = f"epsilon from which {rows:,} rows are as many as {name}, all else alike"
-    return [(name.replace(_ROWS_NEEDED, _EPSILON_NEEDED), found, meaning)]
+    return [(name.replace(_ROWS_NEEDED, _EPSILON_NEEDED), threshold, meaning)]
 
 
 def estimate(
@@ -170,23 +170,23 @@ def estimate(
     if n_rows is not None:
         rows = positive_integer("n_rows", n_rows, hint="Give a public number of rows.", most=MOST_ROWS)
 
-    given = kind.stand_ins(arguments | by)
+    defaults = kind.stand_ins(arguments | by)
     if any(arguments.get(limit) is not None for limit in _PER_UNIT):
-        given["privacy_unit"] = "unit"
+        defaults["privacy_unit"] = "unit"
     elif arguments.get("blocks") is not None:
-        given["row_id"] = "id"
+        defaults["row_id"] = "id"
     if "n_features" in kind.arguments:
-        given["n_features"] = count
-    given |= by
+        defaults["n_features"] = count
+    defaults |= by
     if list_items(arguments.get("bins")) is not None:  # edges; a number stands between ends
-        given |= {"lower": None, "upper": None}
+        defaults |= {"lower": None, "upper": None}
 
     def planned(**more: object) -> Plan:
         # A row id with one column of features means the long layout; an array of `count` features is equivalent.
-        found = kind.from_arguments("source", {**given, **arguments, **more})
-        found.check_features(count)
-        found.check_drawable(count)
-        return found
+        candidate = kind.from_arguments("source", {**defaults, **arguments, **more})
+        candidate.check_features(count)
+        candidate.check_drawable(count)
+        return candidate
 
     plan = planned()
     cost = plan.event.cost

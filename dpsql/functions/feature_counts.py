@@ -161,8 +161,8 @@ class FeatureCountsPlan(Plan):
     stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = cls._read(given, "max_features_per_row", "present_above")
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = cls._read(arguments, "max_features_per_row", "present_above")
         if own["present_above"] is not None and layout.kind == "long":
             raise ParameterError(
                 "P045", "present_above is for columns and vectors: long rows hold what is present. Leave it out."
@@ -234,8 +234,8 @@ class FeatureCountsCall(Call):
         label = label_of_cells(self.target.code(labels.flatten()), lengths)
         positions = features.flatten()
         if positions.null_count:  # cells of features that are not listed
-            known = positions.is_valid().to_numpy(zero_copy_only=False)
-            lengths = np.add.reduceat(known, np.cumsum(lengths) - lengths, dtype=np.int64)
+            validity = positions.is_valid().to_numpy(zero_copy_only=False)
+            lengths = np.add.reduceat(validity, np.cumsum(lengths) - lengths, dtype=np.int64)
             positions = positions.drop_null()
         collector.add_sparse(label, lengths, positions.to_numpy().astype(np.int64) - 1, batch)
 

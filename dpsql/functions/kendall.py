@@ -76,17 +76,17 @@ class KendallPlan(ScoredPlan):
     names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        blocks = cls._read(given, "blocks")
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        blocks = cls._read(arguments, "blocks")
         if blocks["blocks"] is not None and layout.row_id is None and layout.privacy_unit is None:
             raise ParameterError(
                 "P046",
                 "blocks needs a stored unique id to assign rows by. Give row_id := the name of its column; "
                 "a row number or a position in a file is none.",
             )
-        whole = blocks["blocks"] is None
-        paid = paid_verdict(given, has_scores=whole, otherwise="scores of all rows, without blocks")
-        return {**super()._own(given, layout), **cls._read(given, "mechanism", "split"), **paid, **blocks}
+        has_scores = blocks["blocks"] is None
+        paid = paid_verdict(arguments, has_scores=has_scores, otherwise="scores of all rows, without blocks")
+        return {**super()._own(arguments, layout), **cls._read(arguments, "mechanism", "split"), **paid, **blocks}
 
     @property
     def has_two_levels(self) -> bool:
@@ -113,14 +113,14 @@ class KendallPlan(ScoredPlan):
     def measurement(self) -> Measurement:
         """The measurement: rounds of report-noisy-max, and what the verdict of their choice is paid for."""
         later = 1 if self.split == "even" else 2  # the range of later rounds is twice the first one's
-        whole = self.epsilon * (1 - self.paid_share)
-        first = whole / (1 + later * (self.k - 1))
+        budget = self.epsilon * (1 - self.paid_share)
+        first = budget / (1 + later * (self.k - 1))
         paid = () if self.paid_part is None else (self.paid_part,)
         if self.split == "even" or self.k == 1:
-            return measurement_of(SelectionRounds("rounds", self.mechanism, whole, self.k), *paid)
+            return measurement_of(SelectionRounds("rounds", self.mechanism, budget, self.k), *paid)
         return measurement_of(
             SelectionRounds("first round", self.mechanism, first, 1),
-            SelectionRounds("later rounds", self.mechanism, whole - first, self.k - 1),
+            SelectionRounds("later rounds", self.mechanism, budget - first, self.k - 1),
             *paid,
         )
 
@@ -225,9 +225,9 @@ def draw_scores(plan: KendallPlan, scores: Sequence[Fraction], rows: int, record
     - **Sensitivity**: that of any target, because a third value stands between its two levels here.
     """
     part: RankScoreNoise = plan.measurement["scores"]
-    drawn = part.draw(scores, rows, two_levels=False)
+    numbers = part.draw(scores, rows, two_levels=False)
     compared = record["compared"]
-    return scored_record(record, part, drawn, known(int, compared), two_levels=False)
+    return scored_record(record, part, numbers, known(int, compared), two_levels=False)
 
 
 def draw_lead(plan: KendallPlan, lead: Fraction, record: dict[str, Json]) -> Json:
@@ -297,7 +297,7 @@ def peel(
             target = scores
         else:
             among.append(scores)
-        utilities, unit = exact_utilities(target[:, rest], [one[:, rest] for one in among], pairs.sizes)
+        utilities, unit = exact_utilities(target[:, rest], [matrix[:, rest] for matrix in among], pairs.sizes)
         # The range is a multiple of one half, so doubled utilities have an integer range.
         spread = ranges[0 if number == 0 else 1] * 2 * unit
         chosen.append(rest.pop(part.draw(2 * utilities, utility_range=int(spread))))

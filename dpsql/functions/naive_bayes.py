@@ -48,9 +48,9 @@ _MOST_SMOOTHING = 1e9
 
 
 def _smoothing(value: object) -> float:
-    found = parameters.positive_float("smoothing", value, hint="1 is usual: one row with, one without.")
-    parameters.within("smoothing", found, None, _MOST_SMOOTHING, hint="1 is usual.")
-    return found
+    number = parameters.positive_float("smoothing", value, hint="1 is usual: one row with, one without.")
+    parameters.within("smoothing", number, None, _MOST_SMOOTHING, hint="1 is usual.")
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,11 @@ class NaiveBayesPlan(FeatureCountsPlan):
     names_after: ClassVar[str | None] = "delta"
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {**super()._own(given, layout), **cls._read(given, "delta", "count_share", "smoothing", "shrink")}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return {
+            **super()._own(arguments, layout),
+            **cls._read(arguments, "delta", "count_share", "smoothing", "shrink"),
+        }
 
     def check_features(self, count: int) -> None:
         """Raise if the counts are more numbers than one call may release."""
@@ -214,14 +217,14 @@ class NaiveBayesCall(FeatureCountsCall):
         both = zip((rows, features), plan.norms(len(self.features)), (1, counts.one), strict=True)
         if plan.delta is None:
             noisy_rows, noisy = (
-                part.draw_counts(counted, norm.l1, one=one)
-                for part, (counted, norm, one) in zip(plan._laplace, both, strict=True)
+                part.draw_counts(counted, norm.l1, one=unit)
+                for part, (counted, norm, unit) in zip(plan._laplace, both, strict=True)
             )
         else:
             noise: GaussianNoise = plan.measurement["counts"]
             noisy_rows, noisy = (
-                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2, one=one).values
-                for name, (counted, norm, one) in zip(("rows", "features"), both, strict=True)
+                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2, one=unit).values
+                for name, (counted, norm, unit) in zip(("rows", "features"), both, strict=True)
             )
         return noisy_rows, noisy.reshape(2, -1)
 
@@ -252,8 +255,8 @@ def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: f
     variance = deviation**2 * np.square(shares).sum()
     squares = np.square(difference)
     # The quotient is at most 1: if the noise explains the whole difference, nothing is kept.
-    kept = difference * (1 - variance / np.maximum(squares, variance) if variance > 0 else 1.0)
-    return np.stack([shares[0] * both - kept, shares[1] * both + kept])
+    remainder = difference * (1 - variance / np.maximum(squares, variance) if variance > 0 else 1.0)
+    return np.stack([shares[0] * both - remainder, shares[1] * both + remainder])
 
 
 def log_odds(present: NDArray[np.float64], rows: NDArray[np.float64], smoothing: float) -> NDArray[np.float64]:

@@ -100,7 +100,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         What the ledger keeps of it.
     """
     if function not in FUNCTIONS:  # a query's columns tell of their own noise, with errors := true
-        told: list[Json] = [left_out_statement(part, has_names=False) for part in _parts_that_tell(result)]
+        statements: list[Json] = [left_out_statement(part, has_names=False) for part in _parts_that_tell(result)]
         nothing: dict[str, Json] = {
             "verdict": None,
             "claim": "",
@@ -108,7 +108,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
             "resolution": None,
             "unit": None,
         }
-        return {**nothing, **({"left_out": told} if told else {})}
+        return {**nothing, **({"left_out": statements} if statements else {})}
     shape = FUNCTIONS[function].shape
     rows = shape.entries(result)
     has_scores = shape.name == "ranked" and isinstance(result, Mapping) and result.get("level") is not None
@@ -187,8 +187,8 @@ def _drawn_bounds(result: Any) -> dict[str, Json]:
 def _stored_plan(function: str, arguments: Mapping[str, Any], result: Any) -> Plan | None:
     """Return the plan of a release, where its noise follows from it; None for other releases, and older selections."""
     kind = FUNCTIONS[function].plan
-    known = kind is QuantilePlan or (isinstance(result, Mapping) and "compared" in result)
-    if not known or not issubclass(kind, (QuantilePlan, SisPlan, KendallPlan, TwoStagePlan)):
+    has_plan = kind is QuantilePlan or (isinstance(result, Mapping) and "compared" in result)
+    if not has_plan or not issubclass(kind, (QuantilePlan, SisPlan, KendallPlan, TwoStagePlan)):
         return None
     record: dict[str, Any] = {field.name: None for field in fields(kind)} | dict(arguments)
     layout = {field.name: None for field in fields(Layout)} | arguments["layout"]

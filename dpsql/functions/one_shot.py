@@ -91,8 +91,8 @@ def log_of_other_subsets(count: int, k: int, share: float) -> float:
 def few_subsets(count: int, k: int, most: int) -> bool:
     """Return whether there are at most so many k-subsets; their number may have a million digits."""
     subsets, small = 1, min(k, count - k)
-    for place in range(small):
-        subsets = subsets * (count - place) // (place + 1)
+    for step in range(small):
+        subsets = subsets * (count - step) // (step + 1)
         if subsets > most:
             return False
     return True

@@ -127,7 +127,7 @@ class PipelinePlan(Plan):
 
     @classmethod
     def from_arguments(
-        cls, source: str, arguments: Mapping[str, object], stated: Mapping[str, object] | None = None
+        cls, source: str, arguments: Mapping[str, object], protection: Mapping[str, object] | None = None
     ) -> Self:
         """Check the arguments of a call and of both its parts; see `Plan.from_arguments`."""
         unused = [name for name in _SELECTING if arguments.get(name) is not None]
@@ -135,19 +135,19 @@ class PipelinePlan(Plan):
             raise ParameterError(
                 "P046", f"{unused[0]} has no effect without k. Give the number of features to select, or leave it out."
             )
-        plan = super().from_arguments(source, arguments, stated)
+        plan = super().from_arguments(source, arguments, protection)
         _ = plan.selection, plan.regression
         return plan
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         selection: dict[str, object] = dict.fromkeys(("k", *_SELECTING))
-        k, count = given["k"], stated_features(layout)
-        if k is not None and not (count and known(int, K.read(given)) > count):
-            selection = {"k": read_k(given, layout), **cls._read(given, *_SELECTING)}
+        k, count = arguments["k"], stated_features(layout)
+        if k is not None and not (count and known(int, K.read(arguments)) > count):
+            selection = {"k": read_k(arguments, layout), **cls._read(arguments, *_SELECTING)}
             if selection["selection_share"] is None:
                 selection["selection_share"] = SELECTORS[known(str, selection["selector"])].share
-        fit = RegressionPlan._own({**given, "n_fitted": selection["k"]} if selection["k"] else given, layout)
+        fit = RegressionPlan._own({**arguments, "n_fitted": selection["k"]} if selection["k"] else arguments, layout)
         return {
             **selection,
             **{name: fit[name] for name in ("delta", "method", "automatic", "lower", "upper")},
@@ -183,35 +183,35 @@ class PipelinePlan(Plan):
             return None
         selector = SELECTORS[self.selector]
         own = {"k": self.k, "epsilon": self.epsilon * self.selection_share, "blocks": self.selection_blocks}
-        given = {**self._shared, **own, **selector.fixed}
+        settings = {**self._shared, **own, **selector.fixed}
         if self.selector == "kendall":
-            del given["blocks"]
+            del settings["blocks"]
         if self.selector == "sis" and self.lower is None:  # ranks need no bounds, and nothing to centre
-            given = {**given, **NOT_STATED, "score": "rank", "center": None}
-        return selector.plan.from_arguments(self.source, given)
+            settings = {**settings, **NOT_STATED, "score": "rank", "center": None}
+        return selector.plan.from_arguments(self.source, settings)
 
     @cached_property
     def regression(self) -> RegressionPlan:
         """The plan of the fit; its shares refer to the call's whole epsilon."""
         rest = 1 - (self.selection_share or Fraction(0))
-        given: dict[str, object] = {name: value for name, value in self.fitting.items() if value is not None}
-        for name in ("count_share", "scale_share", *(["range_share"] if "range_share" in given else [])):
-            share_of_rest = Fraction(known(str, given[name])) / rest
+        settings: dict[str, object] = {name: value for name, value in self.fitting.items() if value is not None}
+        for name in ("count_share", "scale_share", *(["range_share"] if "range_share" in settings else [])):
+            share_of_rest = Fraction(known(str, settings[name])) / rest
             if not share_of_rest < 1:
                 raise ParameterError("P051", f"{name} and selection_share must be below 1 together. Lower one of them.")
-            given[name] = share_of_rest
+            settings[name] = share_of_rest
         for name in ("bounds_share", "moments_share", "count_failure"):
-            given[name] = Fraction(known(str, given[name]))
+            settings[name] = Fraction(known(str, settings[name]))
         own = {"epsilon": self.epsilon * rest, "delta": self.delta, "method": self.method}
-        return RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})
+        return RegressionPlan.from_arguments(self.source, {**self._shared, **settings, **own})
 
     def _passes(self) -> tuple[Pass, ...]:
         """Return the passes of the selection, then those of the fit, a fold; a row has one key in all of them."""
         selecting = () if self.selection is None else self.selection.passes
         passes = (*selecting, *self.regression.passes)
-        kept = "Give selector := 'sis', and lower and upper with it." if any(one.keeps_rows for one in passes) else ""
-        keyed = any(one.keyed for one in passes)
-        return tuple(replace(one, statement=COLLECTED, keyed=keyed, keeps_rows=kept) for one in passes)
+        hint = "Give selector := 'sis', and lower and upper with it." if any(scan.keeps_rows for scan in passes) else ""
+        keyed = any(scan.keyed for scan in passes)
+        return tuple(replace(scan, statement=COLLECTED, keyed=keyed, keeps_rows=hint) for scan in passes)
 
     def check_features(self, count: int) -> None:
         """Raise if the arguments of either part do not fit the number of features."""
@@ -311,8 +311,8 @@ class PipelineCall(Call):
 
     def fit(self, names: list[str]) -> Collector:
         """Return the collector of the fit of some features."""
-        places = {name: place for place, name in enumerate(self.features)}
-        picks = [places[name] for name in names]
+        positions = {name: position for position, name in enumerate(self.features)}
+        picks = [positions[name] for name in names]
         plan = self.plan.regression
         lower, upper = (
             tuple(bounds[pick] for pick in picks) if isinstance(bounds, tuple) else bounds
@@ -368,5 +368,5 @@ class _Fitting(RowTransform[Any]):
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
         """Draw the model."""
-        drawn: Callable[[], Json] | Draw = self.inner.draw(progress)
-        return drawn
+        run: Callable[[], Json] | Draw = self.inner.draw(progress)
+        return run

@@ -161,8 +161,8 @@ class QueryPart:
 
     def to_json(self) -> dict[str, Json]:
         """Return the part as JSON values."""
-        drawn = {name: getattr(self, name) for name in _EARLIER}
-        known_of = {name: part for name, part in drawn.items() if part is not None}
+        numbers = {name: getattr(self, name) for name in _EARLIER}
+        known_of = {name: part for name, part in numbers.items() if part is not None}
         unused: dict[str, Json] = {"unused": dict(self.unused)} if self.unused else {}
         return {"core": self.core, "plan": self.plan.to_json(), **known_of, **unused}
 
@@ -170,8 +170,8 @@ class QueryPart:
     def read(cls, record: Mapping[str, object]) -> Self:
         """Return the part that `to_json` wrote."""
         plan = json.loads(known(str, record["plan"]))
-        drawn = {name: record.get(name) for name in _EARLIER}
-        earlier = {name: None if part is None else known(int, part) for name, part in drawn.items()}
+        numbers = {name: record.get(name) for name in _EARLIER}
+        earlier = {name: None if part is None else known(int, part) for name, part in numbers.items()}
         unused = known(dict, record.get("unused") or {})
         kind = PARTS[plan.pop("function")][0]
         return cls(known(int, record["core"]), kind.from_record(plan), **earlier, unused=unused)
@@ -196,7 +196,7 @@ class QueryPlan(Plan):
     arguments: ClassVar[Signature] = ARGUMENTS
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         raise InternalError("I032", "a query was planned without its parts. Report it.")
 
     @property
@@ -207,8 +207,8 @@ class QueryPlan(Plan):
     @property
     def lineage(self) -> dict[str, Json] | None:
         """What the ledger stores of where the rows come from, with how rows of the result follow."""
-        found = super().lineage
-        return found if found is None or not self.answer else {**found, "answer": json.loads(self.answer)}
+        lineage = super().lineage
+        return lineage if lineage is None or not self.answer else {**lineage, "answer": json.loads(self.answer)}
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -258,18 +258,18 @@ class QueryPlan(Plan):
                 for part, record in zip(self.parts, recorded, strict=True)
             ]
             delta: dict[str, Json] = {} if self.delta is None else {"delta": str(self.delta)}
-            whole = {**self.public_arguments, **delta, "parts": parts}
-            yield whole
-            yield from self._untold_before(whole)
+            arguments = {**self.public_arguments, **delta, "parts": parts}
+            yield arguments
+            yield from self._untold_before(arguments)
 
     def _untold_before(self, arguments: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
         """Yield arguments as they were before it was told what row limits leave out."""
         if self.untold:
             yield {name: value for name, value in arguments.items() if name != _SHARE}
-        told = [isinstance(part.plan, LeftOutPlan) and part.plan.left_out_share == USUAL_SHARE for part in self.parts]
-        if any(told):
+        flags = [isinstance(part.plan, LeftOutPlan) and part.plan.left_out_share == USUAL_SHARE for part in self.parts]
+        if any(flags):
             parts: list[Json] = []
-            for tells, part in zip(told, known(list, arguments["parts"]), strict=True):
+            for tells, part in zip(flags, known(list, arguments["parts"]), strict=True):
                 own = {name: value for name, value in part["arguments"].items() if not tells or name != _SHARE}
                 parts.append({**part, "arguments": own})
             yield {**arguments, "parts": parts}
@@ -300,10 +300,10 @@ class QueryCall(Call):
     def told(self, calls: Iterable[Call]) -> Self:
         """Return the call with what is told of its parts: how many rows of a person count, which keys are shown."""
         parts = list(calls)
-        drawn = [str(call.limit) for call in parts if isinstance(call, RowsCall)]
-        said = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(drawn)}"] if drawn else []
-        said += dict.fromkeys(filter(None, (call.remark for call in parts)))
-        return replace(self, left_out="; ".join(said)) if said else self
+        limits = [str(call.limit) for call in parts if isinstance(call, RowsCall)]
+        remarks = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(limits)}"] if limits else []
+        remarks += dict.fromkeys(filter(None, (call.remark for call in parts)))
+        return replace(self, left_out="; ".join(remarks)) if remarks else self
 
     @classmethod
     def of(cls, plan: QueryPlan, calls: Iterable[Call]) -> Self:
@@ -320,7 +320,7 @@ class QueryCall(Call):
         run = [draw.run if isinstance(draw, Draw) else draw for draw in draws]
 
         def all_parts() -> Json:
-            return {"parts": [one() for one in run]}
+            return {"parts": [draw() for draw in run]}
 
         if not any(isinstance(draw, Draw) for draw in draws):
             return all_parts
@@ -331,7 +331,7 @@ class QueryCall(Call):
         return Draw(measurement_of(*spent), all_parts)
 
 
-def read_age(given: object) -> float | None:
+def read_age(max_age: object) -> float | None:
     """Return `max_age` in seconds; None where it is left out.
 
     Raises
@@ -339,14 +339,14 @@ def read_age(given: object) -> float | None:
     ParameterError
         P021: it is no length of time.
     """
-    if given is None:
+    if max_age is None:
         return None
-    seconds = getattr(given, "total_seconds", None)
+    seconds = getattr(max_age, "total_seconds", None)
     hint = "Give an INTERVAL, or a number of hours such as 24."
     if seconds is not None:
-        found = float(seconds())
+        age = float(seconds())
     else:
-        found = 3600.0 * float(parameters.number_from_zero("max_age", given, hint=hint))
-    if not found >= 0:
+        age = 3600.0 * float(parameters.number_from_zero("max_age", max_age, hint=hint))
+    if not age >= 0:
         raise ParameterError("P021", f"max_age must not be negative. {hint}")
-    return found
+    return age

@@ -53,8 +53,8 @@ class CoreBoundsPlan(GroupedPlan):
 
     def _passes(self) -> tuple[Pass, ...]:
         """Return the pass over the rows; after it the bounds are drawn, before any part that needs them reads one."""
-        [one] = super()._passes()
-        return (one, replace(one, reads_rows=False))
+        [scan] = super()._passes()
+        return (scan, replace(scan, reads_rows=False))
 
     @cached_property
     def interval_noise(self) -> IntervalNoise:
@@ -135,7 +135,7 @@ class CoreBoundsCall(GroupedCall):
         """Return what was drawn."""
         if not self.drawn:
             raise InternalError("I032", "the bounds of a query were not drawn. Report it.")
-        intervals: list[Json] = [interval_record(one) for one in self.drawn]
+        intervals: list[Json] = [interval_record(interval) for interval in self.drawn]
         record: dict[str, Json] = {
             "targets": list(self.plan.targets),
             "intervals": intervals,
@@ -148,5 +148,5 @@ class WaitingCall(DrawnBoundsCall):
     """A call of a part whose bounds another part of the query draws."""
 
     @abstractmethod
-    def within(self, found: Intervals) -> Self:
+    def within(self, intervals: Intervals) -> Self:
         """Return the call that knows the bounds of its columns; its plan, and what that costs, are the same."""

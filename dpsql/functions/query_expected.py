@@ -60,8 +60,8 @@ def expected(plan: QueryPlan | None, split: Split, answers: Sequence[Mapping[str
         lines.append(Expected(None, "delta", float(cost.delta), "chance that the guarantee fails"))
     for part in plan.parts:
         if part.rows_of is None:
-            told = (one for one in part.plan.noise(0, None) if one[0] in _TOLD_OF_PARTS)
-            lines += [Expected(None, name, value, meaning) for name, value, meaning in told]
+            quantities = (quantity for quantity in part.plan.noise(0, None) if quantity[0] in _TOLD_OF_PARTS)
+            lines += [Expected(None, name, value, meaning) for name, value, meaning in quantities]
     where = {
         (core.name, aggregate.name): (aggregate, answer)
         for core, listed in zip(split.cores, answers, strict=True)
@@ -69,44 +69,46 @@ def expected(plan: QueryPlan | None, split: Split, answers: Sequence[Mapping[str
     }
     for (name, _), numbers in zip(split.columns, split.noisy, strict=False):  # errors stand behind the columns
         for number in dict.fromkeys(numbers):
-            one, answer = where[number]
-            for quantity, value, meaning in _noise(one, answer, plan.parts[answer["part"]]):
+            aggregate, answer = where[number]
+            for quantity, value, meaning in _noise(aggregate, answer, plan.parts[answer["part"]]):
                 beside = f"; the column has {len(set(numbers))} such numbers" if len(set(numbers)) > 1 else ""
                 lines.append(Expected(name, quantity, value, f"{meaning}{beside}"))
     return list(dict.fromkeys(lines))
 
 
-def _noise(one: QueryAggregate, answer: Mapping[str, Any], part: QueryPart) -> Iterator[tuple[str, float | None, str]]:
+def _noise(
+    aggregate: QueryAggregate, answer: Mapping[str, Any], part: QueryPart
+) -> Iterator[tuple[str, float | None, str]]:
     """Yield the expected errors of one number of a core."""
-    plan, each = part.plan, ""
+    plan, remark = part.plan, ""
     if part.rows_of is not None and not isinstance(plan, RowsPlan):
-        each = ", times the limit on rows that is drawn" if limited(plan, 2).max_rows_per_unit > 1 else ""
+        remark = ", times the limit on rows that is drawn" if limited(plan, 2).max_rows_per_unit > 1 else ""
         plan = limited(plan, 1)
     if isinstance(plan, QuantilePlan):
         whose = "rows of its group" if plan.by else "rows"
-        yield "rank_error", plan.ranks, f"{whose} that a quantile is off by, in 95 % of calls{each}"
+        yield "rank_error", plan.ranks, f"{whose} that a quantile is off by, in 95 % of calls{remark}"
     elif not isinstance(plan, AggregatePlan) or "aggregate" not in answer:
-        yield "std_error", None, f"of {one.kind}: it depends on the rows"
+        yield "std_error", None, f"of {aggregate.kind}: it depends on the rows"
     else:
-        yield _deviation(one, answer, plan, each)
+        yield _deviation(aggregate, answer, plan, remark)
 
 
 def _deviation(
-    one: QueryAggregate, answer: Mapping[str, Any], plan: AggregatePlan, each: str
+    aggregate: QueryAggregate, answer: Mapping[str, Any], plan: AggregatePlan, remark: str
 ) -> tuple[str, float | None, str]:
     if isinstance(plan, MarginsPlan):
         laws = list(zip(plan.part.blocks, plan.part.all_lattices[answer["set"]], strict=True))
-        each = f", before sets are fitted to each other{each}"
+        remark = f", before sets are fitted to each other{remark}"
     else:
         laws = plan.target_laws
     block, lattice = laws[answer["place"]]
     name = answer["aggregate"]
-    kind = "stddev" if one.kind.startswith("stddev") else name
+    kind = "stddev" if aggregate.kind.startswith("stddev") else name
     error = float(estimates(expected_block(block, lattice, _ROWS), (kind,), ddof=answer["ddof"])[kind].std_error[0])
-    what = "count" if name == COUNT else one.kind
+    what = "count" if name == COUNT else aggregate.kind
     meaning = f"standard deviation of the noise on {what}"
     if name not in (COUNT, SUM):
         meaning += f" of {_ROWS} rows, half of them at each bound"
     if name != COUNT and plan.is_drawn(answer["place"]):
         meaning += ", in half widths of the bounds that are drawn"
-    return "std_error", error, f"{meaning}{each}"
+    return "std_error", error, f"{meaning}{remark}"

@@ -31,9 +31,11 @@ from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, UnitedGroups
 from dpsql.statistics.grouped_sums import GroupedSums
 
 
-def _sets(given: object) -> tuple[tuple[int, ...], ...]:
+def _sets(sets: object) -> tuple[tuple[int, ...], ...]:
     """Return the positions of the keys of each set."""
-    return tuple(tuple(known(int, place) for place in known(tuple, one)) for one in known(tuple, given))
+    return tuple(
+        tuple(known(int, position) for position in known(tuple, positions)) for positions in known(tuple, sets)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,8 @@ class MarginsPlan(VectorPlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = {**super()._own(given, layout), **cls._read(given, "sets")}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = {**super()._own(arguments, layout), **cls._read(arguments, "sets")}
         if own["keys"] is None:
             raise InternalError("I032", "margins of private keys were planned. Report it.")
         return own
@@ -58,36 +60,36 @@ class MarginsPlan(VectorPlan):
     def contributions(self) -> tuple[Contribution, ...]:
         """What a unit contributes to each set: its rows in all, in as many groups as it has there."""
         finest, lists = self.contribution, self.keys or ()
-        found = []
-        for one in self.sets:
-            if len(one) == len(self.by):
-                found.append(finest)
+        contributions = []
+        for positions in self.sets:
+            if len(positions) == len(self.by):
+                contributions.append(finest)
                 continue
-            sizes = [len(values) for values in (lists[place] for place in one) if values is not None]
-            count = math.prod(sizes) if len(sizes) == len(one) else None
+            sizes = [len(values) for values in (lists[position] for position in positions) if values is not None]
+            count = math.prod(sizes) if len(sizes) == len(positions) else None
             groups = finest.groups if count is None else min(finest.groups, count)
-            found.append(Contribution(self.neighbours, finest.rows, groups, finest.rows, keys=count))
-        return tuple(found)
+            contributions.append(Contribution(self.neighbours, finest.rows, groups, finest.rows, keys=count))
+        return tuple(contributions)
 
     @cached_property
     def part(self) -> MarginsNoise:  # type: ignore[override]
         """The part that draws: of the laws that are at hand the one with the smallest errors."""
         laws = (LAPLACE, GAUSSIAN) if self.law == AUTO and self.delta is not None else (self.law,)
-        found: list[MarginsNoise] = []
+        parts: list[MarginsNoise] = []
         refused = []
         for law in (LAPLACE if law == AUTO else law for law in laws):
             try:
                 [best] = super()._parts(law)
                 if isinstance(best, KeyedNoise):
                     raise InternalError("I032", "margins of private keys were planned. Report it.")
-                found.append(
+                parts.append(
                     margins_noise("sums", self.remaining_epsilon, self.delta, self.contributions, best.blocks, law)
                 )
             except ParameterError as error:
                 refused.append(error)
-        if not found:
+        if not parts:
             raise refused[0]
-        return min(found, key=self._all_errors)
+        return min(parts, key=self._all_errors)
 
     def _all_errors(self, part: MarginsNoise) -> float:
         pairs = (
@@ -108,20 +110,22 @@ class MarginsCall(VectorCall):
         """Return the draw of all sets."""
         if isinstance(statistic, ReleasedKeys):
             raise InternalError("I032", "margins of private keys were drawn. Report it.")
-        plan, places, all_sums = self.plan, self.places, statistic.sums()
-        finest = [one.taken(np.arange(places.count)) for one in plan.given(*all_sums)]
+        plan, index, all_sums = self.plan, self.places, statistic.sums()
+        finest = [total.taken(np.arange(index.count)) for total in plan.given(*all_sums)]
         fallen = self._fallen(all_sums)
-        margins = [UnitedGroups.of(places.labels, one, places.count) for one in plan.sets]
-        sums = [[margin.sums(one) for one in finest] for margin in margins]
+        margins = [UnitedGroups.of(index.labels, positions, index.count) for positions in plan.sets]
+        sums = [[margin.sums(total) for total in finest] for margin in margins]
 
         def draw() -> Json:
             noisy = plan.part.draw(sums)
             records: list[Json] = []
-            for one, margin, blocks in zip(plan.sets, margins, noisy, strict=True):
-                found = [replace(each, block=block) for each, block in zip(blocks, self.blocks, strict=True)]
-                of_set = replace(plan, by=tuple(plan.by[place] for place in one))
-                types = [self.types[place] for place in one]
-                records.append(record_of(found, of_set, margin.labels, types, self.drawn))
+            for positions, margin, blocks in zip(plan.sets, margins, noisy, strict=True):
+                noisy_blocks = [
+                    replace(noisy_block, block=block) for noisy_block, block in zip(blocks, self.blocks, strict=True)
+                ]
+                of_set = replace(plan, by=tuple(plan.by[position] for position in positions))
+                types = [self.types[position] for position in positions]
+                records.append(record_of(noisy_blocks, of_set, margin.labels, types, self.drawn))
             return {"sets": records} | self._left_out(fallen)
 
         return draw

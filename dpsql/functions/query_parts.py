@@ -56,69 +56,69 @@ def counts_disjoint(core: QueryCore) -> bool:
     return core.disjoint and not core.private_keys and core.margin_of is None
 
 
-def aggregate_of(core: QueryCore, one: QueryAggregate) -> str:
+def aggregate_of(core: QueryCore, aggregate: QueryAggregate) -> str:
     """Return what is drawn for an aggregate of a vector: a count of disjoint conditions is that of its rows."""
-    return COUNT if one.kind == "rows" or counts_disjoint(core) else VALUED[one.kind]
+    return COUNT if aggregate.kind == "rows" or counts_disjoint(core) else VALUED[aggregate.kind]
 
 
 def vectors_of(core: QueryCore) -> list[dict[str, list[str]]]:
     """Return the vector of a core, as the aggregates by target; nothing where none is asked for."""
-    wanted: dict[str, list[str]] = {}
+    targets: dict[str, list[str]] = {}
     for aggregate in core.aggregates:
         if aggregate.kind != "rows" and aggregate.kind not in VALUED:
             continue
-        names = wanted.setdefault(ALL if aggregate.kind == "rows" else str(aggregate.column), [])
+        names = targets.setdefault(ALL if aggregate.kind == "rows" else str(aggregate.column), [])
         name = aggregate_of(core, aggregate)
         if name not in names:
             names.append(name)
-    return [wanted] if wanted else []
+    return [targets] if targets else []
 
 
 def public_bounds_of(core: QueryCore) -> dict[str, tuple[float, float]]:
     """Return the public bounds of columns."""
-    found: dict[str, tuple[float, float]] = {}
+    bounds: dict[str, tuple[float, float]] = {}
     for aggregate in core.aggregates:
         for name, lower, upper in (
             (aggregate.column, aggregate.lower, aggregate.upper),
             (aggregate.other, aggregate.other_lower, aggregate.other_upper),
         ):
             if name is not None and lower is not None and upper is not None:
-                found[name] = float(lower), float(upper)
-    return found
+                bounds[name] = float(lower), float(upper)
+    return bounds
 
 
 def unbounded_of(core: QueryCore, *, summed: bool) -> list[str]:
     """Return the columns whose bounds are drawn, each once; `summed` says whether sums are drawn with this core."""
-    bounds, found = public_bounds_of(core), dict[str, None]()
+    bounds, columns = public_bounds_of(core), dict[str, None]()
     for aggregate in core.aggregates:
         is_sum = summed and aggregate.kind in VALUED and aggregate_of(core, aggregate) != COUNT
         if is_sum or (aggregate.kind == "quantile" and core.keys) or aggregate.other is not None:
-            found |= dict.fromkeys(
+            columns |= dict.fromkeys(
                 name for name in (aggregate.column, aggregate.other) if name is not None and name not in bounds
             )
-    return list(found)
+    return list(columns)
 
 
 def quantiles_of(core: QueryCore) -> dict[str, list[Fraction]]:
     """Return the quantiles of each column, ascending."""
-    found: dict[str, set[Fraction]] = {}
+    quantiles: dict[str, set[Fraction]] = {}
     for aggregate in core.aggregates:
         if aggregate.kind == "quantile" and aggregate.quantile is not None:
-            found.setdefault(str(aggregate.column), set()).add(aggregate.quantile)
-    return {column: sorted(asked) for column, asked in found.items()}
+            quantiles.setdefault(str(aggregate.column), set()).add(aggregate.quantile)
+    return {column: sorted(numbers) for column, numbers in quantiles.items()}
 
 
 def pairs_of(core: QueryCore) -> list[ColumnPair]:
     """Return the pairs of columns whose moments are asked for, each once, in the order in which it was met."""
-    found: dict[tuple[str, str], ColumnPair] = {}
+    pairs: dict[tuple[str, str], ColumnPair] = {}
     bounds = public_bounds_of(core)
     for aggregate in core.aggregates:
         if aggregate.other is None:
             continue
         pair = str(aggregate.column), aggregate.other
-        if pair not in found and pair[::-1] not in found:
-            found[pair] = ColumnPair(*pair, (bounds.get(pair[0]), bounds.get(pair[1])))
-    return list(found.values())
+        if pair not in pairs and pair[::-1] not in pairs:
+            pairs[pair] = ColumnPair(*pair, (bounds.get(pair[0]), bounds.get(pair[1])))
+    return list(pairs.values())
 
 
 # What is drawn before the parts that share epsilon.
@@ -155,7 +155,7 @@ class _Part:
 
     core: int
     kind: type[Plan]
-    given: dict[str, object]
+    arguments: dict[str, object]
     more: dict[str, str] = field(default_factory=dict)  # columns that it adds to the core's, as SQL
     takes_delta: bool = True
     needs_delta: bool = False
@@ -220,7 +220,7 @@ def parts_of_cores(
     ParameterError
         An argument does not fit, or bounds are missing.
     """
-    found: list[_Part] = []
+    drafts: list[_Part] = []
     answers: dict[int, Answers] = {}
     drawing = _draws_rows(arguments)
     most = limits_up_to(_stated_rows(cores)) if drawing else ()
@@ -233,35 +233,35 @@ def parts_of_cores(
         of_finest = None if margin is None or margin.finest == number else answers[margin.finest]
         limit = None if of_finest is None else of_finest.limit
         if draws and "privacy_unit" in shared and of_finest is None:
-            limit = len(found)
-            found.append(_rows(number, shared, most))
+            limit = len(drafts)
+            drafts.append(_rows(number, shared, most))
         lacking = unbounded_of(placed.core, summed=of_finest is None)
-        bounds = len(found) if lacking else None
-        first, once = len(found) + len(lacking[:1]), placed.placement.once
+        bounds = len(drafts) if lacking else None
+        first, once = len(drafts) + len(lacking[:1]), placed.placement.once
         answers[number] = Answers(first, margin=margin, limit=limit, once=once)
         own = _parts(number, placed.core, shared, answers[number], of_finest)
-        for one in [*_bounds(number, shared, lacking), *own]:
-            made = replace(one, bounds_of=bounds) if one.needs else one
-            stated = limit is None or one.given["max_rows_per_unit"] != most[-1]
-            found.append(made if stated else replace(made, rows_of=limit, takes_delta=False))
-    needing = [one for one in found if one.needs_delta] or [one for one in found if one.takes_delta]
-    shares = _shares(found, epsilon)
+        for draft in [*_bounds(number, shared, lacking), *own]:
+            part = replace(draft, bounds_of=bounds) if draft.needs else draft
+            is_stated = limit is None or draft.arguments["max_rows_per_unit"] != most[-1]
+            drafts.append(part if is_stated else replace(part, rows_of=limit, takes_delta=False))
+    needing = [draft for draft in drafts if draft.needs_delta] or [draft for draft in drafts if draft.takes_delta]
+    shares = _shares(drafts, epsilon)
     parts = []
-    for one, share in zip(found, shares, strict=True):
-        placed = cores[one.core]
-        given = {**one.given, "epsilon": share}
-        if delta is not None and any(one is each for each in needing):
-            given["delta"] = delta / len(needing)
-        plan, unused = _planned(one.kind, given, placed, arguments.get(LEFT_OUT_SHARE.name))
-        item = _item(placed.core, one.more)
+    for draft, share in zip(drafts, shares, strict=True):
+        placed = cores[draft.core]
+        settings = {**draft.arguments, "epsilon": share}
+        if delta is not None and any(draft is candidate for candidate in needing):
+            settings["delta"] = delta / len(needing)
+        plan, unused = _planned(draft.kind, settings, placed, arguments.get(LEFT_OUT_SHARE.name))
+        item = _item(placed.core, draft.more)
         placement = replace(placed.placement, joined=item)
         plan = replace(plan, placement=placement)
-        parts.append(QueryPart(one.core, plan, one.keys_of, one.rows_of, one.bounds_of, unused))
+        parts.append(QueryPart(draft.core, plan, draft.keys_of, draft.rows_of, draft.bounds_of, unused))
     return tuple(parts), [answers[number] for number in range(len(cores))]
 
 
 def _planned(
-    kind: type[Plan], given: Mapping[str, object], placed: PlacedCore, share: object
+    kind: type[Plan], arguments: Mapping[str, object], placed: PlacedCore, share: object
 ) -> tuple[Plan, dict[str, Json]]:
     """Return the plan of a part, and what it was given and has no use for, as earlier versions recorded it.
 
@@ -269,24 +269,28 @@ def _planned(
     is left out, and so is a confidence, which the answers of any other part than a quantile have when they are read: a
     question is the same with and without them.
     """
-    stated = dict(placed.stated)
-    plan = kind.from_arguments(SOURCE, dict(given), stated)
+    protection = dict(placed.stated)
+    plan = kind.from_arguments(SOURCE, dict(arguments), protection)
     if share is not None and isinstance(plan, LeftOutPlan) and plan.measures_left_out:
-        given = {**given, LEFT_OUT_SHARE.name: share}
-        plan = kind.from_arguments(SOURCE, dict(given), stated)
+        arguments = {**arguments, LEFT_OUT_SHARE.name: share}
+        plan = kind.from_arguments(SOURCE, dict(arguments), protection)
     spare = [
-        *(["delta"] if given.get("delta") is not None and given.get("keys") != PRIVATE else []),
-        *([] if kind is CoreQuantilePlan or given.get("confidence") in (None, CONFIDENCE.default) else ["confidence"]),
+        *(["delta"] if arguments.get("delta") is not None and arguments.get("keys") != PRIVATE else []),
+        *(
+            []
+            if kind is CoreQuantilePlan or arguments.get("confidence") in (None, CONFIDENCE.default)
+            else ["confidence"]
+        ),
     ]
     if not spare:
         return plan, {}
-    asked = plan.public_arguments
+    question = plan.public_arguments
     for name in spare:
-        without = {other: value for other, value in given.items() if other != name}
-        bare = kind.from_arguments(SOURCE, without, stated)
+        without = {other: value for other, value in arguments.items() if other != name}
+        bare = kind.from_arguments(SOURCE, without, protection)
         if bare.measurement == plan.measurement:
-            given, plan = without, bare
-    return plan, {name: value for name, value in asked.items() if value != plan.public_arguments.get(name)}
+            arguments, plan = without, bare
+    return plan, {name: value for name, value in question.items() if value != plan.public_arguments.get(name)}
 
 
 @dataclass(frozen=True)
@@ -310,28 +314,28 @@ class _Margin:
 
 def _margins(cores: Sequence[QueryCore]) -> dict[int, _Margin]:
     """Return the grouping sets that share sums, by the numbers of their cores."""
-    found: dict[int, _Margin] = {}
+    margins: dict[int, _Margin] = {}
     numbers = {core.name: number for number, core in enumerate(cores)}
     for finest, core in enumerate(cores):
         if core.margin_of != core.name or core.private_keys or not vectors_of(core):
             continue
         names = [key.column for key in core.keys]
-        others = [numbers[one.name] for one in cores if one.margin_of == core.name and one is not core]
+        others = [numbers[other.name] for other in cores if other.margin_of == core.name and other is not core]
         members = [finest, *others]
         sets = tuple(tuple(names.index(key.column) for key in cores[member].keys) for member in members)
         if others:
-            found |= {one: _Margin(finest, place, sets) for place, one in enumerate(members)}
-    return found
+            margins |= {member: _Margin(finest, position, sets) for position, member in enumerate(members)}
+    return margins
 
 
 def _draws_rows(arguments: Mapping[str, object]) -> bool:
     """Whether a call has the rows of a person that count drawn."""
-    given = arguments.get("max_rows_per_unit")
-    if not isinstance(given, str):
+    limit = arguments.get("max_rows_per_unit")
+    if not isinstance(limit, str):
         return False
-    if fold(given.strip()) != DRAWN:
+    if fold(limit.strip()) != DRAWN:
         raise ParameterError(
-            "P021", f"max_rows_per_unit must be a number, or 'drawn'; got {show(given)}. Give one of both."
+            "P021", f"max_rows_per_unit must be a number, or 'drawn'; got {show(limit)}. Give one of both."
         )
     if arguments.get("max_groups_per_unit") is not None:
         raise ParameterError(
@@ -342,25 +346,25 @@ def _draws_rows(arguments: Mapping[str, object]) -> bool:
 
 def _stated_rows(cores: Sequence[PlacedCore]) -> int | None:
     """Return the largest limit on rows that an owner stated of any core; None where there is none."""
-    found = [core.placement.rows_stated(core.stated.get("max_rows_per_unit")) for core in cores]
-    return max((rows for rows in found if isinstance(rows, int)), default=None)
+    limits = [core.placement.rows_stated(core.stated.get("max_rows_per_unit")) for core in cores]
+    return max((rows for rows in limits if isinstance(rows, int)), default=None)
 
 
 def _rows(number: int, shared: Mapping[str, object], limits: Sequence[int]) -> _Part:
     """Return the part that draws which of some limits on the rows of a person holds."""
     names = ("dataset", "neighbours", "during", "privacy_unit")
-    given = {name: shared[name] for name in names if name in shared}
-    given |= {"target": STEPS, "quantiles": [AT], "lower": 0.0, "upper": float(len(limits)), "cells": len(limits)}
-    given |= {"interval_share": 0, "max_rows_per_unit": 1, "by": None}
-    return _Part(number, RowsPlan, given, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
+    arguments = {name: shared[name] for name in names if name in shared}
+    arguments |= {"target": STEPS, "quantiles": [AT], "lower": 0.0, "upper": float(len(limits)), "cells": len(limits)}
+    arguments |= {"interval_share": 0, "max_rows_per_unit": 1, "by": None}
+    return _Part(number, RowsPlan, arguments, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
 
 
 def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str]) -> Iterator[_Part]:
     """Yield the part that draws the bounds of some columns over all rows of a core; nothing where none lack them."""
     if columns:
         names = ("dataset", "neighbours", "during", "privacy_unit", "max_rows_per_unit")
-        given = {name: shared[name] for name in names if name in shared}
-        yield _Part(number, CoreBoundsPlan, {**given, "target": list(columns), "by": None}, takes_delta=False)
+        arguments = {name: shared[name] for name in names if name in shared}
+        yield _Part(number, CoreBoundsPlan, {**arguments, "target": list(columns), "by": None}, takes_delta=False)
 
 
 def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
@@ -369,16 +373,16 @@ def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
     They have equal ones, beside a fixed share of all that draw how many rows count; and those that need drawn bounds
     give up a fixed share of theirs for the part that draws them.
     """
-    drawing = sum(one.kind is RowsPlan for one in parts)
-    left = epsilon * (1 - SHARE) if drawing else epsilon
-    weights = sum(one.weight for one in parts if one.kind not in _BEFORE)
-    shares = [Fraction(0) if one.kind in _BEFORE else left * one.weight / weights for one in parts]
-    for place, part in enumerate(parts):
+    drawing = sum(part.kind is RowsPlan for part in parts)
+    rest = epsilon * (1 - SHARE) if drawing else epsilon
+    weights = sum(part.weight for part in parts if part.kind not in _BEFORE)
+    shares = [Fraction(0) if part.kind in _BEFORE else rest * part.weight / weights for part in parts]
+    for index, part in enumerate(parts):
         if part.kind is RowsPlan:
-            shares[place] = epsilon * SHARE / drawing
+            shares[index] = epsilon * SHARE / drawing
         elif part.bounds_of is not None:
-            given_up = shares[place] * BOUNDS_SHARE
-            shares[place] -= given_up
+            given_up = shares[index] * BOUNDS_SHARE
+            shares[index] -= given_up
             shares[part.bounds_of] += given_up
     return shares
 
@@ -387,7 +391,7 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
     """Return the arguments that all parts of a core share; the largest limit that may be drawn stands for it."""
     core, placement = placed.core, placed.placement
     by = [key.column for key in core.keys]
-    given: dict[str, object] = {
+    settings: dict[str, object] = {
         "by": by or None,
         "dataset": placement.charged[0],
         "neighbours": placed.stated.get("neighbours"),
@@ -395,16 +399,16 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
         "during": arguments.get("during"),
     }
     if by and not core.private_keys:
-        given["keys"] = _public(core)
+        settings["keys"] = _public(core)
     if placement.unit is not None:
-        given["privacy_unit"] = placement.unit
+        settings["privacy_unit"] = placement.unit
         rows = limits[-1] if limits else arguments.get("max_rows_per_unit")
         if rows is None or isinstance(rows, str):  # nothing is drawn for a core that has one row per person
             rows = placement.rows_stated(placed.stated.get("max_rows_per_unit"))
-        given["max_rows_per_unit"] = rows
+        settings["max_rows_per_unit"] = rows
         if by:
-            given["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
-    return given
+            settings["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
+    return settings
 
 
 def _public(core: QueryCore) -> PublicKeys:
@@ -421,11 +425,11 @@ def _public(core: QueryCore) -> PublicKeys:
             rows = f"SELECT {call('unnest', f'CAST({texts} AS VARCHAR[])')}"
         else:
             raise InternalError("I032", "a key has neither values nor a query that lists them. Report it.")
-        named = ", ".join(map(identifier, columns))
-        items.setdefault(columns, f"(SELECT DISTINCT * FROM ({rows})) AS dpsql_keys{number}({named})")
+        names = ", ".join(map(identifier, columns))
+        items.setdefault(columns, f"(SELECT DISTINCT * FROM ({rows})) AS dpsql_keys{number}({names})")
     # One more than there may be is refused; without a limit all of them would be made before they are counted.
-    wanted = ", ".join(identifier(key.column) for key in core.keys)
-    listed = f"(SELECT {wanted} FROM {' CROSS JOIN '.join(items.values())} LIMIT {MOST_GROUPS + 1})"
+    selection = ", ".join(identifier(key.column) for key in core.keys)
+    listed = f"(SELECT {selection} FROM {' CROSS JOIN '.join(items.values())} LIMIT {MOST_GROUPS + 1})"
     return PublicKeys((None,) * len(core.keys), table=listed)
 
 
@@ -437,17 +441,17 @@ def _parts(
     Of private keys the first part says which are released, and the others answer these. Where the core is a grouping
     set, its sums are those of the core that has all keys, whose answers are given.
     """
-    for place, one in enumerate(_asked(number, core, shared, answers, of_finest)):
+    for index, part in enumerate(_core_parts(number, core, shared, answers, of_finest)):
         if not core.private_keys:
-            yield one
-        elif place == 0:
-            yield replace(one, given={**one.given, "keys": PRIVATE}, needs_delta=True)
+            yield part
+        elif index == 0:
+            yield replace(part, arguments={**part.arguments, "keys": PRIVATE}, needs_delta=True)
         else:
             released = PublicKeys((None,) * len(core.keys), table=RELEASED)
-            yield replace(one, given={**one.given, "keys": released}, keys_of=answers.parts)
+            yield replace(part, arguments={**part.arguments, "keys": released}, keys_of=answers.parts)
 
 
-def _asked(
+def _core_parts(
     number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
 ) -> Iterator[_Part]:
     """Yield what a core is asked, and note where the answers are; what can draw private keys comes first.
@@ -455,13 +459,15 @@ def _asked(
     A number of persons is what fewest rows move, so it decides where it is asked for, or nothing else can.
     """
     vectors = vectors_of(core) if of_finest is None else []
-    places: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
+    positions: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
     count = answers.parts
     kind_of_vector: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
     if counts_disjoint(core):
         kind_of_vector = DisjointPlan
     sets = () if answers.margin is None else answers.margin.sets
-    different = dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT)
+    different = dict.fromkeys(
+        (aggregate.kind, aggregate.column) for aggregate in core.aggregates if aggregate.kind in _DIFFERENT
+    )
     persons = ("units", None)
     deciding = [persons] if persons in different else []
     if core.private_keys and not vectors and not deciding:  # some part must say which keys are released
@@ -469,58 +475,64 @@ def _asked(
         vectors = [] if deciding else [{ALL: [COUNT]}]
     if core.private_keys:
         for kind, column in deciding:
-            places[kind, str(column)] = count, 0
+            positions[kind, str(column)] = count, 0
             count += 1
             yield _Part(number, CountPlan, *_counted(kind, column, core, shared, _left_out(core, answers)))
     else:
         deciding = []
-    whole = {one.column for one in core.aggregates if one.whole}
+    full_columns = {aggregate.column for aggregate in core.aggregates if aggregate.whole}
     bounds = public_bounds_of(core)
     left_out = _left_out(core, answers)
     for targets in vectors:
-        given = {**shared, **left_out, "target": list(targets)}
-        given["wanted"] = tuple(tuple(names) for names in targets.values())
-        given["whole"] = tuple(name == ALL or name in whole for name in targets)
+        arguments = {**shared, **left_out, "target": list(targets)}
+        arguments["wanted"] = tuple(tuple(names) for names in targets.values())
+        arguments["whole"] = tuple(name == ALL or name in full_columns for name in targets)
         ends = [None if set(names) == {COUNT} else bounds.get(name) for name, names in targets.items()]
-        given["lowest"] = tuple(None if pair is None else pair[0] for pair in ends)
-        given["highest"] = tuple(None if pair is None else pair[1] for pair in ends)
+        arguments["lowest"] = tuple(None if pair is None else pair[0] for pair in ends)
+        arguments["highest"] = tuple(None if pair is None else pair[1] for pair in ends)
         needs = tuple(name for name, names in targets.items() if set(names) != {COUNT} and name not in bounds)
-        for place, name in enumerate(targets):
-            places["vector", name] = count, place
+        for index, name in enumerate(targets):
+            positions["vector", name] = count, index
         count += 1
         more_of = {"sets": sets} if sets else {}
-        yield _Part(number, kind_of_vector, {**given, **more_of}, needs=needs, weight=len(sets) or 1)
+        yield _Part(number, kind_of_vector, {**arguments, **more_of}, needs=needs, weight=len(sets) or 1)
     if of_finest is not None:
         answers.parts = of_finest.parts
-    answers.vectors = {key: position for key, position in places.items() if key[0] == "vector"}
+    answers.vectors = {key: position for key, position in positions.items() if key[0] == "vector"}
     for kind, column in different:
         if (kind, column) in deciding:
             continue
-        places[kind, str(column)] = count, 0
+        positions[kind, str(column)] = count, 0
         count += 1
         yield _Part(number, CountPlan, *_counted(kind, column, core, shared, _left_out(core, answers)))
     quantiles = quantiles_of(core)
     for column, quantile in quantiles.items():
         lower, upper = bounds.get(column, (None, None))
-        given = {**shared, "target": column, "quantiles": list(map(float, quantile)), "lower": lower, "upper": upper}
-        places["quantile", column] = count, 0
+        arguments = {
+            **shared,
+            "target": column,
+            "quantiles": list(map(float, quantile)),
+            "lower": lower,
+            "upper": upper,
+        }
+        positions["quantile", column] = count, 0
         count += 1
         needs = (column,) if lower is None and core.keys else ()  # without groups they need none
-        yield _Part(number, CoreQuantilePlan, given, takes_delta=False, needs=needs)
+        yield _Part(number, CoreQuantilePlan, arguments, takes_delta=False, needs=needs)
     pairs = pairs_of(core)
     if pairs:
         columns = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
         known_of = {name: bounds[name] for name in columns if name in bounds}
-        given = {**shared, **_NOT_TOLD}
-        given |= pair_arguments([(pair.first, pair.second) for pair in pairs], known_of)
-        for place, pair in enumerate(pairs):
-            places["pair", pair.first, pair.second] = count, 3 * place
-        yield _Part(number, PairsPlan, given, needs=tuple(name for name in columns if name not in bounds))
+        arguments = {**shared, **_NOT_TOLD}
+        arguments |= pair_arguments([(pair.first, pair.second) for pair in pairs], known_of)
+        for index, pair in enumerate(pairs):
+            positions["pair", pair.first, pair.second] = count, 3 * index
+        yield _Part(number, PairsPlan, arguments, needs=tuple(name for name in columns if name not in bounds))
     for aggregate in core.aggregates:
-        found = _answer(aggregate, places, quantiles, pairs, core)
-        if answers.margin is not None and "aggregate" in found and aggregate.kind not in _DIFFERENT:
-            found["set"] = answers.margin.number
-        answers.listed.append(found)
+        answer = _answer(aggregate, positions, quantiles, pairs, core)
+        if answers.margin is not None and "aggregate" in answer and aggregate.kind not in _DIFFERENT:
+            answer["set"] = answers.margin.number
+        answers.listed.append(answer)
 
 
 def _left_out(core: QueryCore, answers: Answers) -> Mapping[str, object]:
@@ -532,17 +544,17 @@ def _counted(
     kind: str, column: str | None, core: QueryCore, shared: Mapping[str, object], left_out: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Return the arguments of a count of different persons or items, and the columns that it adds."""
-    given: dict[str, object] = {**shared, **left_out, "distinct_of": column}
+    arguments: dict[str, object] = {**shared, **left_out, "distinct_of": column}
     if kind != "units":
-        return given, {}
+        return arguments, {}
     if column is None:
-        return {**given, "distinct_of": shared.get("privacy_unit")}, {}
+        return {**arguments, "distinct_of": shared.get("privacy_unit")}, {}
     # Of the rows with a value: each person is one item, and further rows of a person add nothing.
-    given |= _NOT_TOLD
+    arguments |= _NOT_TOLD
     unit = identifier(str(shared.get("privacy_unit")))
-    given["distinct_of"] = _SOME
-    given["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1
-    return given, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
+    arguments["distinct_of"] = _SOME
+    arguments["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1
+    return arguments, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
 
 
 def _item(core: QueryCore, more: Mapping[str, str]) -> str:
@@ -552,32 +564,32 @@ def _item(core: QueryCore, more: Mapping[str, str]) -> str:
 
 
 def _answer(
-    one: QueryAggregate,
-    places: Mapping[tuple[str, ...], tuple[int, int]],
+    aggregate: QueryAggregate,
+    positions: Mapping[tuple[str, ...], tuple[int, int]],
     quantiles: Mapping[str, Sequence[Fraction]],
     pairs: Sequence[ColumnPair],
     core: QueryCore,
 ) -> dict[str, Json]:
     """Return where an aggregate's answer is."""
-    column = str(one.column)
-    answer: dict[str, Json] = {"name": one.name, "kind": one.kind, "type": one.type}
-    if one.kind == "rows" or one.kind in VALUED:
-        part, place = places["vector", ALL if one.kind == "rows" else column]
-        answer |= {"aggregate": aggregate_of(core, one)}
-        answer["ddof"] = 0 if one.kind.endswith("_pop") else 1
-    elif one.kind in ("units", "items"):
-        part, place = places[one.kind, column]
+    column = str(aggregate.column)
+    answer: dict[str, Json] = {"name": aggregate.name, "kind": aggregate.kind, "type": aggregate.type}
+    if aggregate.kind == "rows" or aggregate.kind in VALUED:
+        part, index = positions["vector", ALL if aggregate.kind == "rows" else column]
+        answer |= {"aggregate": aggregate_of(core, aggregate)}
+        answer["ddof"] = 0 if aggregate.kind.endswith("_pop") else 1
+    elif aggregate.kind in ("units", "items"):
+        part, index = positions[aggregate.kind, column]
         answer |= {"aggregate": COUNT, "ddof": 1}
-    elif one.kind == "quantile":
-        part, place = places["quantile", column]
-        if one.quantile is None:
+    elif aggregate.kind == "quantile":
+        part, index = positions["quantile", column]
+        if aggregate.quantile is None:
             raise InternalError("I032", "a quantile has no number. Report it.")
-        answer["quantile"] = quantiles[column].index(one.quantile)
+        answer["quantile"] = quantiles[column].index(aggregate.quantile)
     else:
-        found = next(pair for pair in pairs if {column, one.other} == {pair.first, pair.second})
-        part, place = places["pair", found.first, found.second]
-        ends = dict(zip((found.first, found.second), found.bounds, strict=True))
-        named = [column, str(one.other)]
-        listed: list[Json] = [None if ends[name] is None else list(ends[name] or ()) for name in named]
-        answer |= {"swapped": found.first != column, "columns": list(named), "bounds": listed}
-    return {**answer, "part": part, "place": place}
+        moments = next(pair for pair in pairs if {column, aggregate.other} == {pair.first, pair.second})
+        part, index = positions["pair", moments.first, moments.second]
+        ends = dict(zip((moments.first, moments.second), moments.bounds, strict=True))
+        names = [column, str(aggregate.other)]
+        listed: list[Json] = [None if ends[name] is None else list(ends[name] or ()) for name in names]
+        answer |= {"swapped": moments.first != column, "columns": list(names), "bounds": listed}
+    return {**answer, "part": part, "place": index}

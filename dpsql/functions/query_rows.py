@@ -52,9 +52,9 @@ class CoreQuantilePlan(QuantilePlan):
     arguments: ClassVar[Signature] = Signature(*QuantilePlan.arguments.values(), CONFIDENCE)
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         """Return the checked arguments; bounds that are missing are drawn by another part."""
-        return {**super()._own(given, layout), **cls._read(given, "confidence"), "bounds_share": None}
+        return {**super()._own(arguments, layout), **cls._read(arguments, "confidence"), "bounds_share": None}
 
     @property
     def failures(self) -> tuple[float, ...]:
@@ -68,9 +68,9 @@ class CoreQuantileCall(QuantileCall, WaitingCall):
 
     plan: CoreQuantilePlan
 
-    def within(self, found: Intervals) -> Self:
+    def within(self, intervals: Intervals) -> Self:
         """Return the call that knows the bounds of its column."""
-        return replace(self, drawn=found[self.plan.target])
+        return replace(self, drawn=intervals[self.plan.target])
 
     def _without_bounds(self, record: dict[str, Json]) -> Callable[[], Json]:
         """Return the end of a part whose bounds were not found: what the query is charged does not depend on it."""
@@ -91,16 +91,16 @@ STEPS = "dpsql_rows"
 _Limited = TypeVar("_Limited", bound=Plan)
 
 
-def limits_up_to(stated: object) -> tuple[int, ...]:
+def limits_up_to(rows: object) -> tuple[int, ...]:
     """Return the limits that may be drawn where the owner stated one: a draw that fails is no further from it."""
-    most = MOST_ROWS if not isinstance(stated, int) else _TIMES * stated
-    return tuple(one for one in LIMITS if one <= most)
+    most = MOST_ROWS if not isinstance(rows, int) else _TIMES * rows
+    return tuple(limit for limit in LIMITS if limit <= most)
 
 
 def step_of(number: str, limits: int) -> str:
     """Return SQL of the step of a number of rows, the middle of its cell; the last one holds all larger numbers."""
-    known = enumerate(LIMITS[: limits - 1])
-    cases = " ".join(f"WHEN {number} <= {most} THEN {double(at + 0.5)}" for at, most in known)
+    steps = enumerate(LIMITS[: limits - 1])
+    cases = " ".join(f"WHEN {number} <= {most} THEN {double(at + 0.5)}" for at, most in steps)
     last = double(limits - 0.5)
     return f"CASE {cases} ELSE {last} END" if cases else last
 
@@ -113,8 +113,8 @@ class RowsPlan(QuantilePlan):
 
     def _passes(self) -> tuple[Pass, ...]:
         """Return the pass over the persons; after it the limit is drawn, before any other part reads a row."""
-        [one] = super()._passes()
-        return (one, replace(one, reads_rows=False))
+        [scan] = super()._passes()
+        return (scan, replace(scan, reads_rows=False))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return of how many persons the drawn limit may leave rows out, beside the share that it is to."""
@@ -145,8 +145,8 @@ class RowsCall(QuantileCall):
         if not isinstance(collector, GridHistogram):
             return self
         cells = collector.cells
-        [found] = self.plan.selection.draw_tied(cells.counts)
-        step = min(max(math.floor(cells.middle(found)), 0), (self.plan.cells or 1) - 1)
+        [cell] = self.plan.selection.draw_tied(cells.counts)
+        step = min(max(math.floor(cells.middle(cell)), 0), (self.plan.cells or 1) - 1)
         return replace(self, limit=LIMITS[step])
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
@@ -171,6 +171,11 @@ def limited(plan: _Limited, rows: int) -> _Limited:
         raise InternalError("I032", "the rows of a part have no limit. Report it.")
     keys = plan.public_keys
     count = None if keys is None else keys.count
-    each = 1 if plan.rows_per_group == 1 else None
-    found = Contribution.of("add_remove", rows, None, each, key_count=count)
-    return replace(plan, max_rows_per_unit=found.rows, groups=found.groups, rows_per_group=found.rows_per_group)
+    group_rows = 1 if plan.rows_per_group == 1 else None
+    contribution = Contribution.of("add_remove", rows, None, group_rows, key_count=count)
+    return replace(
+        plan,
+        max_rows_per_unit=contribution.rows,
+        groups=contribution.groups,
+        rows_per_group=contribution.rows_per_group,
+    )

@@ -68,17 +68,17 @@ from dpsql.statistics.aggregates import (
 _BOTH = (False, True)
 
 
-def _wanted(given: object) -> tuple[tuple[str, ...], ...]:
+def _target_aggregates(targets: object) -> tuple[tuple[str, ...], ...]:
     """Return the aggregates of every target."""
-    return tuple(text_list("wanted", one, hint="") for one in known(tuple, given))
+    return tuple(text_list("wanted", names, hint="") for names in known(tuple, targets))
 
 
-def _flags(given: object) -> tuple[bool, ...]:
-    return tuple(known(bool, one) for one in known(tuple, given))
+def _flags(flags: object) -> tuple[bool, ...]:
+    return tuple(known(bool, flag) for flag in known(tuple, flags))
 
 
-def _ends(given: object) -> tuple[float | None, ...]:
-    return tuple(None if end is None else float(known(float, end)) for end in known(tuple, given))
+def _ends(ends: object) -> tuple[float | None, ...]:
+    return tuple(None if end is None else float(known(float, end)) for end in known(tuple, ends))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,19 +98,19 @@ class VectorPlan(AggregatePlan):
     computes: ClassVar[tuple[str, ...]] = (COUNT,)
     arguments: ClassVar[Signature] = Signature(
         *AggregatePlan.arguments.values(),
-        Argument("wanted", "The aggregates of each target.", check=_wanted),
+        Argument("wanted", "The aggregates of each target.", check=_target_aggregates),
         Argument("lowest", "The lower bound of each target.", check=_ends),
         Argument("highest", "The upper bound of each target.", check=_ends),
         Argument("whole", "Whether all rows have a value of each target.", check=_flags),
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = dict(super()._own({**given, "lower": None, "upper": None}, layout))
-        own |= cls._read(given, "wanted", "lowest", "highest", "whole")
-        wanted, lowest, highest = (known(tuple, own[name]) for name in ("wanted", "lowest", "highest"))
-        valued = [place for place, names in enumerate(wanted) if set(names) != {COUNT}]
-        refuse_extremes([(lowest[place], highest[place]) for place in valued if lowest[place] is not None])
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = dict(super()._own({**arguments, "lower": None, "upper": None}, layout))
+        own |= cls._read(arguments, "wanted", "lowest", "highest", "whole")
+        aggregates, lowest, highest = (known(tuple, own[name]) for name in ("wanted", "lowest", "highest"))
+        valued = [position for position, names in enumerate(aggregates) if set(names) != {COUNT}]
+        refuse_extremes([(lowest[position], highest[position]) for position in valued if lowest[position] is not None])
         return own
 
     def is_drawn(self, position: int) -> bool:
@@ -121,9 +121,9 @@ class VectorPlan(AggregatePlan):
         """Return the aggregates that are asked of a target."""
         return self.wanted[target]
 
-    def _of_target(self, place: int, law: str) -> tuple[Block, ...]:
+    def _of_target(self, position: int, law: str) -> tuple[Block, ...]:
         """Return the blocks that a target may have."""
-        names, lower, upper = self.wanted[place], self.lowest[place], self.highest[place]
+        names, lower, upper = self.wanted[position], self.lowest[position], self.highest[position]
         if set(names) == {COUNT}:
             return (GroupCount(),)
         bounds = UNIT_BOUNDS if lower is None or upper is None else (lower, upper)
@@ -136,32 +136,34 @@ class VectorPlan(AggregatePlan):
 
     def _cubes(self) -> list[CubeVector]:
         """Return the vectors with noise of a cube: sums about the middle of their bounds, or from 0 where they can."""
-        made = (tuple(self._in_cube(place, direct=direct) for place in range(len(self.wanted))) for direct in _BOTH)
-        found = (CubeVector("sums", self.remaining_epsilon, self.contribution, targets) for targets in made)
-        return [fromkey for fromkey in dict.fromkeys(found) if fromkey.is_drawable]
+        vectors = (
+            tuple(self._in_cube(position, direct=direct) for position in range(len(self.wanted))) for direct in _BOTH
+        )
+        cubes = (CubeVector("sums", self.remaining_epsilon, self.contribution, targets) for targets in vectors)
+        return [cube for cube in dict.fromkeys(cubes) if cube.is_drawable]
 
-    def _in_cube(self, place: int, *, direct: bool) -> CubeTarget:
+    def _in_cube(self, position: int, *, direct: bool) -> CubeTarget:
         """Return what a target is in a vector with noise of a cube."""
-        names, lower, upper = self.wanted[place], self.lowest[place], self.highest[place]
+        names, lower, upper = self.wanted[position], self.lowest[position], self.highest[position]
         if set(names) == {COUNT}:
-            return CubeTarget(GroupCount(), self.whole[place])
+            return CubeTarget(GroupCount(), self.whole[position])
         ends = UNIT_BOUNDS if lower is None or upper is None else (lower, upper)
         if max(POWERS[name] for name in names) > 1:
-            return CubeTarget(Chebyshev(*ends), self.whole[place])
+            return CubeTarget(Chebyshev(*ends), self.whole[position])
         if set(names) != {SUM}:
-            return CubeTarget(CentredPair(*ends), self.whole[place])
+            return CubeTarget(CentredPair(*ends), self.whole[position])
         if lower is None or upper is None:
-            return CubeTarget(CentredPair(*ends), self.whole[place])
+            return CubeTarget(CentredPair(*ends), self.whole[position])
         if direct or lower + upper == 0:
             return CubeTarget(DirectSum(*ends))
         # In a sum, what has no value is 0.
         nothing = int(quantise(np.zeros(1), *affine_map(lower, upper))[0]) if lower <= 0 <= upper else 0
-        return CubeTarget(CentredPair(*ends), self.whole[place] or lower <= 0 <= upper, nothing)
+        return CubeTarget(CentredPair(*ends), self.whole[position] or lower <= 0 <= upper, nothing)
 
     def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
         """Return the sums that the blocks are drawn from; behind those of all rows, where targets may share a count."""
-        found = super().given(rows, *targets)
-        return [rows, *found] if isinstance(self.part, CubeVector) else found
+        sums = super().given(rows, *targets)
+        return [rows, *sums] if isinstance(self.part, CubeVector) else sums
 
     def _parts(self, law: str) -> Sequence[GroupedNoise | KeyedNoise]:
         """Return the part with noise of one law, for the best block of each target."""
@@ -170,15 +172,15 @@ class VectorPlan(AggregatePlan):
             return round(log_errors((block,), self._public((block,), law).lattices[-1:], names), 9)
 
         best = tuple(
-            min(self._of_target(place, law), key=lambda block, names=names: errors(block, names))  # type: ignore[misc]
-            for place, names in enumerate(self.wanted)
+            min(self._of_target(position, law), key=lambda block, names=names: errors(block, names))  # type: ignore[misc]
+            for position, names in enumerate(self.wanted)
         )
         return [self._keyed(best, law) if self.has_private_keys else self._public(best, law)]
 
     def _log_errors(self, part: GroupedNoise | KeyedNoise | CubeVector) -> float:
         """Return the logarithms of the errors of what is wanted, so far rounded that ties go to the first."""
-        each = zip(self._laws_of(part), self.wanted, strict=True)
-        return round(sum(log_errors((block,), (lattice,), names) for (block, lattice), names in each), 9)
+        laws = zip(self._laws_of(part), self.wanted, strict=True)
+        return round(sum(log_errors((block,), (lattice,), names) for (block, lattice), names in laws), 9)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the counts of the vector would be, and the least count of a private key."""
@@ -188,8 +190,8 @@ class VectorPlan(AggregatePlan):
             out.append(("least_count", part.least_count, "count that a key needs to be released in half of calls"))
         for (block, lattice), names in zip(self.target_laws, self.wanted, strict=True):
             if COUNT in names:
-                found = estimates(expected_block(block, lattice, n_rows or 1000), (COUNT,))[COUNT]
-                error = float(found.std_error[0])
+                estimate = estimates(expected_block(block, lattice, n_rows or 1000), (COUNT,))[COUNT]
+                error = float(estimate.std_error[0])
                 out.append(("count_std_error", error, "standard deviation of the noise on count"))
         return out
 
@@ -200,11 +202,11 @@ class VectorCall(AggregateCall, WaitingCall):
 
     plan: VectorPlan
 
-    def within(self, found: Intervals) -> Self:
+    def within(self, intervals: Intervals) -> Self:
         """Return the call that knows the bounds of its targets."""
         targets = enumerate(self.plan.targets)
         return replace(
-            self, drawn=tuple(found[name] if self.plan.is_drawn(position) else None for position, name in targets)
+            self, drawn=tuple(intervals[name] if self.plan.is_drawn(position) else None for position, name in targets)
         )
 
 
@@ -237,12 +239,12 @@ Pair = tuple[str, str]
 _MOMENTS = (COUNT, AVG, VARIANCE)
 
 
-def _pairs(given: object) -> tuple[Pair, ...]:
-    return tuple((known(str, first), known(str, second)) for first, second in known(tuple, given))
+def _pairs(pairs: object) -> tuple[Pair, ...]:
+    return tuple((known(str, first), known(str, second)) for first, second in known(tuple, pairs))
 
 
-def _bounds(given: object) -> tuple[tuple[str, Ends], ...]:
-    listed = known(tuple, given)
+def _bounds(bounds: object) -> tuple[tuple[str, Ends], ...]:
+    listed = known(tuple, bounds)
     return tuple((known(str, name), (known(float, low), known(float, high))) for name, (low, high) in listed)
 
 
@@ -266,8 +268,8 @@ class PairsPlan(VectorPlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {**super()._own(given, layout), **cls._read(given, "pairs", "ends")}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return {**super()._own(arguments, layout), **cls._read(arguments, "pairs", "ends")}
 
     @cached_property
     def bounds_of(self) -> Mapping[str, Ends]:
@@ -283,10 +285,10 @@ class PairsPlan(VectorPlan):
     @property
     def row_columns(self) -> Mapping[str, str] | None:
         """The keys, and of each pair both columns; the third number of a pair follows from them."""
-        found = dict(super().row_columns or {})
+        columns = dict(super().row_columns or {})
         for number, (first, second) in enumerate(self.pairs):
-            found |= {f"t{3 * number}": first, f"t{3 * number + 1}": second, f"t{3 * number + 2}": second}
-        return found
+            columns |= {f"t{3 * number}": first, f"t{3 * number + 1}": second, f"t{3 * number + 2}": second}
+        return columns
 
 
 def pair_arguments(pairs: Sequence[Pair], bounds: Mapping[str, Ends]) -> dict[str, object]:
@@ -317,17 +319,17 @@ class PairsCall(VectorCall):
     plan: PairsPlan
     found: tuple[PrivateInterval, ...] = ()
 
-    def within(self, found: Intervals) -> Self:
+    def within(self, intervals: Intervals) -> Self:
         """Return the call that knows the bounds of its columns."""
-        return replace(self, found=tuple(found[name] for name in self.plan.unbounded))
+        return replace(self, found=tuple(intervals[name] for name in self.plan.unbounded))
 
     @property
     def drawn_codes(self) -> list[ValueCode]:
         """The middle and half of the width of the bounds that were drawn."""
-        return [half_units(*(one.ends or UNIT_BOUNDS)) for one in self.found]
+        return [half_units(*(interval.ends or UNIT_BOUNDS)) for interval in self.found]
 
     def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
         """Return what the ledger keeps, with the bounds that were drawn."""
-        drawn = zip(self.plan.unbounded, self.found, strict=True)
-        intervals: dict[str, Json] = {name: interval_record(one) for name, one in drawn}
+        pairs = zip(self.plan.unbounded, self.found, strict=True)
+        intervals: dict[str, Json] = {name: interval_record(interval) for name, interval in pairs}
         return {**super()._record(noisy, labels), **({"intervals": intervals} if intervals else {})}

@@ -295,10 +295,10 @@ def check_askable(names: Iterable[str]) -> None:
     ParameterError
         P005.
     """
-    known = [*(name for name, function in FUNCTIONS.items() if function.spends), QUERY]
+    candidates = [*(name for name, function in FUNCTIONS.items() if function.spends), QUERY]
     for name in names:
-        if name not in known:
-            step = did_you_mean(name, known, f"There are {', '.join(known)}.")
+        if name not in candidates:
+            step = did_you_mean(name, candidates, f"There are {', '.join(candidates)}.")
             raise ParameterError("P005", f"functions must name private functions; got {show(name)}. {step}")
 
 

@@ -107,16 +107,16 @@ class MetricsPlan(Plan):
     )
 
     @classmethod
-    def _layout(cls, given: Mapping[str, object]) -> Layout:
+    def _layout(cls, arguments: Mapping[str, object]) -> Layout:
         """Return the layout: the prediction is the one feature."""
-        prediction = PREDICTION.read(given)
-        return Layout.from_arguments({**given, "features": [prediction]})
+        prediction = PREDICTION.read(arguments)
+        return Layout.from_arguments({**arguments, "features": [prediction]})
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = column_bounds(given, "they bound target and prediction")
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = column_bounds(arguments, "they bound target and prediction")
         refuse_extremes(bounds_by_feature(own["lower"], own["upper"], ("",), fold_case=True))
-        return {**own, **cls._read(given, "error_bound")}
+        return {**own, **cls._read(arguments, "error_bound")}
 
     def check_drawable(self, count: int) -> None:
         """Raise if the noise on the number of rows exceeds the limit of the sampler."""
@@ -177,12 +177,13 @@ class MetricsPlan(Plan):
 
     def _rows_needed(self) -> int:
         """Return the rows from which R² is known to within 1/2, for an R² of 1/2 and a target of public spread."""
-        one, unexplained = FIXED_POINT_ONE, 0.5
+        scale, unexplained = FIXED_POINT_ONE, 0.5
         rows, _, squares, errors, _ = (
-            float(part.width) / unit for part, unit in zip(self.sums, (1, one, one**2, one**2, one), strict=True)
+            float(part.width) / unit
+            for part, unit in zip(self.sums, (1, scale, scale**2, scale**2, scale), strict=True)
         )
         _, _, of_square, of_error, _ = self.centres
-        both = (of_error - unexplained * of_square) / one**2
+        both = (of_error - unexplained * of_square) / scale**2
         reach = 1.96 * math.sqrt(2) * math.hypot(errors, unexplained * squares, both * rows)
         return math.ceil(2 * reach / _LIKELY_VARIANCE)
 
@@ -215,12 +216,14 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Json]]:
     - **Interval**: each contains the metric of these rows, with values clipped to the bounds, with a chance of at least
       95 %. They do not account for sampling error. See `dpsql.released.metrics`.
     """
-    one = FIXED_POINT_ONE
+    scale = FIXED_POINT_ONE
     noisy = [
         NoisySum(*(float(number) / unit for number in (_noisy(part, total), part.width, _step(part), centre)))
-        for part, total, centre, unit in zip(plan.sums, sums, plan.centres, (1, one, one**2, one**2, one), strict=True)
+        for part, total, centre, unit in zip(
+            plan.sums, sums, plan.centres, (1, scale, scale**2, scale**2, scale), strict=True
+        )
     ]
-    return metric_rows(noisy, bound=plan.largest_error / one, half_width=plan.half_width)
+    return metric_rows(noisy, bound=plan.largest_error / scale, half_width=plan.half_width)
 
 
 def _noisy(part: SumWithNoise, total: int) -> int:

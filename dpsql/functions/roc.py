@@ -105,14 +105,14 @@ class ScorePlan(Plan):
     stated_as: ClassVar[Mapping[str, str | None]] = NOT_STATED
 
     @classmethod
-    def _layout(cls, given: Mapping[str, object]) -> Layout:
+    def _layout(cls, arguments: Mapping[str, object]) -> Layout:
         """Return the layout: the label is the target, the score the one feature."""
-        label, score = (one.read(given) for one in SCORED)
-        return Layout.from_arguments({**given, "target": label, "features": [score]})
+        label, score = (argument.read(arguments) for argument in SCORED)
+        return Layout.from_arguments({**arguments, "target": label, "features": [score]})
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return column_bounds(given, "they bound the score")
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return column_bounds(arguments, "they bound the score")
 
     @property
     @abstractmethod
@@ -171,8 +171,8 @@ _CANDIDATES, _FINER = 256, 16
 CURVE = word("curve", "Strategy that adds noise to the cumulative counts.", CURVES, "auto")
 
 
-def _cells(given: object) -> int:
-    cells = parameters.positive_integer("cells", given, hint="4096 is the usual value.")
+def _cells(count: object) -> int:
+    cells = parameters.positive_integer("cells", count, hint="4096 is the usual value.")
     parameters.within("cells", cells, None, _MOST_CELLS, hint="4096 is the usual value.")
     return cells
 
@@ -209,11 +209,11 @@ class CurvePlan(ScorePlan):
     curve: str
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = cls._read(given, "delta", "curve")
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = cls._read(arguments, "delta", "curve")
         if own["curve"] == "toeplitz" and own["delta"] is None:
             raise ParameterError("P046", "curve := 'toeplitz' needs Gaussian noise. Give delta, or choose 'tree'.")
-        return {**super()._own(given, layout), **own}
+        return {**super()._own(arguments, layout), **own}
 
     @property
     def count_epsilon(self) -> Fraction:
@@ -325,8 +325,8 @@ class RocPlan(CurvePlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        thresholds, *sizes = cls._read(given, "thresholds", "n_thresholds", "cells").values()
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        thresholds, *sizes = cls._read(arguments, "thresholds", "n_thresholds", "cells").values()
         count, grid = (parameters.known(int, size) for size in sizes)
         most = min(_MOST_THRESHOLDS, grid - 1)
         parameters.within("n_thresholds", count, None, most, hint="Give fewer thresholds than cells.")
@@ -335,10 +335,10 @@ class RocPlan(CurvePlan):
                 "P052", f"n_thresholds must be 1, 3, 7, 15, 31, ... for smooth medians; got {count}. 15 is usual."
             )
         return {
-            **super()._own(given, layout),
+            **super()._own(arguments, layout),
             "thresholds": thresholds,
             "n_thresholds": count,
-            **cls._read(given, "threshold_share"),
+            **cls._read(arguments, "threshold_share"),
             "grid": grid,
         }
 
@@ -372,8 +372,8 @@ class RocPlan(CurvePlan):
         super().check_drawable(count)
         if self.thresholds == "smooth_medians":
             level = self.threshold_epsilon / self.levels
-            one = min(step_epsilon(level, self.neighbours, self.max_rows_per_unit, replaces=False), Fraction(1))
-            cauchy_scale(one, default_beta(one))
+            epsilon = min(step_epsilon(level, self.neighbours, self.max_rows_per_unit, replaces=False), Fraction(1))
+            cauchy_scale(epsilon, default_beta(epsilon))
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -439,10 +439,10 @@ def chosen_cells(plan: RocPlan, counts: NDArray[np.int64]) -> NDArray[np.intp]:
     coarse = np.add.reduceat(counts, np.concatenate([[0], ends[:-1]]))
     part: QuantileSelection | SmoothNoise = plan.measurement["thresholds"]
     if isinstance(part, QuantileSelection):
-        found = part.draw_tied(coarse)
+        draws = part.draw_tied(coarse)
     else:
-        found = part.draw_medians(coarse, count=plan.n_thresholds)
-    return ends[threshold_places(found, len(ends), plan.n_thresholds)]
+        draws = part.draw_medians(coarse, count=plan.n_thresholds)
+    return ends[threshold_places(draws, len(ends), plan.n_thresholds)]
 
 
 def candidate_ends(grid: int, n_thresholds: int) -> NDArray[np.intp]:
@@ -460,16 +460,16 @@ def candidate_ends(grid: int, n_thresholds: int) -> NDArray[np.intp]:
     return np.array(sorted(ends), dtype=np.intp)
 
 
-def threshold_places(found: Sequence[int], candidates: int, most: int) -> NDArray[np.intp]:
+def threshold_places(draws: Sequence[int], candidates: int, most: int) -> NDArray[np.intp]:
     """Return the candidates at whose ends thresholds lie, ascending, from those that were drawn: post-processing.
 
     The end of a candidate that was drawn is a threshold, of the last one its start. One that was drawn repeatedly holds
     many rows, and both its ends are thresholds: they set it apart from the scores on either side. Thresholds that are
     left over halve the widest gaps.
     """
-    drawn, times = np.unique(found, return_counts=True)
+    positions, times = np.unique(draws, return_counts=True)
     last = candidates - 1
-    chosen = {int(at) for at in drawn} | {int(at) - 1 for at in drawn[(times > 1) | (drawn == last)]}
+    chosen = {int(at) for at in positions} | {int(at) - 1 for at in positions[(times > 1) | (positions == last)]}
     chosen -= {-1, last}
     while len(chosen) < most:
         stops = [-1, *sorted(chosen), last]

@@ -230,13 +230,13 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
     names_after: ClassVar[str | None] = "method"
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
-            **super()._own(given, layout),
-            **cls._read(given, "score", "threshold"),
-            **cls._shared(given),
-            **cls._read(given, "n_max", "cutoff", "delta", "method"),
-            **cls._read(given, "false_positives", "clusters", "vocabulary", "vocabulary_share"),
+            **super()._own(arguments, layout),
+            **cls._read(arguments, "score", "threshold"),
+            **cls._shared(arguments),
+            **cls._read(arguments, "n_max", "cutoff", "delta", "method"),
+            **cls._read(arguments, "false_positives", "clusters", "vocabulary", "vocabulary_share"),
         }
         refuse_contradictions(own, layout)
         return own
@@ -260,10 +260,10 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
 
     def _passes(self) -> tuple[Pass, ...]:
         """One pass, after one that draws private names; with a limit, some rows do not tell which of all count."""
-        kept = "Leave n_max out, with method := 'laplace'." if self.most_rows is not None else ""
-        [one] = (replace(one, most_rows=self.most_rows, keeps_rows=kept) for one in super()._passes())
-        names = replace(one, draws_names=self.layout.kind == "long")
-        return (names, one) if self.draws_vocabulary else (one,)
+        hint = "Leave n_max out, with method := 'laplace'." if self.most_rows is not None else ""
+        [scan] = (replace(scan, most_rows=self.most_rows, keeps_rows=hint) for scan in super()._passes())
+        names = replace(scan, draws_names=self.layout.kind == "long")
+        return (names, scan) if self.draws_vocabulary else (scan,)
 
     @property
     def draws_vocabulary(self) -> bool:
@@ -418,13 +418,13 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
             return threshold
         if self.chosen == "svt":  # only the noise on scores counts: that on the threshold, less its mean, helps
             run = self.sparse_vector
-            reached = float(run.score_scale) * math.log(count / self.false_positives)
-            return max(threshold, reached - float(run.score_scale - run.threshold_scale))
+            reach = float(run.score_scale) * math.log(count / self.false_positives)
+            return max(threshold, reach - float(run.score_scale - run.threshold_scale))
         chance = self.false_positives / (sides * count)
         noise: CountNoise
         if self.noise_law == "laplace":
-            one = self.one(count)
-            noise = LaplaceCountNoise(scale=self.noise_scale(count) * one, unit=one)
+            unit = self.one(count)
+            noise = LaplaceCountNoise(scale=self.noise_scale(count) * unit, unit=unit)
         else:
             noise = gaussian_count_noise(self.norms(count).squared_l2, self.mu)
         return max(threshold, noise.least(chance) / noise.unit)
@@ -433,10 +433,10 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         """Return how noisy the scores would be."""
         out: list[Quantity] = []
         if self.draws_vocabulary:
-            found = self.key_selection
+            selection = self.key_selection
             out += [
-                ("vocabulary_threshold", found.least_count, "noisy number of rows from which a name is released"),
-                ("vocabulary_std_error", found.noise.deviation, "standard deviation of the noise on that number"),
+                ("vocabulary_threshold", selection.least_count, "noisy number of rows from which a name is released"),
+                ("vocabulary_std_error", selection.noise.deviation, "standard deviation of the noise on that number"),
             ]
         out += self._count_noise(n_features) if self.noise_law is not None else self._choice_noise(n_features)
         if self.threshold is not None:
@@ -480,10 +480,10 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
     def _mu(self, delta: Fraction | None) -> Fraction:
         return usable_mu(self.score_epsilon, _required(delta))
 
-    def _deviation(self, noise: str, norms: Norms, one: int = 1) -> float:
+    def _deviation(self, noise: str, norms: Norms, unit: int = 1) -> float:
         if noise == "gaussian":
             return math.sqrt(norms.squared_l2) / float(self._mu(self._score_delta(noise)))
-        return laplace_deviation(norms.l1 / self.score_epsilon, one)
+        return laplace_deviation(norms.l1 / self.score_epsilon, unit)
 
     def _noisy_gap(self, noise: str, k: int, count: int) -> float:
         """Return the gap of scores from which noisy counts rank the k best first in about 95 % of calls.
@@ -573,11 +573,11 @@ class ScoreFilterCall(FeatureCountsCall):
         they learn the released names as if these were public, which they are by now.
         """
         count, most = len(self.features), collector.most
-        one = self.plan.one(count)
+        unit = self.plan.one(count)
         if self.plan.engine is not None:
-            return FeatureCounts(count, most, one=one)
+            return FeatureCounts(count, most, one=unit)
         collector.vocabulary.release(self.features)
-        return FeatureCounts(count, most, one=one, vocabulary=collector.vocabulary)
+        return FeatureCounts(count, most, one=unit, vocabulary=collector.vocabulary)
 
     def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the features."""

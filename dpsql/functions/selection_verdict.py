@@ -152,12 +152,12 @@ def rounds_certainty(
         The largest score of two features by the number of rows.
     """
     first, later = scales
-    left = np.arange(count - 1, count - k, -1)
+    counts = np.arange(count - 1, count - k, -1)
 
     def missed_in_all(rows: int) -> float:
         x = largest(rows)
         chance = float(_missed_first(noise, x / first, np.array([count]))[0])
-        return chance * float(np.prod(_missed_first(noise, (x + others(rows)) / later, left)))
+        return chance * float(np.prod(_missed_first(noise, (x + others(rows)) / later, counts)))
 
     gap = sure_gap(noise, first, 1, count, _CHANCE_TO_MISS / k)
     return Certainty(
@@ -191,8 +191,8 @@ def missed(noise: str, lead: float, k: int, count: int) -> float:
         return math.exp(-float(np.log1p(1 / (share * (rest - np.arange(k)))).sum()))
     from scipy.special import betainc
 
-    whole = betainc(k, rest - k + 1, share)
-    return float(max(0.0, whole - k / (share * count) * betainc(k + 1, rest - k + 1, share)))
+    chance = betainc(k, rest - k + 1, share)
+    return float(max(0.0, chance - k / (share * count) * betainc(k + 1, rest - k + 1, share)))
 
 
 def _missed_first(noise: str, lead: float, counts: NDArray[np.int64]) -> Doubles:
@@ -228,29 +228,29 @@ def _least(enough: Callable[[int], bool]) -> int | None:
     return high
 
 
-def certainty_quantities(found: Certainty, given: int | None, unit: str = "rows") -> list[Quantity]:
+def certainty_quantities(certainty: Certainty, count: int | None, unit: str = "rows") -> list[Quantity]:
     """Return the lines of `dp_estimate` about a certainty, with what follows for a public number of rows, in words."""
-    needed, sure = (math.inf if number is None else float(number) for number in (found.needed, found.sure))
+    needed, sure = (math.inf if number is None else float(number) for number in (certainty.needed, certainty.sure))
     least = f"{unit} from which some data make a feature sure (95 %) to be selected"
-    if given is not None:
-        least += f"; {in_words(found, given, unit)}"
+    if count is not None:
+        least += f"; {in_words(certainty, count, unit)}"
     return [
-        ("sure_gap", found.gap, "lead over all but k - 1 others with which a feature is selected in 95 % of calls"),
+        ("sure_gap", certainty.gap, "lead over all but k - 1 others with which a feature is selected in 95 % of calls"),
         (f"{unit}_needed", needed, least),
         (f"{unit}_sure", sure, f"{unit} from which a feature can lead by sure_gap, whatever the others are"),
     ]
 
 
-def in_words(found: Certainty, given: int, unit: str = "rows") -> str:
+def in_words(certainty: Certainty, count: int, unit: str = "rows") -> str:
     """Return what a public number of rows means."""
-    if found.needed is None:
+    if certainty.needed is None:
         return "no data could make this selection certain"
-    if given < found.needed:
-        enough = f"about {_rounded(found.needed)} {unit} could"
-        return f"with {given:,} {unit} no data could make this selection certain; {enough}"
-    if found.sure is None or given < found.sure:
-        return f"with {given:,} {unit} it depends on the data whether any feature is certain"
-    return f"with {given:,} {unit} a feature that leads by sure_gap is certain"
+    if count < certainty.needed:
+        enough = f"about {_rounded(certainty.needed)} {unit} could"
+        return f"with {count:,} {unit} no data could make this selection certain; {enough}"
+    if certainty.sure is None or count < certainty.sure:
+        return f"with {count:,} {unit} it depends on the data whether any feature is certain"
+    return f"with {count:,} {unit} a feature that leads by sure_gap is certain"
 
 
 def _rounded(number: int) -> str:
@@ -287,33 +287,37 @@ VERDICT = (
         "n_rows",
         "A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear', and where none "
         "could be clear the selection has all of epsilon.",
-        check=lambda given: positive_integer("n_rows", given, hint="Give a public number of rows.", most=MOST_ROWS),
+        check=lambda number: positive_integer("n_rows", number, hint="Give a public number of rows.", most=MOST_ROWS),
         kind="Integer",
     ),
 )
 _ARGUMENTS = Signature(*VERDICT)
 
 
-def paid_verdict(given: Mapping[str, object], *, has_scores: bool, otherwise: str) -> dict[str, object]:
+def paid_verdict(arguments: Mapping[str, object], *, has_scores: bool, otherwise: str) -> dict[str, object]:
     """Return the checked arguments `VERDICT` as fields of a plan.
 
     Parameters
     ----------
-    given : mapping
+    arguments : mapping
     has_scores : bool
         Whether there are rank scores of all rows; else nothing can be paid for.
     otherwise : str
         What a share belongs to, for the message.
     """
-    share, kind = _ARGUMENTS["verdict_share"].read(given), _ARGUMENTS["verdict"].read(given)
+    share, kind = _ARGUMENTS["verdict_share"].read(arguments), _ARGUMENTS["verdict"].read(arguments)
     if share is not None and not has_scores:
         raise ParameterError("P045", f"verdict_share belongs to {otherwise}. Leave it out.")
-    if has_scores and given["verdict_share"] is None:
+    if has_scores and arguments["verdict_share"] is None:
         share = _USUAL_SHARE
     if share is None and kind == "each":
         raise ParameterError("P045", f"verdict := 'each' belongs to a verdict_share of {otherwise}. Leave it out.")
     is_set = share is not None and kind == "set"
-    return {"verdict_share": share, "verdict": "set" if is_set else None, "n_rows": _ARGUMENTS["n_rows"].read(given)}
+    return {
+        "verdict_share": share,
+        "verdict": "set" if is_set else None,
+        "n_rows": _ARGUMENTS["n_rows"].read(arguments),
+    }
 
 
 class ScoredPlan(SelectionPlan):
@@ -373,8 +377,8 @@ class ScoredPlan(SelectionPlan):
         if self._lead is None:
             return None
         reach, two_levels = lead_reach(self._lead, two_levels=self.has_two_levels), self.has_two_levels
-        found = _least(lambda rows: largest_rank_score(rows, two_levels=two_levels) > reach)
-        return math.inf if found is None else found
+        row_count = _least(lambda rows: largest_rank_score(rows, two_levels=two_levels) > reach)
+        return math.inf if row_count is None else row_count
 
     @property
     def is_too_short(self) -> bool:
@@ -443,7 +447,7 @@ def score_quantities(part: RankScoreNoise | None, *, two_levels: bool) -> list[Q
 
 
 def selection_record(
-    names: Sequence[str], compared: int, certainty: Certainty | None = None, given: int | None = None
+    names: Sequence[str], compared: int, certainty: Certainty | None = None, count: int | None = None
 ) -> dict[str, Json]:
     """Return what the ledger keeps of a selection.
 
@@ -454,28 +458,28 @@ def selection_record(
     compared : int
         Number of features that there were.
     certainty : Certainty, optional
-    given : int, optional
+    count : int, optional
         A public number of rows or blocks.
     """
     record: dict[str, Json] = {"names": list(names), "compared": compared}
-    if certainty is not None and given is not None and (certainty.needed is None or given < certainty.needed):
+    if certainty is not None and count is not None and (certainty.needed is None or count < certainty.needed):
         record["verdict"] = UNCLEAR
     return record
 
 
 def scored_record(
-    record: dict[str, Json], part: RankScoreNoise, drawn: NoisyScores, compared: int, *, two_levels: bool
+    record: dict[str, Json], part: RankScoreNoise, numbers: NoisyScores, compared: int, *, two_levels: bool
 ) -> dict[str, Json]:
     """Return a record with the scores, and with what they must exceed to be clear."""
-    each = FAILURE / (2 * (part.k + 1))
-    reach = part.reach(each, two_levels=two_levels)
-    rows = max(2.0, drawn.rows + reach)
+    failure = FAILURE / (2 * (part.k + 1))
+    reach = part.reach(failure, two_levels=two_levels)
+    rows = max(2.0, numbers.rows + reach)
     width = (rows + 1) ** 2 / (2 * rows) if two_levels else rows**2 / (rows - 1)
     return {
         **record,
-        "scores": list(drawn.scores),
+        "scores": list(numbers.scores),
         "std_error": part.deviation(two_levels=two_levels),
-        "rows": drawn.rows,
+        "rows": numbers.rows,
         "reach": reach,
         "level": math.sqrt(width * math.log(4 * compared / FAILURE)),
     }

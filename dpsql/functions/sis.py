@@ -117,39 +117,41 @@ class SisPlan(OneShotPlan, ScoredPlan):
         """One pass, after another for a private centre; ranks compare all pairs of rows."""
         if self.by_rank:
             return (Pass(keeps_rows="Use dp_kendall with blocks := and row_id :=, or leave score out."),)
-        one = Pass(XTY if self.layout.kind == "long" and self.is_summed_in_sql else COLLECTED)
-        return (one, one) if self.center == "target" else (one,)
+        scan = Pass(XTY if self.layout.kind == "long" and self.is_summed_in_sql else COLLECTED)
+        return (scan, scan) if self.center == "target" else (scan,)
 
     @classmethod
-    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def stand_ins(cls, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return values for required arguments that the noise does not depend on; ranks take no bounds."""
-        ranked = given.get("score") == "rank"
-        return {name: value for name, value in super().stand_ins(given).items() if not (ranked and name in NOT_STATED)}
+        ranked = arguments.get("score") == "rank"
+        return {
+            name: value for name, value in super().stand_ins(arguments).items() if not (ranked and name in NOT_STATED)
+        }
 
     @classmethod
-    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+    def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values; scores by rank use no bounds, neither given nor stated ones."""
-        if cls.arguments["score"].read(given) == "rank":
-            unused = [name for name in NOT_STATED if given[name] is not None]
-            if cls.arguments["center"].read(given) != "public":
+        if cls.arguments["score"].read(arguments) == "rank":
+            unused = [name for name in NOT_STATED if arguments[name] is not None]
+            if cls.arguments["center"].read(arguments) != "public":
                 unused.append("center")
             if unused:
                 raise ParameterError(
                     "P045", f"{unused[0]} has no effect with score := 'rank', which compares values only. Leave it out."
                 )
-            stated = {name: value for name, value in stated.items() if name not in NOT_STATED}
-        super()._fill(given, stated, of_table=of_table)
+            protection = {name: value for name, value in protection.items() if name not in NOT_STATED}
+        super()._fill(arguments, protection, of_table=of_table)
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        ranked = cls.arguments["score"].read(given) == "rank"
-        bounds = {"lower": None, "upper": None} if ranked else feature_bounds(given, or_else=_WITHOUT_BOUNDS)
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        ranked = cls.arguments["score"].read(arguments) == "rank"
+        bounds = {"lower": None, "upper": None} if ranked else feature_bounds(arguments, or_else=_WITHOUT_BOUNDS)
         return {
-            **super()._own(given, layout),
+            **super()._own(arguments, layout),
             **bounds,
             "score": "rank" if ranked else None,
-            **cls._read(given, "mechanism", "gamma", "center", "center_share"),
-            **paid_verdict(given, has_scores=ranked, otherwise="score := 'rank'"),
+            **cls._read(arguments, "mechanism", "gamma", "center", "center_share"),
+            **paid_verdict(arguments, has_scores=ranked, otherwise="score := 'rank'"),
         }
 
     @cached_property
@@ -194,8 +196,8 @@ class SisPlan(OneShotPlan, ScoredPlan):
             share, meaning = 2, "that gap as a difference of Kendall's tau"
         if n_rows is not None:
             out.append(("score_gap_share", share * out[-1][1] / n_rows, meaning))
-        found = self.certainty(n_features)
-        out += [] if found is None else certainty_quantities(found, n_rows)
+        certainty = self.certainty(n_features)
+        out += [] if certainty is None else certainty_quantities(certainty, n_rows)
         out += self.paid_quantities(n_rows)
         if self.center == "target":
             scale = float(self.center_scale / FIXED_POINT_ONE)
@@ -360,12 +362,12 @@ def draw_with_verdict(
       that it chose. `top`, the best that shuffled targets have (`dpsql.statistics.lead.shuffled_top`), is private.
     """
     names = draw_by_rank(plan, utility, spread, features)
-    places = {name: place for place, name in enumerate(features)}
-    scores = [Fraction(int(utility[places[name]]), 2 * max(1, rows - 1)) for name in names]
+    positions = {name: position for position, name in enumerate(features)}
+    scores = [Fraction(int(utility[positions[name]]), 2 * max(1, rows - 1)) for name in names]
     if top is None:
         part: RankScoreNoise = plan.measurement["scores"]
-        drawn = part.draw(scores, rows, two_levels=two_levels)
-        return scored_record(record(names), part, drawn, len(features), two_levels=two_levels)
+        numbers = part.draw(scores, rows, two_levels=two_levels)
+        return scored_record(record(names), part, numbers, len(features), two_levels=two_levels)
     noise: LeadNoise = plan.measurement["lead"]
     lead = noise.draw(exact_lead(scores, top, rows), two_levels=two_levels)
     return lead_record(record(names), noise, lead, two_levels=two_levels)

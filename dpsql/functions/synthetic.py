@@ -105,20 +105,20 @@ _CROWDS_SHARE = Fraction(3, 100)
 _LARGEST_EPSILON = 100
 
 
-def _names(argument: str, given: object) -> tuple[str, ...]:
+def _names(argument: str, value: object) -> tuple[str, ...]:
     hint = "Give the names of the columns."
-    names = parameters.text_list(argument, [given] if isinstance(given, str) else given, hint=hint)
+    names = parameters.text_list(argument, [value] if isinstance(value, str) else value, hint=hint)
     parameters.within(f"the number of {argument}", len(names), 1, MOST_COLUMNS, hint="Name fewer.")
     parameters.refuse_duplicates(argument, names, fold_case=True)
     return names
 
 
-def _keys(given: object) -> FrozenMapping[tuple[str, ...]]:
+def _keys(lists: object) -> FrozenMapping[tuple[str, ...]]:
     hint = "Give keys := {'column': [...]} from public knowledge."
-    if not isinstance(given, Mapping):
-        raise ParameterError("P066", f"keys must be a struct of lists by column; got {show(given)}. {hint}")
+    if not isinstance(lists, Mapping):
+        raise ParameterError("P066", f"keys must be a struct of lists by column; got {show(lists)}. {hint}")
     keys = {}
-    for name, values in given.items():
+    for name, values in lists.items():
         items = parameters.list_items(values, _MOST_KEYS)
         if items is None or not 1 <= len(items) <= _MOST_KEYS:
             raise ParameterError("P066", f"keys of {show(name)} must be a list of 1 to {_MOST_KEYS} values. {hint}")
@@ -204,47 +204,47 @@ class SyntheticPlan(Plan):
     target_needs_bounds: ClassVar[bool] = False
 
     @classmethod
-    def _layout(cls, given: Mapping[str, object]) -> Layout:
-        columns = None if given.get("columns") is None else _names("columns", given["columns"])
+    def _layout(cls, arguments: Mapping[str, object]) -> Layout:
+        columns = None if arguments.get("columns") is None else _names("columns", arguments["columns"])
         ids = {}
         for part in ("privacy_unit", "row_id"):
-            name = given.get(part)
+            name = arguments.get(part)
             ids[part] = None if name is None else parameters.text(part, name, hint="Give the name of a column.")
         return Layout("wide", "", columns, None, None, None, ids["row_id"], ids["privacy_unit"])
 
     @classmethod
-    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+    def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values; bounds only where they are by name, as others are of other columns."""
-        keys = stated.pop("keys", None)
-        if given["keys"] is None and keys:
-            given["keys"] = {
+        keys = protection.pop("keys", None)
+        if arguments["keys"] is None and keys:
+            arguments["keys"] = {
                 name: values for name, values in parameters.known(dict, keys).items() if values is not None
             } or None
         for bound in ("lower", "upper"):
-            if not isinstance(stated.get(bound), Mapping):
-                stated.pop(bound, None)
-        super()._fill(given, stated, of_table=of_table)
+            if not isinstance(protection.get(bound), Mapping):
+                protection.pop(bound, None)
+        super()._fill(arguments, protection, of_table=of_table)
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        given = {**given, **{side: _numbered(given[side]) for side in ("lower", "upper")}}
-        own = cls._read(given, "delta", "private_keys", "bounds_share", "report_share")
-        bounded = given["lower"] is not None or given["upper"] is not None
-        bounds = feature_bounds(given, or_else="Or leave both out: they are drawn.") if bounded else {}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        arguments = {**arguments, **{side: _numbered(arguments[side]) for side in ("lower", "upper")}}
+        own = cls._read(arguments, "delta", "private_keys", "bounds_share", "report_share")
+        bounded = arguments["lower"] is not None or arguments["upper"] is not None
+        bounds = feature_bounds(arguments, or_else="Or leave both out: they are drawn.") if bounded else {}
         share = own["bounds_share"]
         if not bounded and share is None:
             share = _BOUNDS_SHARE
-        epsilon = EPSILON.read(given)
+        epsilon = EPSILON.read(arguments)
         if own["private_keys"] and not parameters.known(Fraction, epsilon) <= _LARGEST_EPSILON:
             raise ParameterError("P001", f"epsilon must be at most {_LARGEST_EPSILON} with private_keys. Lower it.")
-        target = given.get("target")
+        target = arguments.get("target")
         return {
             **own,
             "columns": layout.features,
             "target": None if target is None else parameters.text("target", target, hint="Give the name of a column."),
             "lower": bounds.get("lower"),
             "upper": bounds.get("upper"),
-            "keys": None if given["keys"] is None else _keys(given["keys"]),
+            "keys": None if arguments["keys"] is None else _keys(arguments["keys"]),
             "bounds_share": share,
         }
 
@@ -255,17 +255,17 @@ class SyntheticPlan(Plan):
     def noise_part(self) -> TreeNoise:
         """All that is drawn."""
         bounds, report = self.bounds_share or Fraction(0), self.report_share or Fraction(0)
-        left = 1 - bounds - report
-        if not left > 0:
+        remainder = 1 - bounds - report
+        if not remainder > 0:
             raise ParameterError(
                 "P045", "bounds_share and report_share leave nothing for the table. Lower one of them."
             )
-        crowds = left * _CROWDS_SHARE if self.lower is not None or self.upper is not None else Fraction(0)
+        crowds = remainder * _CROWDS_SHARE if self.lower is not None or self.upper is not None else Fraction(0)
         weights = {
             BOUNDS: bounds,
             CROWDS: crowds,
             REPORT: report,
-            **{name: (left - crowds) * weight for name, weight in _WEIGHTS.items()},
+            **{name: (remainder - crowds) * weight for name, weight in _WEIGHTS.items()},
         }
         return TreeNoise.of("tree", self.epsilon, self.delta, weights, draws_keys=self.private_keys)
 
@@ -361,8 +361,8 @@ class TreePass(RowTransform[PairTables]):
     ending = ("released", "whole")
 
     def __init__(self, released: ReleasedColumns) -> None:
-        places, unions, self.whole = released.fine_places(math.isqrt(2 * _MOST_FINE) // len(released.columns))
-        super().__init__(PairTables(released.columns, places, unions, released.slots))
+        positions, unions, self.whole = released.fine_places(math.isqrt(2 * _MOST_FINE) // len(released.columns))
+        super().__init__(PairTables(released.columns, positions, unions, released.slots))
         self.released = released
 
     def add_columns(self, columns: Sequence[pa.Array]) -> None:
@@ -417,8 +417,8 @@ class SyntheticCall(Call):
     def check(self) -> None:
         """Raise if a column lacks bounds or keys, or if noise cannot be drawn."""
         super().check()
-        plan, known = self.plan, {fold(name) for name in self.features}
-        if plan.target is not None and fold(plan.target) not in known:
+        plan, names = self.plan, {fold(name) for name in self.features}
+        if plan.target is not None and fold(plan.target) not in names:
             raise SourceError("S002", f"target {show(plan.target)} is not a column of the table. Check the name.")
         _ = self.coded, plan.noise_part
 
@@ -474,8 +474,8 @@ class SyntheticCall(Call):
     def spread(self) -> list[int]:
         """Positions of the numbers whose bounds are drawn, and of those that have wide cells within public bounds."""
         return [
-            place
-            for place, column in enumerate(self.coded)
+            position
+            for position, column in enumerate(self.coded)
             if column.keys is None and not column.draws_keys and (column.grid is None or column.steps)
         ]
 
@@ -485,12 +485,12 @@ class SyntheticCall(Call):
 
     def collect(self, collector: Any, rows: pa.StructArray, batch: Batch) -> None:
         """Pass a batch of rows to a collector."""
-        taken = self._columns(rows)
+        columns = self._columns(rows)
         if isinstance(collector, MagnitudeHistogram):
-            numbers = [to_numbers(taken[place]) for place in self.spread]
+            numbers = [to_numbers(columns[position]) for position in self.spread]
             collector.add(np.zeros(len(rows)), np.array(numbers).reshape(len(numbers), len(rows)), batch)
         else:
-            collector.add_columns(taken)
+            collector.add_columns(columns)
 
     def read(self, rows: pa.StructArray) -> tuple[Doubles, Doubles]:
         """Return a batch of rows as doubles, which decide what rows of a privacy unit count; texts by a hash."""
@@ -558,31 +558,39 @@ def draw_grids(call: SyntheticCall, fine: Mapping[int, Longs]) -> list[CodedColu
       L2, of a table for each column: a row is in one of its cells.
     """
     plan, columns = call.plan, list(call.coded)
-    kinds = {place: number_type(call.kinds[place]) for place in fine}
-    public = {place: call.public_bounds(call.features[place]) for place in fine}
+    kinds = {position: number_type(call.kinds[position]) for position in fine}
+    public = {position: call.public_bounds(call.features[position]) for position in fine}
     cells = {
-        place: TypedCells.of(kind) if ends is None else TypedCells.of(kind, SUBCELLS).within(*ends)
-        for (place, kind), ends in zip(kinds.items(), public.values(), strict=True)
+        position: TypedCells.of(kind) if ends is None else TypedCells.of(kind, SUBCELLS).within(*ends)
+        for (position, kind), ends in zip(kinds.items(), public.values(), strict=True)
     }
-    exact = {place: of.counts(fine[place]) for place, of in cells.items()}
-    unbounded = [place for place, ends in public.items() if ends is None]
+    exact = {position: of.counts(fine[position]) for position, of in cells.items()}
+    unbounded = [position for position, ends in public.items() if ends is None]
     if plan.bounds_share is not None:
-        drawn = plan.noise_part.draw_bounds(
-            [exact[place] for place in unbounded], [cells[place] for place in unbounded], **plan.unit
+        noisy_bounds = plan.noise_part.draw_bounds(
+            [exact[position] for position in unbounded], [cells[position] for position in unbounded], **plan.unit
         )
-        for place, bounds in zip(unbounded, drawn, strict=True):
+        for position, bounds in zip(unbounded, noisy_bounds, strict=True):
             # Of undetermined bounds 0 alone is left, so that rows with values still have some.
-            whole = decimals(kinds[place]) is not None
-            columns[place] = replace(
-                columns[place], grid=_grid(kinds[place], bounds.interval) or ValueGrid((0.0,), 0.0, whole), drawn=True
+            is_whole = decimals(kinds[position]) is not None
+            columns[position] = replace(
+                columns[position],
+                grid=_grid(kinds[position], bounds.interval) or ValueGrid((0.0,), 0.0, is_whole),
+                drawn=True,
             )
-    bounded = {place: grid for place in fine if (grid := columns[place].grid) is not None and place not in unbounded}
+    bounded = {
+        position: grid
+        for position in fine
+        if (grid := columns[position].grid) is not None and position not in unbounded
+    }
     if bounded:
-        noisy = plan.noise_part.draw_parts(CROWDS, [exact[place] for place in bounded], **plan.unit)
-        lengths = [len(exact[place]) for place in bounded]
-        for (place, grid), counts in zip(bounded.items(), np.split(noisy.values, np.cumsum(lengths)[:-1]), strict=True):
-            crowds = _crowds(cells[place], counts, noisy.sigma, plan.deviations(len(columns))[0])
-            columns[place] = replace(columns[place], grid=grid.refined(crowds))
+        noisy = plan.noise_part.draw_parts(CROWDS, [exact[position] for position in bounded], **plan.unit)
+        lengths = [len(exact[position]) for position in bounded]
+        for (position, grid), counts in zip(
+            bounded.items(), np.split(noisy.values, np.cumsum(lengths)[:-1]), strict=True
+        ):
+            crowds = _crowds(cells[position], counts, noisy.sigma, plan.deviations(len(columns))[0])
+            columns[position] = replace(columns[position], grid=grid.refined(crowds))
     return columns
 
 
@@ -592,12 +600,12 @@ def _crowds(cells: TypedCells, noisy: Doubles, sigma: float, later: float) -> li
     Parts hold more than the noise, of standard deviation `later`, with which they are counted. Where most rows are in
     no such cell, there are none. Ends are in units of the column's last digit.
     """
-    held = np.where(noisy >= _STANDS_OUT * sigma, noisy, 0.0)
+    counts = np.where(noisy >= _STANDS_OUT * sigma, noisy, 0.0)
     sizes = np.maximum(np.abs(cells.low), np.abs(cells.high))
-    if held.sum() < _MOST * noisy[(sizes >= sizes.max() * _SMALL) | (held > 0.0)].sum():
+    if counts.sum() < _MOST * noisy[(sizes >= sizes.max() * _SMALL) | (counts > 0.0)].sum():
         return []
-    beside = np.pad(held, 1)
-    parts = np.minimum(_CROWDED * held / max(1.0, held.sum()), held / (_STANDS_OUT * later))
+    beside = np.pad(counts, 1)
+    parts = np.minimum(_CROWDED * counts / max(1.0, counts.sum()), counts / (_STANDS_OUT * later))
     parts = np.maximum(np.ceil(parts), beside[:-2] + beside[2:] > 0.0).astype(np.int64)
     unit = 10.0 ** (cells.digits or 0)
     return [(unit * cells.low[cell], unit * cells.high[cell], int(parts[cell])) for cell in np.flatnonzero(parts)]
@@ -619,30 +627,30 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
     # A text of so few rows is not shown whatever its noise, so that of ids there is not one more number for each row.
     texts = {text: statistic.occurring(text, above=most) for text in statistic.texts}
     exact = [
-        np.concatenate([counts, texts[place][1]]) if place in texts else counts
-        for place, counts in enumerate(statistic.cell_counts)
+        np.concatenate([counts, texts[position][1]]) if position in texts else counts
+        for position, counts in enumerate(statistic.cell_counts)
     ]
     if plan.private_keys:
         exact.append(np.array([statistic.rows]))
     noisy = part.draw_columns(np.concatenate(exact), width + plan.private_keys, **plan.unit)
     parts = np.split(noisy.values, np.cumsum([len(counts) for counts in exact])[:-1])
-    whole = [counts for place, counts in enumerate(parts) if place not in texts]
-    weights = np.array([1.0 / len(counts) for counts in whole])
-    total = max(1.0, float(np.dot([counts.sum() for counts in whole], weights) / weights.sum()))
+    tables = [counts for position, counts in enumerate(parts) if position not in texts]
+    weights = np.array([1.0 / len(counts) for counts in tables])
+    total = max(1.0, float(np.dot([counts.sum() for counts in tables], weights) / weights.sum()))
     columns = list(statistic.columns)
-    for place, (names, _) in texts.items():
+    for position, (names, _) in texts.items():
         if part.key_delta is None:
             raise InternalError("I032", "private keys were to be drawn without their delta. Report it.")
         reach = key_reach(part.epsilon, part.key_delta, len(texts), plan.neighbours, plan.max_rows_per_unit)
-        counts = parts[place]
-        kept = np.flatnonzero(counts[1:] >= 2 * most + reach * noisy.sigma)
-        held = counts[1:][kept]
-        keys = tuple(names[key] for key in kept.tolist())
-        columns[place] = replace(columns[place], keys=keys, draws_keys=False)
-        others = float(total - counts[0] - held.sum())
+        counts = parts[position]
+        key_positions = np.flatnonzero(counts[1:] >= 2 * most + reach * noisy.sigma)
+        key_counts = counts[1:][key_positions]
+        keys = tuple(names[key] for key in key_positions.tolist())
+        columns[position] = replace(columns[position], keys=keys, draws_keys=False)
+        others = float(total - counts[0] - key_counts.sum())
         # It has the noise of all that it is a difference of.
-        stand_out = others >= 3.0 * noisy.sigma * math.sqrt(len(held) + 2)
-        parts[place] = np.concatenate([counts[:1], held, [others if stand_out else 0.0]])
+        stand_out = others >= 3.0 * noisy.sigma * math.sqrt(len(key_counts) + 2)
+        parts[position] = np.concatenate([counts[:1], key_counts, [others if stand_out else 0.0]])
     united = max(2, math.isqrt(2 * _MOST_CELLS) // width)
     grains = {}
     if statistic.grains:
@@ -665,17 +673,17 @@ def draw_values(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTabl
     """
     part = plan.noise_part
     spared = Fraction(0) if released.grains else part.rho_of(GRAINS)
-    listing = {place: slots.listed for place, slots in released.slots.items() if slots.listed}
+    listing = {position: slots.listed for position, slots in released.slots.items() if slots.listed}
     if not listing:
         return released, spared + part.rho_of(VALUES)
-    exact = [tables.values(place)[:length] for place, length in listing.items()]
+    exact = [tables.values(position)[:length] for position, length in listing.items()]
     noisy = part.draw_parts(VALUES, exact, **plan.unit)
     parts = np.split(noisy.values, np.cumsum(list(listing.values()))[:-1])
     return released.with_atoms(dict(zip(listing, parts, strict=True)), noisy.sigma), spared
 
 
 def draw_table(
-    plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables, whole: Sequence[bool]
+    plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables, flags: Sequence[bool]
 ) -> dict[str, Json]:
     """Draw the tree, its tables and the report, and return the fitted model as JSON values.
 
@@ -711,17 +719,17 @@ def draw_table(
         errors, sigma = draw_report(
             plan, [*map(tables.fine_table, pairs), *exact], [*fine_model(released, tables, pairs), *model]
         )
-    return synthetic_record(released, tree, fit, errors, sigma, SYSTEM.words(2).tobytes().hex(), whole)
+    return synthetic_record(released, tree, fit, errors, sigma, SYSTEM.words(2).tobytes().hex(), flags)
 
 
 def fine_model(released: ReleasedColumns, tables: PairTables, pairs: Mapping[Pair, Doubles]) -> Iterator[Doubles]:
     """Return the model's counts of pairs in fine cells, from those in united ones."""
-    held = [
-        np.bincount(place, weights=released.fractions(number), minlength=size)
-        for number, (place, size) in enumerate(zip(tables.places, tables.sizes, strict=True))
+    fractions = [
+        np.bincount(positions, weights=released.fractions(number), minlength=size)
+        for number, (positions, size) in enumerate(zip(tables.places, tables.sizes, strict=True))
     ]
     for (i, j), counts in pairs.items():
-        yield counts[np.ix_(tables.unions[i], tables.unions[j])] * np.outer(held[i], held[j])
+        yield counts[np.ix_(tables.unions[i], tables.unions[j])] * np.outer(fractions[i], fractions[j])
 
 
 def slot_tables(released: ReleasedColumns, tables: PairTables, fit: FittedTree) -> tuple[list[Longs], list[Doubles]]:

@@ -89,18 +89,18 @@ class TwoStagePlan(OneShotPlan):
     names_after: ClassVar[str | None] = "epsilon"
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        blocks, rows = given["blocks"], given["rows_per_block"]
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        blocks, rows = arguments["blocks"], arguments["rows_per_block"]
         if (blocks is None) == (rows is None):
             raise ParameterError(
                 "P046",
                 "the blocks must be given in one way. Give blocks := a public number of blocks, "
                 "or rows_per_block := to derive that number from a private count.",
             )
-        read = cls._read(given, "blocks")
-        read |= super()._own(given, layout)
+        read = cls._read(arguments, "blocks")
+        read |= super()._own(arguments, layout)
         fitting = ("count_share", "count_failure", "penalty", "standardize", "intercept")
-        return read | cls._read(given, "rows_per_block", *fitting, "mechanism", "gamma")
+        return read | cls._read(arguments, "rows_per_block", *fitting, "mechanism", "gamma")
 
     def _passes(self) -> tuple[Pass, ...]:
         """One pass; on an engine workers draw nothing, so that a private number of blocks takes a pass before it."""
@@ -152,8 +152,8 @@ class TwoStagePlan(OneShotPlan):
             blocks = None if n_rows is None else max(1, n_rows // self.rows_per_block)
         if blocks is not None:
             out.append(("score_gap_share", gap / blocks, "that gap as a share of the largest score, the blocks"))
-        found = self.certainty(n_features)
-        return out if found is None else out + certainty_quantities(found, blocks, "blocks")
+        certainty = self.certainty(n_features)
+        return out if certainty is None else out + certainty_quantities(certainty, blocks, "blocks")
 
 
 class TwoStageCall(Call):

@@ -112,24 +112,24 @@ class EvenCells(FormulaCells):
                 "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
             )
         self._per_unit, self._cells = cells / width, cells
-        wanted = np.arange(1, cells)
-        edges = np.clip((self._start + width * (wanted / cells)) / self._unit, lower, upper)
+        numbers = np.arange(1, cells)
+        edges = np.clip((self._start + width * (numbers / cells)) / self._unit, lower, upper)
         # Find the smallest double of each cell; rounding may put the first guess a few doubles off.
         for _ in range(64):
-            low = self.of(edges) < wanted
+            low = self.of(edges) < numbers
             if not low.any():
                 break
             edges[low] = np.nextafter(edges[low], np.inf)
         for _ in range(64):
             below = np.nextafter(edges, -np.inf)
-            high = (self.of(np.maximum(below, lower)) >= wanted) & (below >= lower)
+            high = (self.of(np.maximum(below, lower)) >= numbers) & (below >= lower)
             if not high.any():
                 break
             edges[high] = below[high]
         # Beside zero doubles are finer than what they are added to, so that thousands of steps change nothing.
-        far = (self.of(edges) < wanted) | ((self.of(np.maximum(below, lower)) >= wanted) & (below >= lower))
-        edges[far] = self._smallest(wanted[far], lower, upper)
-        if (self.of(edges) != wanted).any():
+        far = (self.of(edges) < numbers) | ((self.of(np.maximum(below, lower)) >= numbers) & (below >= lower))
+        edges[far] = self._smallest(numbers[far], lower, upper)
+        if (self.of(edges) != numbers).any():
             raise ParameterError(
                 "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
             )
@@ -213,9 +213,9 @@ class LearnedCells(ValueCells):
 
     def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
         """Return the query that turns numbers into cells."""
-        told = call("list_extract", "drawn", "1")
+        bounds = call("list_extract", "drawn", "1")
         low, high, start, per_unit, first, last = (
-            field(told, name) for name in ("lower", "upper", "middle", "scale", "low", "high")
+            field(bounds, name) for name in ("lower", "upper", "middle", "scale", "low", "high")
         )
         inside = _even_cell(call("-", "number", start), per_unit, last)
         cell = (
@@ -273,16 +273,16 @@ class BinCells(ValueCells):
         steps = len(self.edges).bit_length()
         edges = np.append(self.edges, [math.inf] * ((1 << steps) - 1 - len(self.edges)))
         clipped = call("least", call("greatest", "number", double(lower)), double(upper))
-        known = f"CASE WHEN NOT {call('isnan', 'number')} THEN {clipped} END"
-        found = f"SELECT * REPLACE ({known} AS number), 0 AS cell FROM ({numbers})"
+        number = f"CASE WHEN NOT {call('isnan', 'number')} THEN {clipped} END"
+        query = f"SELECT * REPLACE ({number} AS number), 0 AS cell FROM ({numbers})"
         for step in range(steps):
             first = 1 << (steps - 1 - step)
             listed = call("list_value", *(double(edge) for edge in edges[first - 1 :: 2 * first]))
             above = f"number > {call('list_extract', listed, plus('cell', '1'))}"
             deeper = plus(call("*", "cell", "2"), f"CASE WHEN {above} THEN 1 ELSE 0 END")
-            found = f"SELECT * REPLACE ({deeper} AS cell) FROM ({found})"
+            query = f"SELECT * REPLACE ({deeper} AS cell) FROM ({query})"
         cell = f"CASE WHEN number IS NULL THEN {missing} ELSE cell END"
-        return f"SELECT * EXCLUDE (number) REPLACE ({cell} AS cell) FROM ({found})"
+        return f"SELECT * EXCLUDE (number) REPLACE ({cell} AS cell) FROM ({query})"
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the bins."""
@@ -344,12 +344,12 @@ class DerivedKey:
     def query(self, numbers: str) -> str:
         """Return the query that turns the opaque column `number` of another one into `cell`; rows in none go."""
         missing = str(self.cells.count) if self.missing else "NULL"
-        found = self.cells.query(numbers, self.lower, self.upper, missing)
-        return found if self.missing else f"SELECT * FROM ({found}) WHERE cell IS NOT NULL"
+        query = self.cells.query(numbers, self.lower, self.upper, missing)
+        return query if self.missing else f"SELECT * FROM ({query}) WHERE cell IS NOT NULL"
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cells; -1 for a row in no group. NaN stands for NULL."""
-        known = ~np.isnan(values)
-        found = np.full(len(values), self.cells.count if self.missing else -1, dtype=np.int64)
-        found[known] = self.cells.of(np.clip(values[known], self.lower, self.upper))
-        return found
+        mask = ~np.isnan(values)
+        cells = np.full(len(values), self.cells.count if self.missing else -1, dtype=np.int64)
+        cells[mask] = self.cells.of(np.clip(values[mask], self.lower, self.upper))
+        return cells

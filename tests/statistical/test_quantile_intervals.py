@@ -133,7 +133,7 @@ def test_intervals_of_small_groups_hold_the_quantile() -> None:
     rng = np.random.default_rng(4)
     groups = [np.clip(rng.lognormal(1, 1, size), 0, 20) for size in rng.integers(0, 50, len(keys))]
     counts = np.array([np.bincount(plan.derived.of(one), minlength=64) for one in groups])
-    drawn = draw_once(draw_group_quantiles, plan, GroupCells(plan.grid(*plan.public_bounds), whole=False), counts)
+    drawn = draw_once(draw_group_quantiles, plan, GroupCells(plan.grid(*plan.public_bounds), is_whole=False), counts)
     rows = quantile_rows({**drawn, "keys": [list(map(str, keys))]})
     found = [good for row, one in zip(rows, groups, strict=True) if len(one) for good in covered([row], one)]
     assert np.mean(found) >= 0.92

@@ -164,10 +164,10 @@ _SAMPLED = {AVG, VARIANCE, STDDEV}
 _MOST_SIZES, _LARGEST_SIZE = 1 << 20, 1 << 40
 
 
-def _aggregates(given: object) -> tuple[str, ...]:
+def _aggregates(aggregates: object) -> tuple[str, ...]:
     """Return the names of the aggregates."""
     hint = f"Give some of {', '.join(map(repr, AGGREGATES))}."
-    listed = parameters.text_list("aggregates", [given] if isinstance(given, str) else given, hint=hint)
+    listed = parameters.text_list("aggregates", [aggregates] if isinstance(aggregates, str) else aggregates, hint=hint)
     names = tuple(parameters.choice("aggregates", name, AGGREGATES) for name in listed)
     parameters.refuse_duplicates("aggregates", names, fold_case=False)
     return names
@@ -183,24 +183,24 @@ WHICH = Argument(
 )
 
 
-def read_sampling(given: Mapping[str, object], aggregates: Sequence[str]) -> bool | None:
+def read_sampling(arguments: Mapping[str, object], aggregates: Sequence[str]) -> bool | None:
     """Return True where the intervals of averages are about the population."""
-    if given.get("sampling") is None or not SAMPLING.read(given):
+    if arguments.get("sampling") is None or not SAMPLING.read(arguments):
         return None
     if AVG not in aggregates or not set(aggregates) <= _SAMPLED:
         raise ParameterError(
             "P045", "sampling is for averages, alone or with variance and stddev. Leave it out, or ask for these."
         )
-    if given.get("group_sizes") is not None:
+    if arguments.get("group_sizes") is not None:
         raise ParameterError("P045", "group_sizes leave no squares to tell the sampling. Give one of both.")
     return True
 
 
 def read_sizes(
-    given: Mapping[str, object], aggregates: Sequence[str], own: Mapping[str, object]
+    arguments: Mapping[str, object], aggregates: Sequence[str], own: Mapping[str, object]
 ) -> tuple[int, ...] | None:
     """Return the public number of rows of each group."""
-    listed = given.get("group_sizes")
+    listed = arguments.get("group_sizes")
     if listed is None:
         return None
     if not set(aggregates) <= _SIZED:
@@ -208,8 +208,8 @@ def read_sizes(
     lists, rows = own["keys"], own["key_rows"]
     count = None
     if lists is not None:
-        known = parameters.known(tuple, lists), None if rows is None else parameters.known(tuple, rows)
-        count = PublicKeys(*known).count
+        parts = parameters.known(tuple, lists), None if rows is None else parameters.known(tuple, rows)
+        count = PublicKeys(*parts).count
     if count is None:
         raise ParameterError("P046", "group_sizes needs keys that are listed. Give keys := [...].")
     hint = "Give the public number of rows of every group, such as [120, 80]."
@@ -224,26 +224,26 @@ def read_sizes(
     return sizes
 
 
-def read_nulls(given: Mapping[str, object], aggregates: Sequence[str]) -> str | None:
+def read_nulls(arguments: Mapping[str, object], aggregates: Sequence[str]) -> str | None:
     """Return what a row without a value counts as."""
-    if given.get("nulls") is None:
+    if arguments.get("nulls") is None:
         return None
     if not set(aggregates) <= _COUNTED or AVG not in aggregates:
         raise ParameterError(
             "P045", "nulls := 'middle' is for averages, and for counts and sums beside them. Leave it out."
         )
-    if are_missing(given):
+    if are_missing(arguments):
         raise ParameterError("P046", "nulls := 'middle' needs public bounds. Give lower and upper.")
-    if merges_units(given) or given.get("group_sizes") is not None or read_sampling(given, aggregates):
+    if merges_units(arguments) or arguments.get("group_sizes") is not None or read_sampling(arguments, aggregates):
         raise ParameterError("P045", "unit_value := 'sum', group_sizes and sampling exclude nulls. Leave nulls out.")
-    return str(NULLS.read(given))
+    return str(NULLS.read(arguments))
 
 
-def merges_units(given: Mapping[str, object]) -> bool:
+def merges_units(arguments: Mapping[str, object]) -> bool:
     """Whether a unit's rows in a group are one row: its values add up, or only its presence counts."""
-    distinct, unit = given.get("distinct_of"), given.get("privacy_unit")
+    distinct, unit = arguments.get("distinct_of"), arguments.get("privacy_unit")
     counts_units = isinstance(distinct, str) and isinstance(unit, str) and fold(distinct) == fold(unit)
-    return counts_units or given.get("unit_value") == "sum"
+    return counts_units or arguments.get("unit_value") == "sum"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,10 +274,10 @@ class AggregatePlan(LeftOutPlan):
     clips: ClassVar[bool] = True
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        given = {"unit_value": "rows", "distinct_of": None, "ddof": 1, "lower": None, "upper": None, **given}
-        aggregates = cls.computes or parameters.known(tuple, WHICH.read(given))
-        own = super()._own(given, layout)
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        arguments = {"unit_value": "rows", "distinct_of": None, "ddof": 1, "lower": None, "upper": None, **arguments}
+        aggregates = cls.computes or parameters.known(tuple, WHICH.read(arguments))
+        own = super()._own(arguments, layout)
         targets = parameters.known(tuple, own["targets"])
         if not targets and aggregates != (COUNT,):
             raise ParameterError(
@@ -285,67 +285,67 @@ class AggregatePlan(LeftOutPlan):
             )
         bounds: Mapping[str, object] = {"lower": None, "upper": None, "bounds_share": None}
         if aggregates != (COUNT,):
-            bounds = cls._bounds(given, targets)
-        noise = read_noise(given, DELTA)
+            bounds = cls._bounds(arguments, targets)
+        noise = read_noise(arguments, DELTA)
         if own["keys"] is None and noise["delta"] is None:
             raise ParameterError(
                 "P069", "keys := 'private' needs delta, the chance that a key of one unit alone shows. 1e-6 is usual."
             )
         return {
             **own, **bounds, **noise,
-            "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
-            "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
-            "group_sizes": read_sizes(given, aggregates, own), "sampling": read_sampling(given, aggregates),
-            "nulls": read_nulls(given, aggregates),
-            "left_out_share": cls._left_out_share(given, layout, own, bounds, alone=merges_units(given)),
+            "aggregates": aggregates, "unit_value": UNIT_VALUE.read(arguments),
+            "distinct_of": cls._distinct(arguments), "ddof": DDOF.read(arguments),
+            "group_sizes": read_sizes(arguments, aggregates, own), "sampling": read_sampling(arguments, aggregates),
+            "nulls": read_nulls(arguments, aggregates),
+            "left_out_share": cls._left_out_share(arguments, layout, own, bounds, alone=merges_units(arguments)),
         }  # fmt: skip
 
     @classmethod
-    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+    def stand_ins(cls, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return values for required arguments; the noise does not depend on public bounds."""
-        bounds = {"lower": 0, "upper": 1} if merges_units(given) else {}
-        return {**super().stand_ins(given), **bounds}
+        bounds = {"lower": 0, "upper": 1} if merges_units(arguments) else {}
+        return {**super().stand_ins(arguments), **bounds}
 
     @classmethod
-    def _bounds(cls, given: Mapping[str, object], targets: Sequence[str]) -> Mapping[str, object]:
+    def _bounds(cls, arguments: Mapping[str, object], targets: Sequence[str]) -> Mapping[str, object]:
         """Return the public bounds of the targets, or the share of epsilon that private ones cost."""
-        if not are_missing(given):
-            bounds = feature_bounds(given)
+        if not are_missing(arguments):
+            bounds = feature_bounds(arguments)
             refuse_extremes(bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True))
             return {**bounds, "bounds_share": None}
-        if merges_units(given):
+        if merges_units(arguments):
             raise ParameterError(
                 "P003",
                 "lower and upper are missing: bounds of a person's sums are not drawn. "
                 "Give both from domain knowledge, not from the table.",
             )
-        return {"lower": None, "upper": None, "bounds_share": read_share(given)}
+        return {"lower": None, "upper": None, "bounds_share": read_share(arguments)}
 
     @classmethod
-    def _distinct(cls, given: Mapping[str, object]) -> str | None:
-        if given.get("distinct_of") is None:
+    def _distinct(cls, arguments: Mapping[str, object]) -> str | None:
+        if arguments.get("distinct_of") is None:
             return None
-        if given.get("target") is not None:
+        if arguments.get("target") is not None:
             raise ParameterError("P045", "distinct_of and target exclude each other. Give one of them.")
-        if given.get("privacy_unit") is None:
+        if arguments.get("privacy_unit") is None:
             raise ParameterError(
                 "P046",
                 "distinct_of needs privacy_unit: without it the guarantee would be for one row, and an item has many. "
                 "Give the column of the id.",
             )
-        return parameters.text("distinct_of", given["distinct_of"], hint="Give the name of a column.")
+        return parameters.text("distinct_of", arguments["distinct_of"], hint="Give the name of a column.")
 
     @classmethod
     def _contribution(
-        cls, given: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
+        cls, arguments: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
     ) -> Contribution:
         """Return what one privacy unit may contribute; where its rows are merged, one row to each of its groups."""
-        if not merges_units(given):
-            return super()._contribution(given, layout, keys, other=other)
+        if not merges_units(arguments):
+            return super()._contribution(arguments, layout, keys, other=other)
         if layout.privacy_unit is None:
             raise ParameterError("P046", "unit_value := 'sum' needs privacy_unit. Give the column of the id.")
-        count = cls._group_count(given, keys, other=other)
-        rows, groups = given.get("max_rows_per_unit"), given.get("max_groups_per_unit")
+        count = cls._group_count(arguments, keys, other=other)
+        rows, groups = arguments.get("max_rows_per_unit"), arguments.get("max_groups_per_unit")
         if rows is None and groups is None and count is None:
             raise ParameterError("P046", "max_groups_per_unit is missing. Give the groups of one unit.")
         return Contribution.of("add_remove", rows, groups, 1, key_count=count)
@@ -380,8 +380,8 @@ class AggregatePlan(LeftOutPlan):
     @cached_property
     def bounds_parts(self) -> tuple[ScannedInterval, ...]:
         """The parts that draw the bounds of each target; none with public bounds."""
-        drawn = range(len(self.targets)) if self.draws_bounds else ()
-        return tuple(ScannedInterval(f"bounds {position}", self.bounds_noise) for position in drawn)
+        positions = range(len(self.targets)) if self.draws_bounds else ()
+        return tuple(ScannedInterval(f"bounds {position}", self.bounds_noise) for position in positions)
 
     @cached_property
     def part(self) -> GroupedNoise | KeyedNoise | CubeVector:
@@ -394,16 +394,16 @@ class AggregatePlan(LeftOutPlan):
         With 'auto' a law that cannot be drawn is not among them, as long as another one can.
         """
         laws = (LAPLACE, GAUSSIAN) if self.law == AUTO and self.delta is not None else (self.law,)
-        found: list[GroupedNoise | KeyedNoise] = []
+        parts: list[GroupedNoise | KeyedNoise] = []
         refused = []
         for law in (LAPLACE if law == AUTO else law for law in laws):
             try:
-                found += self._parts(law)
+                parts += self._parts(law)
             except ParameterError as error:
                 refused.append(error)
-        if not found:
+        if not parts:
             raise refused[0]
-        return min([part for part in found if _is_drawable(part)] or found, key=self._log_errors)
+        return min([part for part in parts if _is_drawable(part)] or parts, key=self._log_errors)
 
     def _parts(self, law: str) -> Sequence[GroupedNoise | KeyedNoise]:
         """Return the parts that have noise of one law, for the best blocks of all targets, or for each of one target.
@@ -512,8 +512,8 @@ class AggregatePlan(LeftOutPlan):
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
         """How the values of each target are coded; None where they are only counted."""
-        found = self.blocks[: len(self.targets)]
-        return [block if isinstance(block, ValueBlock) else None for block in found]
+        blocks = self.blocks[: len(self.targets)]
+        return [block if isinstance(block, ValueBlock) else None for block in blocks]
 
     @property
     def counts_units(self) -> bool:
@@ -549,7 +549,7 @@ class AggregatePlan(LeftOutPlan):
             within = ", in half widths of the bounds that are drawn"
         lattices = _grouped(self.part).lattices[-len(self._drawn_blocks) :]
         pairs = zip(self._drawn_blocks, lattices, strict=True)
-        for block, lattice in dict.fromkeys((block, lattice) for drawn, lattice in pairs for block in drawn.targets):
+        for block, lattice in dict.fromkeys((block, lattice) for vector, lattice in pairs for block in vector.targets):
             sizes = None if self.group_sizes is None else self.group_sizes[:1] if n_rows is None else [rows]
             expected = estimates(expected_block(block, lattice, rows), self.aggregates, ddof=self.ddof, sizes=sizes)
             for name in self.aggregates:
@@ -695,8 +695,8 @@ class AggregateCall(DrawnBoundsCall):
         if self.plan.has_private_keys:
             targets = len(self.plan.targets)
             return NumberedSums(targets) if self.plan.engine is None else NamedSums(targets, len(self.plan.by))
-        behind = UNITS if self.plan.measures_left_out else 0
-        return GroupedSums(self.places.count + behind, len(self.plan.targets), squares=self.needs_squares)
+        extra_groups = UNITS if self.plan.measures_left_out else 0
+        return GroupedSums(self.places.count + extra_groups, len(self.plan.targets), squares=self.needs_squares)
 
     def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
         """Pass the sums of some groups to the collector, or their labels; in the aggregate form a batch of rows.
@@ -722,11 +722,11 @@ class AggregateCall(DrawnBoundsCall):
             collector.add(np.zeros(len(rows)), self._codes(rows), batch)
             return
         columns = [rows.field(f"p{column}").to_numpy(zero_copy_only=False) for column in range(len(self.plan.by))]
-        places = self.places.of(columns, len(rows))
+        groups = self.places.of(columns, len(rows))
         if self.plan.measures_left_out:
             record = rows.field(RECORD).to_numpy(zero_copy_only=False)
-            places = np.where(record == GROUP, places, self.places.count - 1 + record)
-        collector.add_groups(places, GroupRecords.read(rows, len(self.plan.targets)))
+            groups = np.where(record == GROUP, groups, self.places.count - 1 + record)
+        collector.add_groups(groups, GroupRecords.read(rows, len(self.plan.targets)))
 
     def _codes(self, rows: pa.StructArray) -> NDArray[np.float64]:
         """Return the codes of a batch of rows, shape (targets, rows); NaN for NULL."""
@@ -762,10 +762,10 @@ class AggregateCall(DrawnBoundsCall):
         if not isinstance(collector, KeyedSums) or not isinstance(self.plan.part, KeyedNoise):
             raise TypeError("the collector is of another call")
         units, rows, *targets = collector.sums()
-        given = self.plan.given(rows, *targets)
-        places, noisy = self.plan.part.draw([units, *given] if self.plan.counts_units else given)
-        keys = collector.keys(places) if isinstance(collector, NamedSums) else None
-        return ReleasedKeys(places.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy, keys)
+        sums = self.plan.given(rows, *targets)
+        positions, noisy = self.plan.part.draw([units, *sums] if self.plan.counts_units else sums)
+        keys = collector.keys(positions) if isinstance(collector, NamedSums) else None
+        return ReleasedKeys(positions.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy, keys)
 
     def prepare(self, statistic: GroupedSums | ReleasedKeys, progress: Progress) -> Callable[[], Json]:
         """Return the draw of all groups; of private keys, what was drawn."""
@@ -774,22 +774,22 @@ class AggregateCall(DrawnBoundsCall):
             order, labels = statistic.in_order(len(plan.by))
             record = self._record([noisy.taken(order) for noisy in statistic.noisy], labels)
             return lambda: record
-        places = self.places
+        index = self.places
         sums = statistic.sums()
-        groups = np.arange(places.count)
-        beside = [one.taken(groups) for one in plan.given(*sums)]
+        groups = np.arange(index.count)
+        beside = [total.taken(groups) for total in plan.given(*sums)]
         fallen = self._fallen(sums)
 
         def draw() -> Json:
-            found = draw_aggregates(plan, beside)
-            return self._record(found, places.labels) | self._left_out(fallen)
+            blocks = draw_aggregates(plan, beside)
+            return self._record(blocks, index.labels) | self._left_out(fallen)
 
         return draw
 
     def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
         """Return what the ledger keeps: noise does not depend on bounds, what is read from it does."""
-        found = [replace(one, block=block) for one, block in zip(noisy, self.blocks, strict=True)]
-        return record_of(found, self.plan, labels, self.types, self.drawn)
+        blocks = [replace(noisy_block, block=block) for noisy_block, block in zip(noisy, self.blocks, strict=True)]
+        return record_of(blocks, self.plan, labels, self.types, self.drawn)
 
     def _fallen(self, sums: Sequence[Sums]) -> list[Sums]:
         """Return the exact sums of what was left out: of units, then of each target, or of all rows."""
@@ -797,16 +797,18 @@ class AggregateCall(DrawnBoundsCall):
             return []
         count = self.places.count
         rows, units = np.array([count]), np.array([count + 1])
-        return [sums[0].taken(units), *(one.taken(rows) for one in self.plan.counted(*sums))]
+        return [sums[0].taken(units), *(total.taken(rows) for total in self.plan.counted(*sums))]
 
     def _left_out(self, fallen: Sequence[Sums]) -> dict[str, Json]:
         """Draw what was left out; return what the ledger keeps of it, a `dpsql.released.aggregates.LeftOut`."""
-        named = (None, *(self.plan.targets or (None,)))
+        names = (None, *(self.plan.targets or (None,)))
         for part in self.plan.left_out_parts:
             noisy = part.draw(fallen)
             blocks = (noisy[0].block, *left_out_blocks(self.blocks)[1:])
-            found = [replace(one, block=block) for one, block in zip(noisy, blocks, strict=True)]
-            stored: list[Json] = [stored_block(name, one) for name, one in zip(named, found, strict=True)]
+            noisy_blocks = [replace(noisy_block, block=block) for noisy_block, block in zip(noisy, blocks, strict=True)]
+            stored: list[Json] = [
+                stored_block(name, noisy_block) for name, noisy_block in zip(names, noisy_blocks, strict=True)
+            ]
             return {"left_out": {"most": self.plan.contribution.rows, "blocks": stored}}
         return {}
 

@@ -45,8 +45,8 @@ class BoundsPlan(ColumnPlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {**super()._own(given, layout), **cls._read(given, "failure")}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return {**super()._own(arguments, layout), **cls._read(arguments, "failure")}
 
     @cached_property
     def derived(self) -> DerivedKey:

@@ -65,9 +65,9 @@ class ValuePlan(CountedPlan):
     target: str
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        target = parameters.text("target", given["target"], hint="Give the name of a column.")
-        return {**super()._own({**given, "target": None}, layout), "target": target}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        target = parameters.text("target", arguments["target"], hint="Give the name of a column.")
+        return {**super()._own({**arguments, "target": None}, layout), "target": target}
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
@@ -112,10 +112,10 @@ class CountedCall(GroupedCall):
             collector.add_counts(counts)
             return
         columns = [rows.field(f"p{column}").to_numpy(zero_copy_only=False) for column in range(len(self.plan.by))]
-        places = self.places.of(columns, len(rows)) * self.cells
+        positions = self.places.of(columns, len(rows)) * self.cells
         if self.plan.derived is not None:
-            places = places + rows.field("cell").to_numpy(zero_copy_only=False)
-        collector.add_groups(places, GroupRecords.read(rows, 0))
+            positions = positions + rows.field("cell").to_numpy(zero_copy_only=False)
+        collector.add_groups(positions, GroupRecords.read(rows, 0))
 
     def counts(self, statistic: GroupedSums) -> Longs:
         """Return the exact counts, shape (groups, cells), groups in the order of their keys."""
@@ -145,22 +145,22 @@ class ColumnPlan(ValuePlan):
     adds_fast: ClassVar[bool] = True
 
     @classmethod
-    def _layout(cls, given: Mapping[str, object]) -> Layout:
+    def _layout(cls, arguments: Mapping[str, object]) -> Layout:
         """Return the layout of a table with a target and no features; with `by` the columns are those of the groups."""
-        if not given["by"]:
-            refuse_without_by(given, (KEYS, OTHER, *GROUP_LIMITS))
-            return replace(Layout.from_arguments({**given, "features": None}), features=())
-        if given.get("row_id") is not None:
+        if not arguments["by"]:
+            refuse_without_by(arguments, (KEYS, OTHER, *GROUP_LIMITS))
+            return replace(Layout.from_arguments({**arguments, "features": None}), features=())
+        if arguments.get("row_id") is not None:
             raise ParameterError("P045", "row_id has no effect beside by. Leave it out.")
-        return super()._layout(given)
+        return super()._layout(arguments)
 
     @classmethod
     def _contribution(
-        cls, given: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
+        cls, arguments: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
     ) -> Contribution:
-        if given["by"]:
-            return super()._contribution(given, layout, keys, other=other)
-        rows = super(GroupedPlan, cls)._rows_per_unit(given, layout)
+        if arguments["by"]:
+            return super()._contribution(arguments, layout, keys, other=other)
+        rows = super(GroupedPlan, cls)._rows_per_unit(arguments, layout)
         return Contribution("add_remove", rows, 1, rows)
 
     @property
@@ -176,7 +176,7 @@ class ColumnPlan(ValuePlan):
 
     def _passes(self) -> tuple[Pass, ...]:
         """Return the passes; without `by` rows are collected."""
-        return super()._passes() if self.by else tuple(replace(one, statement=COLLECTED) for one in super()._passes())
+        return super()._passes() if self.by else tuple(replace(scan, statement=COLLECTED) for scan in super()._passes())
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:

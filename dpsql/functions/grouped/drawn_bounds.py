@@ -41,14 +41,14 @@ UNIT_BOUNDS = -1.0, 1.0
 BOUNDS_FAILURE = Fraction(1, 100)
 
 
-def are_missing(given: Mapping[str, object]) -> bool:
+def are_missing(arguments: Mapping[str, object]) -> bool:
     """Whether neither bound is given; one alone is a mistake."""
-    return given["lower"] is None and given["upper"] is None
+    return arguments["lower"] is None and arguments["upper"] is None
 
 
-def read_share(given: Mapping[str, object]) -> Fraction:
+def read_share(arguments: Mapping[str, object]) -> Fraction:
     """Return the checked share of epsilon for private bounds; the usual one where none is given."""
-    return known(Fraction, BOUNDS_SHARE.read({BOUNDS_SHARE.name: BOUNDS_SHARE.default, **given}))
+    return known(Fraction, BOUNDS_SHARE.read({BOUNDS_SHARE.name: BOUNDS_SHARE.default, **arguments}))
 
 
 def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, *, tails: bool) -> IntervalNoise:
@@ -149,9 +149,9 @@ class TargetMagnitudes(RowTransform[MagnitudeHistogram]):
         self.add(np.zeros(len(rows)), values, batch)
 
 
-def drawn_of(parts: Sequence[ScannedInterval], found: TargetMagnitudes) -> tuple[PrivateInterval, ...]:
+def drawn_of(parts: Sequence[ScannedInterval], magnitudes: TargetMagnitudes) -> tuple[PrivateInterval, ...]:
     """Draw the bounds of each column at the end of the pass that counts its rows by magnitude; `parts` say how."""
-    counts = found.inner.cells.counts
+    counts = magnitudes.inner.cells.counts
     return tuple(part.draw(column) for part, column in zip(parts, counts, strict=True))
 
 

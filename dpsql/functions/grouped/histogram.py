@@ -64,15 +64,15 @@ _MOST_BINS = MOST_CELLS - 1
 _hint = "Give ascending numbers from public knowledge, such as [0, 10, 20]."
 
 
-def _bins(given: object) -> tuple[float, ...] | int:
+def _bins(bins: object) -> tuple[float, ...] | int:
     """Return the edges; of a bare number, how many bins of equal width it asks for."""
-    items = parameters.list_items(given, most=_MOST_BINS)
+    items = parameters.list_items(bins, most=_MOST_BINS)
     if items is None:
-        return parameters.positive_integer("bins", given, hint=_hint, most=_MOST_BINS)
-    found = tuple(parameters.finite_float("an edge of bins", item, hint=_hint) for item in items)
-    if not 1 <= len(found) < _MOST_BINS or any(a >= b for a, b in pairwise(found)):
+        return parameters.positive_integer("bins", bins, hint=_hint, most=_MOST_BINS)
+    edges = tuple(parameters.finite_float("an edge of bins", item, hint=_hint) for item in items)
+    if not 1 <= len(edges) < _MOST_BINS or any(a >= b for a, b in pairwise(edges)):
         raise ParameterError("P032", f"bins must be 1 to {_MOST_BINS - 1} ascending numbers. {_hint}")
-    return tuple(edge + 0.0 for edge in found)
+    return tuple(edge + 0.0 for edge in edges)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +127,11 @@ class HistogramPlan(ValuePlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        edges = _edges(given)
-        own = super()._own(given, layout)
-        read = cls._read(given, "null_bin", "delta", "curve", "confidence")
-        law = parameters.known(str, NOISE.read(given))
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        edges = _edges(arguments)
+        own = super()._own(arguments, layout)
+        read = cls._read(arguments, "null_bin", "delta", "curve", "confidence")
+        law = parameters.known(str, NOISE.read(arguments))
         needs = "noise := 'gaussian'" if law == GAUSSIAN else "curve := 'toeplitz'"
         if (law == GAUSSIAN or read["curve"] == "toeplitz") and read["delta"] is None:
             raise ParameterError("P046", f"{needs} needs delta. Give delta, or leave it out.")
@@ -140,10 +140,10 @@ class HistogramPlan(ValuePlan):
         return {**own, **edges, **read, "law": law}
 
     @classmethod
-    def _group_count(cls, given: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
-        found = super()._group_count(given, keys, other=other)
-        edges = parameters.known(tuple, _edges(given)["bins"])
-        return None if found is None else found * (len(edges) + 1 + bool(given["null_bin"]))
+    def _group_count(cls, arguments: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
+        count = super()._group_count(arguments, keys, other=other)
+        edges = parameters.known(tuple, _edges(arguments)["bins"])
+        return None if count is None else count * (len(edges) + 1 + bool(arguments["null_bin"]))
 
     @cached_property
     def derived(self) -> DerivedKey:
@@ -181,8 +181,8 @@ class HistogramPlan(ValuePlan):
         """What is multiplied with the counts; None where every count gets noise by itself."""
         if self.curve == "identity":
             return None
-        found = prefix_strategy(self.derived.count, name=self.curve, noise=self.noise_law)
-        return None if found.name == "identity" else found
+        strategy = prefix_strategy(self.derived.count, name=self.curve, noise=self.noise_law)
+        return None if strategy.name == "identity" else strategy
 
     @cached_property
     def mu(self) -> Fraction | None:
@@ -226,10 +226,10 @@ class HistogramPlan(ValuePlan):
         return out
 
 
-def _edges(given: Mapping[str, object]) -> dict[str, object]:
+def _edges(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the edges between bins, and the ends of the outermost ones."""
-    bins = None if given.get("bins") is None else _bins(given["bins"])
-    ends, count = [given.get("lower"), given.get("upper")], given.get("n_bins")
+    bins = None if arguments.get("bins") is None else _bins(arguments["bins"])
+    ends, count = [arguments.get("lower"), arguments.get("upper")], arguments.get("n_bins")
     if bins is not None and count is not None:
         raise ParameterError("P045", "bins excludes n_bins. Give one or the other.")
     if isinstance(bins, tuple):
@@ -245,10 +245,10 @@ def _edges(given: Mapping[str, object]) -> dict[str, object]:
     count = bins if count is None else count
     if count is None or any(end is None for end in ends):
         raise ParameterError("P046", "bins are missing. Give bins := [...], or lower, upper and n_bins.")
-    lower, upper = column_bounds(given, "dp_histogram reads one column").values()
+    lower, upper = column_bounds(arguments, "dp_histogram reads one column").values()
     count = parameters.positive_integer("n_bins", count, hint="20 is usual.", most=_MOST_BINS)
     start, width = Fraction(lower), Fraction(upper) - Fraction(lower)
-    edges = tuple(float(start + width * place / count) for place in range(count + 1))
+    edges = tuple(float(start + width * number / count) for number in range(count + 1))
     if any(a >= b for a, b in pairwise(edges)):
         raise ParameterError("P036", f"{count} bins between {lower} and {upper} are finer than doubles.")
     return {"bins": edges[1:-1], "lower": lower, "upper": upper}

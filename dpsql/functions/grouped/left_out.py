@@ -73,17 +73,17 @@ def enforced_limits(rows: int, groups: int, rows_per_group: int, *, group_count:
     in_group: float = 1 if alone else math.inf
     by_groups = groups < min(present, rows)
     present = groups if by_groups else present
-    each = rows_per_group < min(in_group, rows)
-    in_group = rows_per_group if each else in_group
-    return Enforced(by_groups, each, rows < present * in_group)
+    by_rows = rows_per_group < min(in_group, rows)
+    in_group = rows_per_group if by_rows else in_group
+    return Enforced(by_groups, by_rows, rows < present * in_group)
 
 
-def read_left_out_share(given: Mapping[str, object], *, may_leave_out: bool) -> Fraction | None:
+def read_left_out_share(arguments: Mapping[str, object], *, may_leave_out: bool) -> Fraction | None:
     """Return the share of epsilon that tells what was left out; None for nothing.
 
     Parameters
     ----------
-    given : mapping
+    arguments : mapping
     may_leave_out : bool
         Whether a limit on units may leave a row out, and keys are public.
 
@@ -92,7 +92,7 @@ def read_left_out_share(given: Mapping[str, object], *, may_leave_out: bool) -> 
     ParameterError
         P006: it is no share. P045: a share is given where nothing can be left out.
     """
-    read = LEFT_OUT_SHARE.read(given)
+    read = LEFT_OUT_SHARE.read(arguments)
     share = None if read is None else known(Fraction, read)
     if share is not None and not may_leave_out:
         raise ParameterError(
@@ -100,7 +100,7 @@ def read_left_out_share(given: Mapping[str, object], *, may_leave_out: bool) -> 
             "left_out_share tells what the limits of a privacy unit leave out, with public keys, and here they leave "
             "nothing out. Leave it out, or give privacy_unit and max_rows_per_unit.",
         )
-    return USUAL_SHARE if may_leave_out and given.get("left_out_share") is None else share
+    return USUAL_SHARE if may_leave_out and arguments.get("left_out_share") is None else share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class LeftOutPlan(DrawnBoundsPlan):
     @classmethod
     def _left_out_share(
         cls,
-        given: Mapping[str, object],
+        arguments: Mapping[str, object],
         layout: Layout,
         own: Mapping[str, object],
         bounds: Mapping[str, object],
@@ -123,7 +123,7 @@ class LeftOutPlan(DrawnBoundsPlan):
 
         Parameters
         ----------
-        given : mapping
+        arguments : mapping
         layout : Layout
         own, bounds : mapping
             The checked fields of the keys, and of the bounds.
@@ -134,15 +134,15 @@ class LeftOutPlan(DrawnBoundsPlan):
         if may:
             keys = PublicKeys(*(own[name] for name in ("keys", "key_rows", "keys_table")))  # type: ignore[arg-type]
             other = bool(own["other"])
-            bounded = cls._contribution(given, layout, keys, other=other)
-            count = cls._group_count(given, keys, other=other)
+            bounded = cls._contribution(arguments, layout, keys, other=other)
+            count = cls._group_count(arguments, keys, other=other)
             limits = bounded.rows, bounded.groups, bounded.rows_per_group
             may = any(enforced_limits(*limits, group_count=count, alone=alone))
-        found = read_left_out_share(given, may_leave_out=may)
-        drawn = bounds["bounds_share"]
-        if found is not None and isinstance(drawn, Fraction) and found + drawn >= 1:
+        share = read_left_out_share(arguments, may_leave_out=may)
+        bounds_share = bounds["bounds_share"]
+        if share is not None and isinstance(bounds_share, Fraction) and share + bounds_share >= 1:
             raise ParameterError("P051", "bounds_share and left_out_share leave nothing of epsilon. Lower one of them.")
-        return found
+        return share
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
         """Yield the arguments as earlier versions recorded the same call, which did not tell what limits leave out."""
@@ -182,7 +182,13 @@ def left_out_noise(epsilon: Fraction, contribution: Contribution, blocks: tuple[
     - **Neighbouring relation**: that of `contribution`.
     - **Sensitivity**: `dpsql.statistics.aggregates`.
     """
-    found = left_out_blocks(blocks)
+    noise_blocks = left_out_blocks(blocks)
     return GroupedNoise(
-        "left out", epsilon, None, None, left_out_contribution(contribution), found, equal_shares(len(found))
+        "left out",
+        epsilon,
+        None,
+        None,
+        left_out_contribution(contribution),
+        noise_blocks,
+        equal_shares(len(noise_blocks)),
     )

@@ -47,14 +47,14 @@ from dpsql.kernels.identity import has_identity
 from dpsql.statistics.aggregates import ValueBlock
 
 
-def _confidence(given: object) -> Fraction:
-    number = parameters.open_unit_interval("confidence", given, hint="0.95 is usual.")
+def _confidence(confidence: object) -> Fraction:
+    number = parameters.open_unit_interval("confidence", confidence, hint="0.95 is usual.")
     parameters.within("confidence", number, Fraction(1, 100), 1 - Fraction(1, 10**6), hint="0.95 is usual.")
     return number
 
 
-def _ddof(given: object) -> int:
-    number = parameters.number_from_zero("ddof", given, hint="1 is usual.")
+def _ddof(ddof: object) -> int:
+    number = parameters.number_from_zero("ddof", ddof, hint="1 is usual.")
     parameters.within("ddof", number, 0, 1, hint="1 is usual.")
     return int(number)
 
@@ -125,20 +125,20 @@ GROUPS = (BY, KEYS, OTHER)
 UNIT = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, *GROUP_LIMITS)
 
 
-def refuse_without_by(given: Mapping[str, object], arguments: Iterable[Argument]) -> None:
+def refuse_without_by(values: Mapping[str, object], arguments: Iterable[Argument]) -> None:
     """Raise if an argument about groups is given where there are none."""
     for argument in arguments:
-        value = given.get(argument.name)
+        value = values.get(argument.name)
         if value is not None and value is not argument.default:
             raise ParameterError("P046", f"{argument.name} needs by. Name the columns to group by, or leave it out.")
 
 
-def read_noise(given: Mapping[str, object], delta: Argument) -> dict[str, object]:
+def read_noise(arguments: Mapping[str, object], delta: Argument) -> dict[str, object]:
     """Return the checked delta, the law of the noise that was asked for, and the confidence of intervals."""
-    law, chance = NOISE.read(given), delta.read(given)
+    law, chance = NOISE.read(arguments), delta.read(arguments)
     if law == "gaussian" and chance is None:
         raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
-    return {"delta": chance, "law": law, "confidence": CONFIDENCE.read(given)}
+    return {"delta": chance, "law": law, "confidence": CONFIDENCE.read(arguments)}
 
 
 # SQL types whose values have one text each, whatever the settings of a session are.
@@ -174,42 +174,42 @@ class GroupedPlan(Plan):
     result_columns: ClassVar[tuple[str, ...]] = ("target", "aggregate", "value", "std_error", "lower", "upper")
 
     @classmethod
-    def _layout(cls, given: Mapping[str, object]) -> Layout:
-        unit = given.get("privacy_unit")
+    def _layout(cls, arguments: Mapping[str, object]) -> Layout:
+        unit = arguments.get("privacy_unit")
         if unit is not None:
             unit = parameters.text("privacy_unit", unit, hint="Give the name of the id's column.")
         return Layout("wide", "", (), None, None, None, None, unit)
 
     @classmethod
-    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+    def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values: public keys for columns of `by` too."""
-        keys = parameters.known(dict, stated.pop("keys", {}))
-        by = _names("by", given.get("by"))
-        known = {name: keys[fold(name)] for name in by if fold(name) in keys}
-        if known and given.get("keys") is None:
-            given["keys"] = known
-        given["by"] = by
+        keys = parameters.known(dict, protection.pop("keys", {}))
+        by = _names("by", arguments.get("by"))
+        lists = {name: keys[fold(name)] for name in by if fold(name) in keys}
+        if lists and arguments.get("keys") is None:
+            arguments["keys"] = lists
+        arguments["by"] = by
         for bound in ("lower", "upper"):
-            if _is_of_others(stated.get(bound), given.get("target")):
-                del stated[bound]
-        super()._fill(given, stated, of_table=of_table)
-        public = read_keys(given["keys"], by) if by and given.get("keys") is not None else None
-        given["keys"] = given.get("keys") if public is None else public
+            if _is_of_others(protection.get(bound), arguments.get("target")):
+                del protection[bound]
+        super()._fill(arguments, protection, of_table=of_table)
+        public = read_keys(arguments["keys"], by) if by and arguments.get("keys") is not None else None
+        arguments["keys"] = arguments.get("keys") if public is None else public
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        by = parameters.known(tuple, given["by"])
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        by = parameters.known(tuple, arguments["by"])
         keys = None
         if by:
-            keys = read_keys(given.get("keys"), by)
+            keys = read_keys(arguments.get("keys"), by)
             if keys is None and not cls.takes_private_keys:
                 raise ParameterError(
                     "P066", f"{cls.function} takes public keys. Give keys := [...] from public knowledge."
                 )
         else:
-            refuse_without_by(given, (KEYS, *(() if cls.divides_rows else GROUP_LIMITS)))
+            refuse_without_by(arguments, (KEYS, *(() if cls.divides_rows else GROUP_LIMITS)))
             keys = PublicKeys(())
-        other = bool(OTHER.read(given)) if "other" in cls.arguments else False
+        other = bool(OTHER.read(arguments)) if "other" in cls.arguments else False
         if other and (keys is None or not by):
             raise ParameterError(
                 "P045", "other is the group of unlisted keys. Give by and public keys, or leave it out."
@@ -219,7 +219,7 @@ class GroupedPlan(Plan):
                 raise ParameterError(
                     "P044", f"by names {show(name)}, as another column of the result is called. Rename it in a view."
                 )
-        bounded = cls._contribution(given, layout, keys, other=other)
+        bounded = cls._contribution(arguments, layout, keys, other=other)
         return {
             "by": by,
             "keys": None if keys is None else keys.lists,
@@ -228,41 +228,43 @@ class GroupedPlan(Plan):
             "other": other,
             "groups": bounded.groups,
             "rows_per_group": bounded.rows_per_group,
-            "targets": _names("target", given.get("target")),
+            "targets": _names("target", arguments.get("target")),
         }
 
     @classmethod
     def _contribution(
-        cls, given: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
+        cls, arguments: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
     ) -> Contribution:
         """Return what one privacy unit may contribute, as the arguments say."""
-        limits = [given.get(name) for name in ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")]
+        limits = [
+            arguments.get(name) for name in ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
+        ]
         if layout.privacy_unit is None:
             if any(limit is not None for limit in limits):
                 raise ParameterError(
                     "P009", "limits per unit need privacy_unit. Give the column of the id, or leave the limits out."
                 )
             return Contribution("add_remove")
-        rows, groups, each = limits
-        if rows is None and groups is None and each is None:
+        rows, groups, group_rows = limits
+        if rows is None and groups is None and group_rows is None:
             raise ParameterError(
                 "P009",
                 "privacy_unit needs a limit: max_rows_per_unit, or max_groups_per_unit with max_rows_per_unit_group.",
             )
-        count = cls._group_count(given, keys, other=other)
-        return Contribution.of("add_remove", rows, groups, each, key_count=count)
+        count = cls._group_count(arguments, keys, other=other)
+        return Contribution.of("add_remove", rows, groups, group_rows, key_count=count)
 
     @classmethod
-    def _group_count(cls, given: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
+    def _group_count(cls, arguments: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
         """Return the number of groups that a privacy unit may be in; None if it is not known before the types."""
         return None if keys is None or keys.count is None else keys.count + other
 
     @classmethod
-    def _rows_per_unit(cls, given: Mapping[str, object], layout: Layout) -> int:
+    def _rows_per_unit(cls, arguments: Mapping[str, object], layout: Layout) -> int:
         """Return the rows that one privacy unit may contribute, in all groups together."""
-        by = parameters.known(tuple, given["by"])
-        keys = read_keys(given.get("keys"), by) if by else PublicKeys(())
-        return cls._contribution(given, layout, keys, other=given.get("other") is True).rows
+        by = parameters.known(tuple, arguments["by"])
+        keys = read_keys(arguments.get("keys"), by) if by else PublicKeys(())
+        return cls._contribution(arguments, layout, keys, other=arguments.get("other") is True).rows
 
     @property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
@@ -352,17 +354,17 @@ class GroupedPlan(Plan):
 
         On an engine an item may be in several parts of the rows, so its counts do not add up.
         """
-        kept = "Leave distinct_of out." if self.counts_items else ""
-        one = Pass(GROUPED if self.source else COLLECTED, keeps_rows=kept)
-        return (one, replace(one, reads_rows=False)) if self.has_private_keys else (one,)
+        hint = "Leave distinct_of out." if self.counts_items else ""
+        scan = Pass(GROUPED if self.source else COLLECTED, keeps_rows=hint)
+        return (scan, replace(scan, reads_rows=False)) if self.has_private_keys else (scan,)
 
 
-def _names(argument: str, given: object) -> tuple[str, ...]:
+def _names(argument: str, value: object) -> tuple[str, ...]:
     """Return one or more names of columns; none where nothing is given."""
-    if given is None:
+    if value is None:
         return ()
     hint = "Give the name of a column, or a list of names."
-    names = parameters.text_list(argument, [given] if isinstance(given, str) else given, hint=hint)
+    names = parameters.text_list(argument, [value] if isinstance(value, str) else value, hint=hint)
     parameters.within(f"the number of columns in {argument}", len(names), None, _MOST_COLUMNS, hint=hint)
     parameters.refuse_duplicates(argument, names, fold_case=True)
     return names
@@ -394,7 +396,7 @@ class Places:
 
     def __init__(self, keys: PublicKeys, *, other: bool) -> None:
         sizes = [len(values or ()) for values in keys.lists]
-        self._radix = [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
+        self._radix = [math.prod(sizes[column + 1 :]) for column in range(len(sizes))]
         if keys.rows is None:
             positions = np.indices(sizes, dtype=np.int64).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), int)
         else:
@@ -421,10 +423,10 @@ class Places:
         """Return the groups of keys whose positions in the lists are given by column; all -1 for other keys."""
         if not positions:
             return np.zeros(count, dtype=np.intp)
-        found = self._code(positions, count)
+        groups = self._code(positions, count)
         if not self._all:
-            found = self._order[np.minimum(np.searchsorted(self._codes, found), len(self._codes) - 1)]
-        return np.where(positions[0] < 0, self.count - 1, found)
+            groups = self._order[np.minimum(np.searchsorted(self._codes, groups), len(self._codes) - 1)]
+        return np.where(positions[0] < 0, self.count - 1, groups)
 
 
 @dataclass(frozen=True)

@@ -70,24 +70,24 @@ class GroupCells:
     Parameters
     ----------
     grid : EvenCells
-    whole : bool
+    is_whole : bool
         Whether the values of the column are whole numbers.
     """
 
-    def __init__(self, grid: EvenCells, *, whole: bool) -> None:
+    def __init__(self, grid: EvenCells, *, is_whole: bool) -> None:
         self._grid = grid
-        self._whole = whole
+        self._is_whole = is_whole
 
     def middle(self, cell: int) -> float:
         """Return the value that stands for a cell; it is within the bounds."""
-        found = self._grid.middle(cell)
+        centre = self._grid.middle(cell)
         lower, upper = self._grid.ends
-        return min(max(float(round(found)), lower), upper) if self._whole else found
+        return min(max(float(round(centre)), lower), upper) if self._is_whole else centre
 
     def ends(self, first: int, last: int) -> tuple[float, float]:
         """Return the least and the greatest value in the cells first to last."""
         lower, upper = self._grid.limits(first, last)
-        if not self._whole:
+        if not self._is_whole:
             return lower, upper
         inside = upper if upper == self._grid.ends[1] else math.nextafter(upper, -math.inf)
         ends = float(math.ceil(lower)), float(math.floor(inside))
@@ -102,10 +102,10 @@ _LEAST_GROUP_CELLS, _ALL_GROUP_CELLS = 1 << 10, 1 << 20
 _WHOLE_CELLS = 1 << 12
 
 
-def _quantiles(given: object) -> tuple[str, ...]:
+def _quantiles(quantiles: object) -> tuple[str, ...]:
     """Return the quantiles as exact decimals, ascending."""
-    items = parameters.list_items(given, most=_MOST_QUANTILES)
-    items = (given,) if items is None else items
+    items = parameters.list_items(quantiles, most=_MOST_QUANTILES)
+    items = (quantiles,) if items is None else items
     hint = "0.5 is the median; give ascending numbers such as [0.25, 0.5, 0.75]."
     checked = [parameters.open_unit_interval("a quantile", item, hint=hint) for item in items]
     if not checked or len(checked) > _MOST_QUANTILES or any(a >= b for a, b in pairwise(checked)):
@@ -134,7 +134,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             kind="Numbers",
         ),
         EPSILON,
-        *(replace(one, shown="none; drawn privately with by", stand_in=None) for one in COLUMN_BOUNDS),
+        *(replace(argument, shown="none; drawn privately with by", stand_in=None) for argument in COLUMN_BOUNDS),
         replace(
             integer(
                 "cells",
@@ -165,12 +165,12 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = {**super()._own(given, layout), **cls._read(given, "cells", "quantiles", "interval_share")}
-        if not are_missing(given):
-            return {**own, **column_bounds(given, "dp_quantile reads one column"), "bounds_share": None}
-        read = cls._read(given, "bounds_share")
-        if given["by"]:
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = {**super()._own(arguments, layout), **cls._read(arguments, "cells", "quantiles", "interval_share")}
+        if not are_missing(arguments):
+            return {**own, **column_bounds(arguments, "dp_quantile reads one column"), "bounds_share": None}
+        read = cls._read(arguments, "bounds_share")
+        if arguments["by"]:
             return {**own, "lower": None, "upper": None, "bounds_share": read["bounds_share"] or read_share({})}
         if own["cells"] is not None and read["bounds_share"] is None:
             raise ParameterError(
@@ -190,18 +190,18 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             return self.cells
         keys = None if self.public_keys is None else self.public_keys.count
         groups = _ALL_GROUP_CELLS if keys is None else keys + self.other
-        each = _ALL_GROUP_CELLS // max(1, groups)
-        return min(max(1 << max(0, each.bit_length() - 1), _LEAST_GROUP_CELLS), EVEN_CELLS)
+        share = _ALL_GROUP_CELLS // max(1, groups)
+        return min(max(1 << max(0, share.bit_length() - 1), _LEAST_GROUP_CELLS), EVEN_CELLS)
 
     def _cells_of(self, lower: float, upper: float) -> int:
         """Return the number of cells of each group between bounds."""
         most, width = self._most_group_cells, upper - lower
         if self.cells is not None or not (lower.is_integer() and upper.is_integer() and 2 * width <= most):
             return most
-        whole, cells = int(width), 2 * int(width)
+        steps, cells = int(width), 2 * int(width)
         while cells < _WHOLE_CELLS and 2 * cells <= most:
             cells *= 2
-        return max(cells, whole)
+        return max(cells, steps)
 
     def grid(self, lower: float, upper: float) -> EvenCells:
         """Return the cells between bounds, of the rows of each group."""
@@ -246,9 +246,9 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     @cached_property
     def selection(self) -> QuantileSelection:
         """The selection of the quantiles, at what bounds and intervals leave."""
-        left = self.remaining_epsilon - (0 if self.rank_part is None else self.rank_part.epsilon)
+        epsilon = self.remaining_epsilon - (0 if self.rank_part is None else self.rank_part.epsilon)
         select = GroupQuantileSelection if self.by else QuantileSelection
-        return select("quantiles", left, self.at, self.neighbours, self.contribution.rows)
+        return select("quantiles", epsilon, self.at, self.neighbours, self.contribution.rows)
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -306,7 +306,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     @property
     def rows_needed(self) -> int:
         """Rows from which that error leaves rows on both sides of every quantile, and noise no interval open."""
-        of_ranks = self.ranks / float(min(min(one, 1 - one) for one in self.at))
+        of_ranks = self.ranks / float(min(min(share, 1 - share) for share in self.at))
         part = self.rank_part
         if part is None:
             return math.ceil(of_ranks)
@@ -399,7 +399,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
                 keys |= {"bounds": {"interval": interval_record(self.drawn), **noise}}
             if self.drawn is not None and self.drawn.ends is None:
                 return self._without_bounds({**keys, **undrawn_group_quantiles(plan, len(counts))})
-            cells = GroupCells(self.grid, whole=plan.cells is None and decimals(self.kind) == 0)
+            cells = GroupCells(self.grid, is_whole=plan.cells is None and decimals(self.kind) == 0)
             return lambda: {**keys, **draw_group_quantiles(plan, cells, counts)}
         if isinstance(statistic, GridHistogram):
             column = statistic.cells
@@ -435,27 +435,27 @@ class ColumnMagnitudes(RowTransform[MagnitudeHistogram]):
         - **Sensitivity**: as there; the rows of a privacy unit are at most ``max_rows_per_unit``.
         """
         part: ScannedInterval = self._plan.measurement["bounds"]
-        drawn = part.draw(self.inner.cells.counts[0])
-        if drawn.ends is None:
-            return WithoutBounds(drawn)
+        interval = part.draw(self.inner.cells.counts[0])
+        if interval.ends is None:
+            return WithoutBounds(interval)
         # No interval is too narrow for the cells: it is a sixteenth of a power of two wide, or around zero.
-        ends = whole_steps(*drawn.ends, self._kind)
-        return BoundedCells(GridHistogram(cells_between(*ends, self._kind, self._plan.cells)), drawn)
+        ends = whole_steps(*interval.ends, self._kind)
+        return BoundedCells(GridHistogram(cells_between(*ends, self._kind, self._plan.cells)), interval)
 
 
 class BoundedCells(RowTransform[GridHistogram]):
     """The pass over the cells between private bounds."""
 
-    def __init__(self, cells: GridHistogram, drawn: PrivateInterval) -> None:
+    def __init__(self, cells: GridHistogram, interval: PrivateInterval) -> None:
         super().__init__(cells)
-        self.drawn = drawn
+        self.drawn = interval
 
 
 class WithoutBounds(Ignoring):
     """The end of a call without bounds: only these are charged."""
 
-    def __init__(self, drawn: PrivateInterval) -> None:
-        self.drawn = drawn
+    def __init__(self, interval: PrivateInterval) -> None:
+        self.drawn = interval
 
 
 def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:
@@ -467,8 +467,8 @@ def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:
       `dpsql.mechanisms.rank_counts`: what is counted follows from the cells that were drawn before.
     """
     counts = cells.counts
-    found = plan.selection.draw_tied(counts)
-    [record] = _records(plan, cells, [counts], [found])
+    positions = plan.selection.draw_tied(counts)
+    [record] = _records(plan, cells, [counts], [positions])
     pairs: list[Json] = [[float(share), value] for share, value in zip(plan.at, record["values"], strict=True)]
     return pairs if plan.rank_part is None else {**record, "values": pairs}
 
@@ -500,36 +500,38 @@ def undrawn_group_quantiles(plan: QuantilePlan, groups: int) -> dict[str, Json]:
 
 
 def _records(
-    plan: QuantilePlan, cells: CellCounts | GroupCells, groups: Sequence[Longs], found: Sequence[Sequence[int]]
+    plan: QuantilePlan, cells: CellCounts | GroupCells, groups: Sequence[Longs], selections: Sequence[Sequence[int]]
 ) -> list[dict[str, list[Json]]]:
     """Return the values of each group, and what its intervals are, for which counts are drawn."""
     part = plan.rank_part
     if part is None:
-        return [{"values": [cells.middle(cell) for cell in group]} for group in found]
-    cuts = [cuts_around(group, len(counts)) for group, counts in zip(found, groups, strict=True)]
+        return [{"values": [cells.middle(cell) for cell in group]} for group in selections]
+    cuts = [cuts_around(group, len(counts)) for group, counts in zip(selections, groups, strict=True)]
     noisy = part.draw([bins_between(counts, between) for counts, between in zip(groups, cuts, strict=True)])
     bounded = plan.public_bounds is not None or plan.draws_bounds or bool(plan.by)
     bounds = cells.ends(0, len(groups[0]) - 1) if bounded and len(groups) else (None, None)
     records = []
-    for drawn, between, rows in zip(found, cuts, noisy, strict=True):
+    for selection, between, rows in zip(selections, cuts, noisy, strict=True):
         own: dict[str, list[Json]] = {}
         among = (
-            [*drawn] if bounded else among_rows(rows, between, drawn, plan.at, part.scale, *plan.astray(len(groups[0])))
+            [*selection]
+            if bounded
+            else among_rows(rows, between, selection, plan.at, part.scale, *plan.astray(len(groups[0])))
         )
-        standing = [cell if near is None else near for cell, near in zip(drawn, among, strict=True)]
-        each = [cells.middle(cell) for cell in standing]
+        standing = [cell if near is None else near for cell, near in zip(selection, among, strict=True)]
+        values = [cells.middle(cell) for cell in standing]
         for number, failure in enumerate(plan.failures, start=1):
             spans = [
                 replace(interval, moved=near != cell, off=math.inf if near is None else interval.off)
                 for cell, near, interval in zip(
-                    drawn,
+                    selection,
                     among,
                     (span(rows, between, *pair, part.scale, failure) for pair in zip(standing, plan.at, strict=True)),
                     strict=True,
                 )
             ]
-            ends = [cells.ends(one.first, one.last) for one in spans]
-            record = span_record(each, spans, ends, bounds)
+            ends = [cells.ends(interval.first, interval.last) for interval in spans]
+            record = span_record(values, spans, ends, bounds)
             own |= record if number == 1 else {f"{end}_{number}": record[end] for end in ("lower", "upper")}
         records.append(own)
     return records

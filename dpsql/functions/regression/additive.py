@@ -45,13 +45,13 @@ class AdditiveModel(BoostedAdaSsp):
     """Boosted AdaSSP, and steps on its residuals."""
 
     @classmethod
-    def own_arguments(cls, given: Mapping[str, object]) -> Mapping[str, object]:
+    def own_arguments(cls, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Refuse a norm, to which rows of a linear model alone are shortened."""
-        if given.get("row_norm") is not None:
+        if arguments.get("row_norm") is not None:
             raise ParameterError(
                 "P045", "row_norm has no effect on the steps of method := 'additive'. Leave it out, or take another."
             )
-        return super().own_arguments(given)
+        return super().own_arguments(arguments)
 
     @property
     def fit_parts(self) -> tuple[tuple[str, Fraction], ...]:
@@ -177,7 +177,7 @@ class AdditiveRows(BoostedRows):
         stage = RegressionStage(columns, fit, mapped, scales)
         if not (isinstance(columns.method, AdditiveModel) and columns.method.has_steps(mapped)):
             return stage.result(None)
-        kept = CodedRows(stage.rows)
+        rows = CodedRows(stage.rows)
         for quantised, target in self.inner.drained():
-            kept.add_quantised(quantised, target)
-        return stage.draw(kept, progress)
+            rows.add_quantised(quantised, target)
+        return stage.draw(rows, progress)

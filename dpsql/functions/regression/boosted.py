@@ -222,24 +222,24 @@ class BoostingRound(KeptFeatures[RoundProducts]):
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw this round, and begin the next."""
-        found, run = self._drawn()
-        if isinstance(found, LinearFit):
+        model, run = self._draw_round()
+        if isinstance(model, LinearFit):
             method = self._columns.method
-            fitted = found, self._mapped, self._scales
+            fitted = model, self._mapped, self._scales
             following = method.following(self._columns, *fitted) if isinstance(method, BoostedAdaSsp) else None
             if following is None:
                 raise InternalError("I032", "boosting ended before its last round. Report it.")
             return following
-        return BoostingRound(self._columns, self._mapped, self._scales, found, run)
+        return BoostingRound(self._columns, self._mapped, self._scales, model, run)
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Draw the last round."""
-        found, _ = self._drawn()
-        if not isinstance(found, LinearFit):
+        model, _ = self._draw_round()
+        if not isinstance(model, LinearFit):
             raise InternalError("I032", "boosting did not end after its last round. Report it.")
-        return self._columns.result(found, self._mapped, self._scales)
+        return self._columns.result(model, self._mapped, self._scales)
 
-    def _drawn(self) -> tuple[NDArray[np.float64] | LinearFit, Boosting]:
+    def _draw_round(self) -> tuple[NDArray[np.float64] | LinearFit, Boosting]:
         """Draw this round: coefficients or the fit, and the fit that goes on."""
         plan, run = self._columns.plan, self._run
         if run is None:

@@ -147,9 +147,9 @@ class LeastSquares(Method):
         rest = 1 - self.plan.bounds_share if self.draws_bounds else Fraction(1)
         moments = self.plan.moments_share * rest if self.standardizes else Fraction(0)
         bounds, ends = (self.plan.bounds_share - self.ends_share if self.draws_bounds else Fraction(0)), self.ends_share
-        left = 1 - bounds - ends - moments
-        squares = _SQUARES * left if self.plan.sampling else Fraction(0)
-        fit = left - squares
+        remainder = 1 - bounds - ends - moments
+        squares = _SQUARES * remainder if self.plan.sampling else Fraction(0)
+        fit = remainder - squares
         parts = tuple((name, part * fit) for name, part in self.fit_parts)
         shares = (("bounds", bounds), (ENDS, ends), ("moments", moments), *parts, ("squares", squares))
         return tuple((name, share_of_mu(share, self.mu) if share < 1 else self.mu) for name, share in shares if share)
@@ -193,11 +193,11 @@ class LeastSquares(Method):
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy a call would be. Columns are in half widths of their bounds, or in standard deviations."""
         plan = self.plan
-        one = STANDARD_ONE if self.standardizes else FIXED_POINT_ONE
+        unit = STANDARD_ONE if self.standardizes else FIXED_POINT_ONE
         scale = self.releases**0.5 / float(self.fit_mu)
-        given = (plan.neighbours, self.radius(n_features), plan.max_rows_per_unit)
-        products = gram_sensitivity(*given) * scale / one**2
-        cross = cross_sensitivity(*given) * scale / (one * FIXED_POINT_ONE)
+        limits = (plan.neighbours, self.radius(n_features), plan.max_rows_per_unit)
+        products = gram_sensitivity(*limits) * scale / unit**2
+        cross = cross_sensitivity(*limits) * scale / (unit * FIXED_POINT_ONE)
         out: list[Quantity] = [
             ("mu", float(self.mu), "Gaussian privacy loss of all Gaussian releases together"),
             ("noise_multiplier", scale, "noise of each release over its sensitivity"),
@@ -205,8 +205,8 @@ class LeastSquares(Method):
             ("cross_noise", cross, "standard deviation of the noise on a sum of feature times target, in each round"),
         ]
         if self.draws_bounds:
-            drawn = n_features if plan.lower is None else 0
-            out += bounds_needed(plan, drawn + (not plan.target_is_bounded), not plan.target_is_bounded)
+            bounds_count = n_features if plan.lower is None else 0
+            out += bounds_needed(plan, bounds_count + (not plan.target_is_bounded), not plan.target_is_bounded)
         if n_rows is not None:
             out.append(("products_noise_share", products / n_rows, "products_noise as a share of n_rows"))
         return out
@@ -218,13 +218,13 @@ class LeastSquares(Method):
         if not (self.draws_bounds or features is None or target is None):
             return self.bounded(Columns(self, call, features, target))
 
-        def following(drawn: Sequence[ColumnBounds], other: ColumnBounds | None) -> Collector:
+        def following(intervals: Sequence[ColumnBounds], other: ColumnBounds | None) -> Collector:
             of_target = other if target is None else target
             if of_target is None or of_target.interval is None:
                 part: GaussianNoise = self.measurement["fit"]
                 bounds = measurement_of(part.spent("bounds"))
                 return NoModel(call, "the noise hides where the target's values lie", bounds)
-            return self.bounded(Columns(self, call, drawn if features is None else features, of_target))
+            return self.bounded(Columns(self, call, intervals if features is None else features, of_target))
 
         # Nothing is counted where types alone determine the bounds.
         kinds = call.kinds[:-1] if features is None else ()
@@ -268,22 +268,22 @@ class Columns:
         self.call = call
         self.target = self.public_target = target.interval
         self._bounds, self._of_target = features, target
-        self.kept = [place for place, column in enumerate(features) if column.interval is not None]
-        found = [column.interval for column in features if column.interval is not None]
+        self.kept = [position for position, column in enumerate(features) if column.interval is not None]
+        intervals = [column.interval for column in features if column.interval is not None]
         flags = [
             features[column].flag or is_few(pair, call.kinds[column])
-            for column, pair in zip(self.kept, found, strict=True)
+            for column, pair in zip(self.kept, intervals, strict=True)
         ]
         self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
         self.narrowable = (
             [position for position, flag in enumerate(flags) if not flag] if method.narrows_features else []
         )
         self.more = Fraction(1)
-        self._ends = np.array(found).reshape(-1, 2).T
-        self.scales = Scales(*affine_maps(found), *affine_map(*self.target))
-        whole = np.array([features[place].whole for place in self.kept], dtype=bool)
-        self._whole = whole
-        self.mapped = RowMap(self.scales, method.longest(len(found)), whole=whole)
+        self._ends = np.array(intervals).reshape(-1, 2).T
+        self.scales = Scales(*affine_maps(intervals), *affine_map(*self.target))
+        whole_flags = np.array([features[position].whole for position in self.kept], dtype=bool)
+        self._whole_flags = whole_flags
+        self.mapped = RowMap(self.scales, method.longest(len(intervals)), whole=whole_flags)
 
     @property
     def pairs(self) -> list[Interval]:
@@ -321,7 +321,7 @@ class Columns:
         """Return the map to standardised rows, in which light tails are not clipped, by released numbers alone."""
         mapped = self.mapped.standardised(standard)
         light = [share.slope <= LIGHT for share in self._clipped(mapped, hidden=0.0)]
-        return replace(mapped, whole=np.array(light, dtype=bool) | self._whole)
+        return replace(mapped, whole=np.array(light, dtype=bool) | self._whole_flags)
 
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()
@@ -340,20 +340,22 @@ class Columns:
             scaled = matrix / sizes[:, None]
             errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
             errors = self._with_clips(errors, coefficients[1:], mapped)
-        places = [0, *(1 + place for place in self.kept)]
+        positions = [0, *(1 + position for position in self.kept)]
         bounds: list[Interval | None] = [None] * len(self._bounds)
-        for place, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
-            bounds[place] = pair
-        found = _spread(coefficients, places, 1 + len(bounds))
-        spread_errors = None if errors is None else _spread(errors, places, 1 + len(bounds))
+        for position, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
+            bounds[position] = pair
+        spread_coefficients = _spread(coefficients, positions, 1 + len(bounds))
+        spread_errors = None if errors is None else _spread(errors, positions, 1 + len(bounds))
         clips = self.call.clips(self.target)
-        unclear = unclear_terms(self.call.features, found[1:] * unit, self._bounds, bounds, self._of_target)
+        unclear = unclear_terms(
+            self.call.features, spread_coefficients[1:] * unit, self._bounds, bounds, self._of_target
+        )
         if any(steps):
             shapes: list[Mapping[str, Json] | None] = [None] * len(bounds)
-            for place, step in zip(self.kept, steps, strict=True):
-                shapes[place] = step
+            for position, step in zip(self.kept, steps, strict=True):
+                shapes[position] = step
             clips = {**clips, "steps": shapes}
-        return lambda: self.call.result(found, spread_errors, bounds, clips=clips, unclear=unclear)
+        return lambda: self.call.result(spread_coefficients, spread_errors, bounds, clips=clips, unclear=unclear)
 
     def _with_clips(
         self, errors: NDArray[np.float64], slopes: NDArray[np.float64], mapped: RowMap
@@ -383,7 +385,7 @@ class Columns:
         A row far out weighs as much as one at `DEVIATIONS`. Noise hides a standard deviation of a prefix sum of them.
         They move the slope by no more than the tail within the bounds would, if that were clipped.
         """
-        tails = self._clipped(replace(mapped, whole=self._whole), hidden=0.0)
+        tails = self._clipped(replace(mapped, whole=self._whole_flags), hidden=0.0)
         columns = [self._bounds[feature].seen for feature in self.kept]
         return [
             0.0 if seen is None else min(tail.slope, DEVIATIONS**2 * seen.unit / max(1.0, float(seen.rows.sum())))
@@ -397,11 +399,11 @@ class Columns:
         return [ClippedShare() if seen is None else seen.clipped(*ends, **more) for seen, ends in pairs]
 
 
-def _spread(values: NDArray[np.float64], places: list[int], width: int) -> NDArray[np.float64]:
+def _spread(values: NDArray[np.float64], positions: list[int], width: int) -> NDArray[np.float64]:
     """Return values at their places among zeros."""
-    found = np.zeros(width)
-    found[places] = values
-    return found
+    vector = np.zeros(width)
+    vector[positions] = values
+    return vector
 
 
 def _unmapping(mapped: RowMap, scales: Scales, unit: float) -> NDArray[np.float64]:

@@ -182,18 +182,18 @@ class RegressionPlan(FittingPlan):
     )
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
-            **cls._read(given, "delta", "method", "rounds", "split", "blocks", "n_rows"),
-            **cls._read(given, "clip", "standardize", "bounds_share", "moments_share"),
-            **cls._read(given, "scale_share", "count_share", "count_failure", "range_share"),
+            **cls._read(arguments, "delta", "method", "rounds", "split", "blocks", "n_rows"),
+            **cls._read(arguments, "clip", "standardize", "bounds_share", "moments_share"),
+            **cls._read(arguments, "scale_share", "count_share", "count_failure", "range_share"),
             "lower": None,
             "upper": None,
         }
-        if given["lower"] is not None or given["upper"] is not None:
-            own |= feature_bounds(given)
-        own |= cls._read(given, "row_norm")
-        own["sampling"] = cls.arguments["sampling"].read({"sampling": False, **given}) or None
+        if arguments["lower"] is not None or arguments["upper"] is not None:
+            own |= feature_bounds(arguments)
+        own |= cls._read(arguments, "row_norm")
+        own["sampling"] = cls.arguments["sampling"].read({"sampling": False, **arguments}) or None
         if own["sampling"] and own["method"] == "auto" and own["blocks"] is None:
             own["method"] = "ada_ssp"
         if own["sampling"] and own["method"] != "ada_ssp":
@@ -204,9 +204,9 @@ class RegressionPlan(FittingPlan):
         own["automatic"] = True if own["method"] == "auto" else None
         if own["automatic"]:
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
-            budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
-            counts = own["standardize"] is True and given.get(ENGINE.name) is None
-            method = automatic(cls._columns(given, layout), blocks, rows, *budget, counts=counts)
+            budget = (known(Fraction, cost) for cost in (EPSILON.read(arguments), own["delta"]))
+            counts = own["standardize"] is True and arguments.get(ENGINE.name) is None
+            method = automatic(cls._columns(arguments, layout), blocks, rows, *budget, counts=counts)
             own["method"] = "boosted_ada_ssp" if method == "additive" and own["row_norm"] is not None else method
         own |= _METHODS[known(str, own["method"])].own_arguments(own)
         return own
@@ -216,10 +216,10 @@ class RegressionPlan(FittingPlan):
         yield from before_additive(self.public_arguments, super().earlier_arguments(), self.automatic)
 
     @classmethod
-    def _columns(cls, given: Mapping[str, object], layout: Layout) -> int | None:
+    def _columns(cls, arguments: Mapping[str, object], layout: Layout) -> int | None:
         """Return the number of features to fit; None if it depends on the column types."""
-        if "n_fitted" in given:  # a pipeline states how many features it will select
-            return known(int, given["n_fitted"])
+        if "n_fitted" in arguments:  # a pipeline states how many features it will select
+            return known(int, arguments["n_fitted"])
         listed = layout.features if isinstance(layout.features, tuple) else layout.chosen or layout.names
         return len(listed) if listed else layout.n_features
 
@@ -311,4 +311,4 @@ def before_additive(
     records = [record, *earlier]
     yield from records[1:]
     if record["method"] == "additive" and automatic:
-        yield from (one | {"method": "boosted_ada_ssp"} for one in records)
+        yield from (entry | {"method": "boosted_ada_ssp"} for entry in records)

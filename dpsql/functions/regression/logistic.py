@@ -115,8 +115,8 @@ _share = partial(share, hint="0.1 is usual.")
 _ridge_hint = "Give a public number, or leave it out for the usual value."
 
 
-def _row_norm(given: object) -> float:
-    norm = parameters.positive_float("row_norm", given, hint=_norm_hint)
+def _row_norm(row_norm: object) -> float:
+    norm = parameters.positive_float("row_norm", row_norm, hint=_norm_hint)
     parameters.within("row_norm", norm, _LEAST_NORM, None, hint=_norm_hint)
     return norm
 
@@ -177,8 +177,8 @@ class LogisticPlan(Plan):
     names_after: ClassVar[str | None] = "delta"
 
     @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own: dict[str, object] = {**cls._read(given, "row_norm", "delta", "method"), "lower": None, "upper": None}
+    def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own: dict[str, object] = {**cls._read(arguments, "row_norm", "delta", "method"), "lower": None, "upper": None}
         if own["method"] == ADDITIVE and own["delta"] is None:
             raise ParameterError(
                 "P046",
@@ -188,14 +188,14 @@ class LogisticPlan(Plan):
             raise ParameterError(
                 "P045", "method := 'additive' has no steps for features of long rows. Leave it out, or give columns."
             )
-        if layout.kind == "long" and layout.value is None and given["lower"] is given["upper"] is None:
-            given = {**given, "lower": 0, "upper": 1}  # a feature is there, or not
-        if given["lower"] is not None or given["upper"] is not None:
-            own |= feature_bounds(given)
+        if layout.kind == "long" and layout.value is None and arguments["lower"] is arguments["upper"] is None:
+            arguments = {**arguments, "lower": 0, "upper": 1}  # a feature is there, or not
+        if arguments["lower"] is not None or arguments["upper"] is not None:
+            own |= feature_bounds(arguments)
         elif own["delta"] is None or layout.kind == "long":
             other = ", or delta, such as 1e-6, to draw private ones" if layout.kind != "long" else ""
             raise ParameterError("P003", f"{cls.function} needs lower and upper, from domain knowledge{other}.")
-        own |= cls._read(given, "regularization", "standardize", "bounds_share", "moments_share")
+        own |= cls._read(arguments, "regularization", "standardize", "bounds_share", "moments_share")
         if not known(Fraction, own["bounds_share"]) + known(Fraction, own["moments_share"]) < 1:
             raise ParameterError("P051", "bounds_share and moments_share must be below 1 together. Lower one of them.")
         return own
@@ -209,8 +209,8 @@ class LogisticPlan(Plan):
                 f"on an engine {self.function} takes at most {MOST_FACTORISED - 1} features; got {count}. "
                 "Select some first, and give features := release('the name of that release').",
             )
-        drawn = count if self.draws_bounds else 0, count if self.standardizes else 0
-        if scaling_numbers(*drawn) > MOST_COORDINATES:
+        counts = count if self.draws_bounds else 0, count if self.standardizes else 0
+        if scaling_numbers(*counts) > MOST_COORDINATES:
             raise ParameterError(
                 "P026",
                 f"bounds of {count} features are more noisy numbers than one call releases. "
@@ -281,11 +281,11 @@ class LogisticPlan(Plan):
 
     def objective(self, steps: bool, ends: Fraction = _NO_ENDS) -> tuple[Fraction, Fraction | None]:
         """Return epsilon and delta of the coefficients, with steps or without, where ends were drawn or not."""
-        epsilon, delta = self._left(ends)
+        epsilon, delta = self._remainder(ends)
         share = _LINEAR if steps else Fraction(1)
         return epsilon * share, None if delta is None else delta * share
 
-    def _left(self, ends: Fraction) -> tuple[Fraction, Fraction | None]:
+    def _remainder(self, ends: Fraction) -> tuple[Fraction, Fraction | None]:
         """Return epsilon and delta that bounds, moments and ends leave."""
         epsilon, delta = self.rest
         return epsilon - self.epsilon * ends, None if self.delta is None or delta is None else delta - self.delta * ends
@@ -327,7 +327,7 @@ class LogisticPlan(Plan):
 
     def steps_after(self, ends: Fraction) -> GaussianNoise | None:
         """Return the part that draws bins and steps; None for a linear fit."""
-        epsilon, delta = self._left(ends)
+        epsilon, delta = self._remainder(ends)
         if not self.is_additive or delta is None:
             return None
         return _gaussian(STEPS, epsilon * (1 - _LINEAR), delta * (1 - _LINEAR), {BINS: _BINS, STEPS: 1 - _BINS})
@@ -412,8 +412,8 @@ class LogisticPlan(Plan):
         if self.draws_bounds:
             out += bounds_needed(self, n_features, False)
         if self.steps_part is not None:
-            each = math.sqrt(n_features * VISITS) * self.relation.norm(1) / float(self.steps_part.mu_of(STEPS))
-            out.append(("steps_noise", each, "standard deviation of the noise on the residuals of a bin, in rows"))
+            deviation = math.sqrt(n_features * VISITS) * self.relation.norm(1) / float(self.steps_part.mu_of(STEPS))
+            out.append(("steps_noise", deviation, "standard deviation of the noise on the residuals of a bin, in rows"))
             if self.standardizes:
                 needed = self.steps_rows_needed(n_features)
                 out.append(("steps_rows_needed", needed, "rows from which there are steps; with fewer it is linear"))
@@ -444,7 +444,7 @@ class Classifier:
     plan : LogisticPlan
     call : Call
         With this plan.
-    kept : sequence of int
+    positions : sequence of int
         Positions of the features that are fitted.
     unclear : sequence of str
         Features whose bounds are not clear.
@@ -459,13 +459,13 @@ class Classifier:
         self,
         plan: LogisticPlan,
         call: Call,
-        kept: Sequence[int],
+        positions: Sequence[int],
         unclear: Sequence[str],
         scaling: Scaling,
         has_steps: bool,
         ends: Fraction = Fraction(0),
     ) -> None:
-        self.plan, self.kept, self.scaling = plan, list(kept), scaling
+        self.plan, self.kept, self.scaling = plan, list(positions), scaling
         self._call, self._unclear = call, list(unclear)
         self.has_steps = has_steps
         self.ends = ends
@@ -499,17 +499,17 @@ class Classifier:
             return FirstWeights(ScoreStage(self, coefficients))
         return Finished(self.result(coefficients))
 
-    def result(self, drawn: NDArray[np.float64], shapes: Sequence[Mapping[str, Json] | None] = ()) -> Draw:
+    def result(self, solution: NDArray[np.float64], shapes: Sequence[Mapping[str, Json] | None] = ()) -> Draw:
         """Return the released model, and what was spent on it; `shapes` has the steps of each feature that is kept."""
         scaling, features = self.scaling, self._call.features
         coefficients = np.zeros(1 + len(features))
-        coefficients[[0, *(1 + place for place in self.kept)]] = scaling.unmapped(drawn)
+        coefficients[[0, *(1 + position for position in self.kept)]] = scaling.unmapped(solution)
         bounds: list[Json] = [None] * len(features)
-        for place, pair in zip(self.kept, scaling.mapped.counted(scaling.low, scaling.high), strict=True):
-            bounds[place] = list(pair)
+        for position, pair in zip(self.kept, scaling.mapped.counted(scaling.low, scaling.high), strict=True):
+            bounds[position] = list(pair)
         steps: list[Json] = [None] * len(features)
-        for place, shape in zip(self.kept, shapes or [None] * len(self.kept), strict=True):
-            steps[place] = shape
+        for position, shape in zip(self.kept, shapes or [None] * len(self.kept), strict=True):
+            steps[position] = shape
         left_out = [name for name, pair in zip(features, bounds, strict=True) if pair is None]
         result: dict[str, Json] = {
             "kind": "logistic_regression",
@@ -655,36 +655,39 @@ class LogisticCall(Call):
 
     def _bounded(self, bounds: Sequence[ColumnBounds], target: ColumnBounds | None) -> Collector:
         """Return the collector that follows once the bounds are known."""
-        kept = [place for place, column in enumerate(bounds) if column.interval is not None]
+        positions = [position for position, column in enumerate(bounds) if column.interval is not None]
         pairs = [column.interval for column in bounds if column.interval is not None]
-        unclear = [self.features[place] for place in kept if not bounds[place].clear]
+        unclear = [self.features[position] for position in positions if not bounds[position].clear]
 
         def fitted(
             standard: Standard | None, limits: Sequence[Interval] = pairs, ends: Fraction = Fraction(0)
         ) -> Collector:
-            has_steps = self.plan.has_steps(len(kept), None if standard is None else standard.rows)
-            worth = list(range(len(kept)))
+            has_steps = self.plan.has_steps(len(positions), None if standard is None else standard.rows)
+            worth = list(range(len(positions)))
             if standard is not None:
                 worth = self._worth_fitting(standard, steps=has_steps, ends=ends)
-            chosen, limits = [kept[feature] for feature in worth], [limits[feature] for feature in worth]
+            chosen, limits = [positions[feature] for feature in worth], [limits[feature] for feature in worth]
             scaling = self.plan.scaling(limits, None if standard is None else standard.of(worth))
             return Classifier(self.plan, self, chosen, unclear, scaling, has_steps, ends).start()
 
         if not self.plan.standardizes:
             return fitted(None)
-        if not kept:
+        if not positions:
             return Waiting(fitted(None))
-        reach = [self._reach(pair, self.kinds[place], len(kept)) for place, pair in zip(kept, pairs, strict=True)]
+        reach = [
+            self._reach(pair, self.kinds[position], len(positions))
+            for position, pair in zip(positions, pairs, strict=True)
+        ]
         mapped = self.plan.scaling(pairs).mapped
         if not self.plan.may_narrow or not 0 < reach.count(math.inf) <= _MOST_COUNTED:
-            return Moments(self.plan, kept, mapped, reach, fitted, _LEAST_ROWS)
+            return Moments(self.plan, positions, mapped, reach, fitted, _LEAST_ROWS)
 
         def narrowed(standard: Standard, counted: Mapping[int, Magnitude]) -> Collector:
             far = far_bounds(standard, counted)
             ends = self._ends(standard, [counted[position][0] for position in far], len(counted))
             if not ends:
                 return fitted(standard)
-            choose(self.plan, steps=self.plan.has_steps(len(kept), standard.rows), ends=ends)
+            choose(self.plan, steps=self.plan.has_steps(len(positions), standard.rows), ends=ends)
             ends_of = draw_bounds(
                 self.plan.ends_part(ends),
                 BOUNDS,
@@ -733,8 +736,8 @@ class LogisticCall(Call):
 
         def is_noise(count: int) -> bool:
             """Whether the last of so many features is; if it is, so it is beside more."""
-            held = weights[count - 1] / 4 / (1 + self.plan.longest(count) ** 2)
-            return bool(held < self.plan.calibrated(count, steps=steps, ends=ends).regularization)
+            strength = weights[count - 1] / 4 / (1 + self.plan.longest(count) ** 2)
+            return bool(strength < self.plan.calibrated(count, steps=steps, ends=ends).regularization)
 
         heavy = int(np.count_nonzero(2 * weights >= weights[0]))
         light = range(heavy + 1, len(order) + 1)

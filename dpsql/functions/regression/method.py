@@ -71,17 +71,17 @@ class Magnitudes(RowTransform[MagnitudeHistogram]):
         target: pa.DataType | None,
         following: Callable[[Sequence[ColumnBounds], ColumnBounds | None], Collector],
     ) -> None:
-        self._places = [place for place, kind in enumerate(features) if not is_boolean(kind)]
-        self._cells = [TypedCells.of(features[position]) for position in self._places]
+        self._positions = [position for position, kind in enumerate(features) if not is_boolean(kind)]
+        self._cells = [TypedCells.of(features[position]) for position in self._positions]
         self._target = None if target is None else TypedCells.of(target)
-        super().__init__(MagnitudeHistogram(len(self._places), target=target is not None))
+        super().__init__(MagnitudeHistogram(len(self._positions), target=target is not None))
         self._plan, self._following, self._width = plan, following, len(features)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""
-        coded = np.empty((len(self._places), len(target)))
-        for row, (place, cells) in enumerate(zip(self._places, self._cells, strict=True)):
-            coded[row] = cells.coded(features[place])
+        coded = np.empty((len(self._positions), len(target)))
+        for row, (position, cells) in enumerate(zip(self._positions, self._cells, strict=True)):
+            coded[row] = cells.coded(features[position])
         self.inner.add(target if self._target is None else self._target.coded(target), coded, batch)
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
@@ -89,7 +89,7 @@ class Magnitudes(RowTransform[MagnitudeHistogram]):
         plan, fine = self._plan, self.inner.cells.counts
         cells = [*self._cells, *([] if self._target is None else [self._target])]
         part: GaussianNoise = plan.measurement[PART]
-        drawn = draw_bounds(
+        bounds = draw_bounds(
             part,
             BOUNDS,
             [of.counts(counts) for of, counts in zip(cells, fine, strict=True)],
@@ -98,17 +98,19 @@ class Magnitudes(RowTransform[MagnitudeHistogram]):
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )
-        target = None if self._target is None else drawn.pop()
-        found = dict(zip(self._places, drawn, strict=True))
-        return self._following([found.get(place, ColumnBounds((0.0, 1.0))) for place in range(self._width)], target)
+        target = None if self._target is None else bounds.pop()
+        by_position = dict(zip(self._positions, bounds, strict=True))
+        return self._following(
+            [by_position.get(position, ColumnBounds((0.0, 1.0))) for position in range(self._width)], target
+        )
 
 
 class KeptFeatures(RowTransform[Inner]):
     """A pass over some of the features: those with bounds. Which these are was released, so they are public."""
 
-    def __init__(self, kept: Sequence[int], inner: Inner) -> None:
+    def __init__(self, positions: Sequence[int], inner: Inner) -> None:
         super().__init__(inner)
-        self.kept = list(kept)
+        self.kept = list(positions)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""
@@ -121,7 +123,7 @@ class Moments(KeptFeatures[ColumnMoments]):
     Parameters
     ----------
     plan : Plan
-    kept : sequence of int
+    positions : sequence of int
         Positions of the features with bounds, at least one.
     mapped : RowMap
         The map of these to [-1, 1].
@@ -138,13 +140,13 @@ class Moments(KeptFeatures[ColumnMoments]):
     def __init__(
         self,
         plan: Plan,
-        kept: Sequence[int],
+        positions: Sequence[int],
         mapped: RowMap,
         reach: Sequence[float],
         following: Callable[[Standard], Collector],
         least_rows: float = 0.0,
     ) -> None:
-        super().__init__(kept, ColumnMoments(mapped))
+        super().__init__(positions, ColumnMoments(mapped))
         self._plan, self._reach, self._following, self._least_rows = plan, reach, following, least_rows
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
@@ -310,7 +312,7 @@ class Method(ABC):
         self.plan = plan
 
     @classmethod
-    def own_arguments(cls, given: Mapping[str, object]) -> Mapping[str, object]:
+    def own_arguments(cls, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return the values of arguments that this method reads otherwise than they were given.
 
         Raises
@@ -443,10 +445,10 @@ class RegressionCall(Call):
 
     def _errors(self, std_errors: Floats, left_out: Sequence[str]) -> list[Json]:
         """Return standard errors: the largest double where one overflowed, NULL for what was left out."""
-        found: list[Json] = list(_finite(std_errors, unknown=sys.float_info.max))
+        errors: list[Json] = list(_finite(std_errors, unknown=sys.float_info.max))
         for name in left_out:
-            found[1 + self.features.index(name)] = None
-        return found
+            errors[1 + self.features.index(name)] = None
+        return errors
 
     @property
     def target_unit(self) -> float:

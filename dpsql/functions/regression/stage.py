@@ -46,22 +46,22 @@ class StepStage(ABC):
     def result(self, steps: AdditiveSteps | None) -> Result:
         """Return the released model."""
 
-    def draw(self, kept: CodedRows, progress: Progressing) -> Result:
+    def draw(self, rows: CodedRows, progress: Progressing) -> Result:
         """Draw the first pass and every round over rows that are kept."""
         counted = self.weights()
-        kept.into(counted)
+        rows.into(counted)
         rounds = self.rounds(counted)
         total = rounds.left
         while rounds.left:
             sums = ResidualSums(self.rows, rounds.steps, rounds.places)
-            kept.into(sums)
+            rows.into(sums)
             rounds.take(sums.sums())
             progress(1 - rounds.left / total / 2)
         return self.result(rounds.result())
 
     def shapes(self, steps: AdditiveSteps, unit: float) -> list[Mapping[str, Json] | None]:
         """Return each feature's steps, one unit of which is ``1 / unit``; None for a feature without any."""
-        found: list[Mapping[str, Json] | None] = []
+        shapes: list[Mapping[str, Json] | None] = []
         for edges, values, errors in zip(self.rows.edges, steps.values, steps.std_errors, strict=True):
             starts = np.flatnonzero(np.diff(values) != 0.0)
             first = [0, *(starts + 1).tolist()]
@@ -70,8 +70,8 @@ class StepStage(ABC):
                 "values": (values[first] / unit).tolist(),
                 "std_errors": (errors[first] / unit).tolist(),
             }
-            found.append(shape if values.any() else None)
-        return found
+            shapes.append(shape if values.any() else None)
+        return shapes
 
 
 class FirstWeights(KeptFeatures[CellWeights]):

@@ -38,9 +38,9 @@ class Tukey(Method):
     """The Tukey mechanism: a point of high depth among the models of blocks of rows."""
 
     @classmethod
-    def own_arguments(cls, given: Mapping[str, object]) -> Mapping[str, object]:
+    def own_arguments(cls, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Raise if the count and the range leave no budget for the model."""
-        if not sum(known(Fraction, given[name]) for name in ("count_share", "range_share")) < 1:
+        if not sum(known(Fraction, arguments[name]) for name in ("count_share", "range_share")) < 1:
             raise ParameterError("P051", "count_share and range_share must be below 1 together. Lower one of them.")
         return {}
 
@@ -202,13 +202,13 @@ class Ranges(RowTransform[Several]):
         - **Guarantee**: pure DP at ``Tukey.range_epsilon``, see `dpsql.mechanisms.interval_scan`.
         - **Sensitivity**: as there; the rows of a privacy unit are at most ``max_rows_per_unit``.
         """
-        drawn, (ranges, values) = None, self.inner.folds
+        interval, (ranges, values) = None, self.inner.folds
         if not isinstance(ranges, ColumnRanges) or not isinstance(values, MagnitudeHistogram):
             raise TypeError("the folds are of another pass")
         for counts in values.cells.counts:  # one column, or none
             part: ScannedInterval = self._call.plan.measurement["range"]
-            drawn = part.draw(counts)
-        return Products(self._method, self._call, BlockProducts(*ranges.maps()), drawn=drawn)
+            interval = part.draw(counts)
+        return Products(self._method, self._call, BlockProducts(*ranges.maps()), interval=interval)
 
 
 class Products(RowTransform[BlockProducts]):
@@ -220,17 +220,17 @@ class Products(RowTransform[BlockProducts]):
         call: RegressionCall,
         products: BlockProducts,
         bounds: list[tuple[float, float]] | None = None,
-        drawn: PrivateInterval | None = None,
+        interval: PrivateInterval | None = None,
     ) -> None:
         super().__init__(products)
         self._method, self._call = method, call
         self._bounds = bounds
-        self._drawn = drawn
+        self._interval = interval
 
     @property
     def _clips(self) -> Mapping[str, Json]:
         """Bounds of predictions: private ones, None if these are undetermined, or public ones."""
-        return self._call.clips(self._call.bounded_target if self._drawn is None else self._drawn.ends)
+        return self._call.clips(self._call.bounded_target if self._interval is None else self._interval.ends)
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
         """Fit every block, and draw a point of high Tukey depth among the models.
@@ -247,6 +247,6 @@ class Products(RowTransform[BlockProducts]):
         point = part.draw(models)
         reason = "" if point is not None else "the models of the blocks differ too much, or are too few"
         result = self._call.result(point, bounds=self._bounds, reason=reason, clips=self._clips)
-        if self._method.draws_range and self._drawn is None:  # for nothing: the target has levels
+        if self._method.draws_range and self._interval is None:  # for nothing: the target has levels
             return Draw(self._method.measurement.only("count", "model"), lambda: result)
         return lambda: result
