@@ -37,7 +37,7 @@ def place_aggregate(
     *,
     dataset: str,
     governed: bool,
-    named: bool,
+    has_release: bool,
 ) -> Placement:
     """Decide whether the rows that an aggregate form reads belong to the budget that the caller named as `dataset`.
 
@@ -46,19 +46,19 @@ def place_aggregate(
     node = paths.read_plan(around.plan)
     claim = paths.budget_named(dataset, declarations, catalog)
     if node is None or not is_shown(node, CATALOGUED):  # EXECUTE, a frame, a file
-        _refuse_unseen(declarations, claim, governed=governed, named=named)
+        _refuse_unseen(declarations, claim, governed=governed, has_release=has_release)
         if governed:
             _refuse_beside(around, texts, declarations, catalog)
         return Placement(declarations.counter, (claim or dataset,), claimed=governed, governed=governed)
-    found = _own_aggregates(node, named=named)
+    aggregates = _own_aggregates(node, has_release=has_release)
     labels = EnumLabels(declarations, catalog)
-    content = labels.contents(*(aggregate for aggregate, _ in found))
+    content = labels.contents(*(aggregate for aggregate, _ in aggregates))
     placed = partial(Placement, declarations.counter, **content, seen=True, governed=governed)
     if not governed:
         return placed(charged=(dataset,))
     _read_text(around, texts)
     reading = Reading(declarations, replace(catalog, unique=texts.unique))
-    for aggregate, rows in found:
+    for aggregate, rows in aggregates:
         if bound.listed(aggregate, "groups"):
             raise SourceError(
                 "S023",
@@ -88,8 +88,8 @@ def place_aggregate(
                 "Aggregate the table, or a query that only filters and computes columns.",
             )
         if charged and (below.unfixed or below.loose):
-            told = below.unfixed or "a number with several spellings"
-            raise refusals.order_decides(STATEMENT, told, below.to_order)
+            cause = below.unfixed or "a number with several spellings"
+            raise refusals.order_decides(STATEMENT, cause, below.to_order)
     return placed(charged=(claim or dataset,), tables=tuple(reading.tables), free=tuple(reading.free))
 
 
@@ -111,9 +111,9 @@ def _refuse_beside(around: Around, texts: Catalogued, declarations: Declarations
     refuse_unseen(STATEMENT, closure, declarations, catalog, charged=(), claimed=True)
 
 
-def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: bool, named: bool) -> None:
+def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: bool, has_release: bool) -> None:
     """Raise unless the caller's word may stand for what the statement reads, which cannot be seen."""
-    if named:
+    if has_release:
         raise ParameterError(
             "P062",
             "release cannot be given here: what the statement aggregates cannot be seen (EXECUTE, a frame or a "
@@ -125,25 +125,25 @@ def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: b
         refusals.refuse_claim(STATEMENT, claim, declarations)
 
 
-def _own_aggregates(node: bound.Node, *, named: bool) -> list[tuple[bound.Node, bound.Node]]:
+def _own_aggregates(node: bound.Node, *, has_release: bool) -> list[tuple[bound.Node, bound.Node]]:
     """Return each aggregation that calls a dpsql aggregate, with its input; raise where a row would be a release."""
-    found = _aggregates(node)
-    if not found:
+    aggregates = _aggregates(node)
+    if not aggregates:
         raise SourceError(
             "S022",
             "an aggregate form stands in a SELECT of its own: without OVER, and in no subquery that uses columns from "
             "outside. Each row would be a release.",
         )
-    if named and any(bound.listed(aggregate, "groups") for aggregate, _ in found):
+    if has_release and any(bound.listed(aggregate, "groups") for aggregate, _ in aggregates):
         raise ParameterError(
             "P047", "each group is a release of its own, and a name holds only one. Leave release out."
         )
-    return found
+    return aggregates
 
 
 def _aggregates(node: bound.Node) -> list[tuple[bound.Node, bound.Node]]:
     """Return each aggregation that calls a dpsql aggregate, with its input; none if one occurs anywhere else."""
-    found: list[tuple[bound.Node, bound.Node]] = []
+    aggregates: list[tuple[bound.Node, bound.Node]] = []
     for operator in bound.operators(node):
         own = {name: value for name, value in operator.items() if name != "children"}
         if not any(name.startswith("dpsql_aggregate_") for name in bound.functions(own)):
@@ -156,8 +156,8 @@ def _aggregates(node: bound.Node) -> list[tuple[bound.Node, bound.Node]]:
         rows = bound.children(below[0])[0]
         while _beside_admit(rows):
             rows = bound.children(rows)[0]
-        found.append((below[0], rows))
-    return found
+        aggregates.append((below[0], rows))
+    return aggregates
 
 
 def _beside_admit(node: bound.Node) -> bool:

@@ -46,16 +46,16 @@ def _failing(plan: Node) -> Iterator[str]:
             data = expression.get("function_data")
             tries = expression.get("try_cast") or (isinstance(data, dict) and data.get("try_cast"))
             inner = as_node(expression["child"] if "child" in expression else arguments(expression)[0])
-            given, wanted = type_of(inner), type_of(expression)
-            if not tries and inner.get("type") != "VALUE_CONSTANT" and not _is_wider(given, wanted):
-                yield f"CAST from {given} to {wanted}"
+            source, target = type_of(inner), type_of(expression)
+            if not tries and inner.get("type") != "VALUE_CONSTANT" and not _is_wider(source, target):
+                yield f"CAST from {source} to {target}"
         elif name in _ARITHMETIC and type_of(expression) not in _FLOATING:
             yield f"{name} of {type_of(expression)}"
         elif name in _IN_DOMAIN:
             yield "a subquery in place of a value" if name == "error" else f"{name}()"
 
 
-def _is_wider(given: str, wanted: str) -> bool:
-    return given == wanted or any(
-        given in row and wanted in row and row.index(given) < row.index(wanted) for row in _WIDER
+def _is_wider(source: str, target: str) -> bool:
+    return source == target or any(
+        source in row and target in row and row.index(source) < row.index(target) for row in _WIDER
     )

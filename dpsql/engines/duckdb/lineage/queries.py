@@ -57,14 +57,14 @@ def spelled(reference: Reference) -> str:
 
 def parents_of(queries: Sequence[str], declarations: Declarations, catalog: paths.Catalog) -> list[str]:
     """Return the queries whose plans show the tables along the paths of what a name may stand for."""
-    found: dict[str, None] = {}
+    parents: dict[str, None] = {}
     for position in paths.places_of(queries):
         owner = declarations.owner(catalog.table(position), position[0])
         for step in () if owner is None else owner.steps:
-            there = catalog.path(step.parent)
-            if there is not None:
-                found[f"{_PARENT}FROM {whole(there)}"] = None
-    return list(found)
+            path = catalog.path(step.parent)
+            if path is not None:
+                parents[f"{_PARENT}FROM {whole(path)}"] = None
+    return list(parents)
 
 
 def described(reference: Reference) -> str:
@@ -74,22 +74,22 @@ def described(reference: Reference) -> str:
 
 def required_columns(plan: str) -> frozenset[str]:
     """Return the columns that are NOT NULL, folded, from the plan of a query of `described`; none if it shows none."""
-    return frozenset(name for name, null in _said_of_columns(plan, _NULLABLE) if null == "NO")
+    return frozenset(name for name, null in _column_cells(plan, _NULLABLE) if null == "NO")
 
 
 def single_columns(plan: str) -> frozenset[str]:
     """Return the column that is the primary key by itself, folded, from the plan of a query of `described`."""
-    return paths.primary_key(_said_of_columns(plan, _KEY))
+    return paths.primary_key(_column_cells(plan, _KEY))
 
 
-def _said_of_columns(plan: str, column: int) -> list[tuple[str, object]]:
+def _column_cells(plan: str, column: int) -> list[tuple[str, object]]:
     """Return the names of columns, folded, with what a column of DESCRIBE says of each."""
     node = paths.read_plan(plan)
-    for one in () if node is None else bound.operators(node):
-        values = bound.as_node(one.get("collection") or {}).get("values")
+    for operator in () if node is None else bound.operators(node):
+        values = bound.as_node(operator.get("collection") or {}).get("values")
         if isinstance(values, list) and len(values) > column:
-            names, said = ([bound.as_node(value).get("value") for value in values[at]] for at in (0, column))
-            return [(fold(str(name)), each) for name, each in zip(names, said, strict=True)]
+            names, cells = ([bound.as_node(value).get("value") for value in values[at]] for at in (0, column))
+            return [(fold(str(name)), cell) for name, cell in zip(names, cells, strict=True)]
     return []
 
 
@@ -125,7 +125,9 @@ class SeenTable:
             )
             for column in self.table.columns
         )
-        texts = tuple((one.name, as_text(one.name, one.type)) for one in self.table.columns if any(one.type.labels))
+        texts = tuple(
+            (column.name, as_text(column.name, column.type)) for column in self.table.columns if any(column.type.labels)
+        )
         return replace(self.table, columns=columns, texts=texts)
 
     def _shows(self, column: CatalogueColumn) -> bool:
@@ -170,9 +172,9 @@ def table_of(
         path,
         columns,
         public=rows.public and not reading.scanned,
-        units=tuple(names[place] for place in sorted(rows.unit)),
+        units=tuple(names[column] for column in sorted(rows.unit)),
         pending=None if rows.pending is None else _key(rows.pending, catalog),
-        keys={fold(names[place]): end for place, key in rows.ties if (end := _key(key, catalog)) is not None},
+        keys={fold(names[column]): end for column, key in rows.ties if (end := _key(key, catalog)) is not None},
         date=dates[0] if dates else None,
         by_unit=rows.by_unit,
         loose=loose_of(rows, node),
@@ -181,8 +183,8 @@ def table_of(
 
 
 def _key(key: Key, catalog: paths.Catalog) -> PathKey | None:
-    there = catalog.path(key.table)
-    return None if there is None else PathKey(there, key.column)
+    path = catalog.path(key.table)
+    return None if path is None else PathKey(path, key.column)
 
 
 def _type(expression: object) -> Type:
@@ -191,8 +193,8 @@ def _type(expression: object) -> Type:
 
 def types_of(node: bound.Node, *, as_text: bool = False) -> tuple[tuple[str, str], ...]:
     """Return names and SQL types of the columns of a query of all columns of another; of ENUMs those `as_text`."""
-    found = map(_type, bound.listed(node, "expressions"))
-    types = ((kind.without_labels if as_text else kind).sql for kind in found)
+    kinds = map(_type, bound.listed(node, "expressions"))
+    types = ((kind.without_labels if as_text else kind).sql for kind in kinds)
     return tuple(zip(bound.output(node) or (), types, strict=True))
 
 
@@ -210,10 +212,10 @@ def _column(name: str, kind: Type, policy: Budget | None, required: frozenset[st
     )
 
 
-def _bound_of(given: object, name: str) -> Fraction | None:
-    if isinstance(given, Mapping):
-        given = next((value for key, value in given.items() if fold(str(key)) == fold(name)), None)
-    return Fraction(str(given)) if isinstance(given, (int, float, Fraction)) and not isinstance(given, bool) else None
+def _bound_of(limit: object, name: str) -> Fraction | None:
+    if isinstance(limit, Mapping):
+        limit = next((value for key, value in limit.items() if fold(str(key)) == fold(name)), None)
+    return Fraction(str(limit)) if isinstance(limit, (int, float, Fraction)) and not isinstance(limit, bool) else None
 
 
 def refuse_people(
@@ -230,11 +232,11 @@ def refuse_people(
     """
     if node is None:
         raise _people(source)
-    shown = paths.read_plan(listing) if listing else None
-    below = [] if shown is None else bound.children(shown)
-    forms = {bound.normal_form(one) for one in below}
+    tables_plan = paths.read_plan(listing) if listing else None
+    below = [] if tables_plan is None else bound.children(tables_plan)
+    forms = {bound.normal_form(operator) for operator in below}
     listed = [operator for operator in bound.operators(node) if bound.normal_form(operator) in forms] if forms else []
-    within = {id(scan) for one in listed for scan in bound.scans(one)}
+    within = {id(scan) for operator in listed for scan in bound.scans(operator)}
     reading = Reading(declarations, catalog)
     for scan in bound.scans(node):
         table, function = bound.table_of(scan), bound.function_of(scan)
@@ -245,8 +247,8 @@ def refuse_people(
             if leaf.datasets:
                 raise _people(source)
         elif function not in GENERATORS and id(scan) not in within:
-            told = _CATALOG.get(function)
-            if told is None or told & set(bound.scanned_columns(scan)):
+            columns = _CATALOG.get(function)
+            if columns is None or columns & set(bound.scanned_columns(scan)):
                 raise _people(source)
     for name in bound.functions(node):
         if name.startswith("dpsql_"):
@@ -259,7 +261,7 @@ def _own_with(node: Mapping[str, object]) -> Iterator[object]:
     """Yield the FROM of a SELECT if it is a plain name that its own WITH defines."""
     source, withs = node.get("from_table"), node.get("cte_map")
     defined = withs.get("map") if isinstance(withs, dict) else None
-    names = {one.get("key") for one in defined if isinstance(one, dict)} if isinstance(defined, list) else set()
+    names = {entry.get("key") for entry in defined if isinstance(entry, dict)} if isinstance(defined, list) else set()
     if not isinstance(source, dict) or source.get("catalog_name") or source.get("schema_name"):
         return
     if node.get("type") == "SELECT_NODE" and source.get("table_name") in names:
@@ -282,8 +284,8 @@ def refuse_unpinned(tree: str, cores: Collection[str]) -> None:
     for part in parts:
         if part.get("type") != "BASE_TABLE" or id(part) in own:
             continue
-        whole = part.get("catalog_name") and part.get("schema_name")
-        if not whole and part.get("table_name") not in cores:
+        is_qualified = part.get("catalog_name") and part.get("schema_name")
+        if not is_qualified and part.get("table_name") not in cores:
             raise InternalError(
                 "I036",
                 f"what was written of the query names {show(part.get('table_name'))} without its place. Report it.",
@@ -314,7 +316,7 @@ def are_alike(ours: tuple[str, str], theirs: tuple[str, str]) -> bool:
 def as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
     """Return a path as the catalog spells it, where the plan shows that; otherwise folded, as DuckDB compares names."""
     for scan in bound.scans(node) if is_direct(node, path) else ():
-        found = bound.table_of(scan)
-        if found is not None:
-            return found
+        table = bound.table_of(scan)
+        if table is not None:
+            return table
     return fold(path[0]), fold(path[1]), fold(path[2])

@@ -24,7 +24,7 @@ def read_texts(
     declarations: Declarations,
     catalog: paths.Catalog,
     *,
-    known: bool,
+    is_judged: bool,
 ) -> tuple[str, bool, tuple[paths.Path, ...]]:
     """Raise if the texts behind a source name what no plan shows; return their digest, and whether they call anything.
 
@@ -45,7 +45,7 @@ def read_texts(
         return "", False, ()
     database, schema, name = parts_of(placement.source)
     own = database, schema, name
-    if not placement.governed or (placement.seen and known):
+    if not placement.governed or (placement.seen and is_judged):
         return _digest(behind(own[2], texts)), True, ()
     closure = Closure(placement.written, texts, enums=placement.enums)
     closure.source_of_rows(own[2])
@@ -79,7 +79,7 @@ def behind(name: str, texts: Catalogued) -> dict[str, str]:
 
     Named releases hold a digest of these, so their form stays.
     """
-    found: dict[str, str] = {}
+    definitions: dict[str, str] = {}
     names, seen = [fold(name)], set[str]()
     while names:
         name = names.pop()
@@ -88,9 +88,9 @@ def behind(name: str, texts: Catalogued) -> dict[str, str]:
         seen.add(name)
         for view in texts.views:
             if fold(view.path[2]) == name and view.sql:
-                found[name] = "\n".join(sorted((*filter(None, [found.get(name)]), view.sql)))
+                definitions[name] = "\n".join(sorted((*filter(None, [definitions.get(name)]), view.sql)))
                 names += map(fold, relations(view.sql))
-    return found
+    return definitions
 
 
 def _digest(texts: Mapping[str, str]) -> str:
@@ -103,8 +103,8 @@ def _folded(path: paths.Path) -> tuple[str, ...]:
 
 def _refuse_unwritten(placement: Placement, own: paths.Path, texts: Catalogued) -> None:
     """Raise if DuckDB shows a plan of the source and no text: a relation that Python holds."""
-    written = [view.sql for view in texts.views if _folded(view.path) == _folded(own)]
-    if placement.seen and not any(written) and _folded(own) not in map(_folded, texts.tables):
+    definitions = [view.sql for view in texts.views if _folded(view.path) == _folded(own)]
+    if placement.seen and not any(definitions) and _folded(own) not in map(_folded, texts.tables):
         raise refusals.unreadable_text(placement.written)
 
 
@@ -124,22 +124,22 @@ def refuse_unseen(
     """
     files = [*closure.files, *(name for name in closure.named.values() if is_file(name))]
     mine = {fold(name) for name in charged}
-    said: set[str] = set()
-    for one in declarations.listed:
-        name = fold(one.dataset) if one.table is None else one.table.name
-        said.add(name)
-        roots = {fold(root) for root in declarations.roots([one])}
+    names: set[str] = set()
+    for declaration in declarations.listed:
+        name = fold(declaration.dataset) if declaration.table is None else declaration.table.name
+        names.add(name)
+        roots = {fold(root) for root in declarations.roots([declaration])}
         if name in closure.named and roots and not roots <= mine:
-            raise refusals.beside_unseen(source, one.dataset, files)
+            raise refusals.beside_unseen(source, declaration.dataset, files)
     for path in closure.catalogued.tables:
-        if claimed and fold(path[2]) in closure.named and fold(path[2]) not in said:
+        if claimed and fold(path[2]) in closure.named and fold(path[2]) not in names:
             raise refusals.undeclared(catalog.display(path), declarations)
 
 
 def _without_budget(closure: Closure, declarations: Declarations, catalog: paths.Catalog) -> tuple[paths.Path, ...]:
     """Return the tables that texts name and of which none has rows of people, as far as names tell."""
-    named = (path for path in closure.catalogued.tables if fold(path[2]) in closure.named)
-    return tuple(path for path in named if not declarations.roots(declarations.about(catalog.table(path), path[0])))
+    tables = (path for path in closure.catalogued.tables if fold(path[2]) in closure.named)
+    return tuple(path for path in tables if not declarations.roots(declarations.about(catalog.table(path), path[0])))
 
 
 def text_digest(own: paths.Path, texts: Catalogued) -> str:
@@ -171,6 +171,6 @@ def replaced(view: str) -> BudgetError:
     )
 
 
-def stands_still(one: Declaration) -> bool:
+def stands_still(declaration: Declaration) -> bool:
     """Whether a view was declared by its plan, so that a view which no plan shows is another one."""
-    return bool(one.view) and not str(one.view).startswith(BY_TEXT)
+    return bool(declaration.view) and not str(declaration.view).startswith(BY_TEXT)

@@ -89,9 +89,9 @@ class Dates:
     columns: frozenset[int] = frozenset()
     static: bool = False
 
-    def at(self, places: Iterable[int]) -> Dates:
+    def at(self, columns: Iterable[int]) -> Dates:
         """Return the same of rows that have dates in other columns."""
-        return replace(self, columns=frozenset(places))
+        return replace(self, columns=frozenset(columns))
 
     def behind(self, width: int) -> Dates:
         """Return the same where the columns stand behind as many others."""
@@ -111,14 +111,14 @@ def kept(expression: object) -> tuple[int, frozenset[str]] | None:
     if column is not None:
         return column, EVERY_PERIOD
     node = expression if isinstance(expression, dict) else {}
-    given = bound.arguments(node) or [node.get("child")]
+    arguments = bound.arguments(node) or [node.get("child")]
     if node.get("type") == "OPERATOR_CAST":
-        return kept(given[0]) if {bound.type_of(node), bound.type_of(given[0])} <= _PLAIN else None
-    if bound.called(node) not in _TRUNCATES or not bound.is_own(node) or len(given) != 2:
+        return kept(arguments[0]) if {bound.type_of(node), bound.type_of(arguments[0])} <= _PLAIN else None
+    if bound.called(node) not in _TRUNCATES or not bound.is_own(node) or len(arguments) != 2:
         return None
-    part, below = bound.constant(given[0]), kept(given[1])
+    part, below = bound.constant(arguments[0]), kept(arguments[1])
     periods = _KEEPS.get(part.lower()) if isinstance(part, str) else None
-    if periods is None or below is None or not {bound.type_of(node), bound.type_of(given[1])} <= _PLAIN:
+    if periods is None or below is None or not {bound.type_of(node), bound.type_of(arguments[1])} <= _PLAIN:
         return None
     return below[0], below[1] & periods
 
@@ -127,8 +127,8 @@ def is_date(expression: object, dates: Dates | None) -> bool:
     """Whether an expression is a date of the rows that it is computed of."""
     if dates is None or not dates.columns:
         return False
-    found = kept(expression)
-    return found is not None and found[0] in dates.columns and dates.period in found[1]
+    source = kept(expression)
+    return source is not None and source[0] in dates.columns and dates.period in source[1]
 
 
 def is_whole_period(expression: object, dates: Dates | None) -> bool:
@@ -143,14 +143,14 @@ def is_whole_period(expression: object, dates: Dates | None) -> bool:
 
 def places_of_dates(expressions: Sequence[object], dates: Dates | None) -> Dates | None:
     """Return the dates among expressions that are computed of rows."""
-    return dates and dates.at(place for place, expression in enumerate(expressions) if is_date(expression, dates))
+    return dates and dates.at(index for index, expression in enumerate(expressions) if is_date(expression, dates))
 
 
 def of_parts(people: Sequence[Dates | None]) -> Dates | None:
     """Return what inputs with rows of people have in common of periods, without columns; None where none has any."""
-    found = {None if date is None else (date.period, date.static) for date in people}
+    kinds = {None if date is None else (date.period, date.static) for date in people}
     first = next(filter(None, people), None)
-    return first and (first.at(()) if len(found) == 1 else Dates(""))
+    return first and (first.at(()) if len(kinds) == 1 else Dates(""))
 
 
 class Met(NamedTuple):
@@ -160,39 +160,39 @@ class Met(NamedTuple):
 
 
 def of_one_owner(
-    one: Dates | None, other: Dates | None, width: int, name: str, equal: Sequence[Equality], *, pending: bool
+    left: Dates | None, right: Dates | None, width: int, name: str, equal: Sequence[Equality], *, pending: bool
 ) -> Met | None:
     """Return the dates where rows of both sides meet by the person's id or, where they are `pending`, by their key.
 
     None where an owner would meet rows of another one. The left side has as many columns as the `width` says.
     """
-    if one is None or other is None:
-        return Met(None) if one is other else None
-    if not one.fits(other):
+    if left is None or right is None:
+        return Met(None) if left is right else None
+    if not left.fits(right):
         return None
-    if pending or (one.static and other.static):
-        return Met(one.at(())) if one.static == other.static else None
-    if other.static:
-        return Met(one)
-    if one.static:  # what is looked up must not be chosen by rows that look it up
-        return Met(other.behind(width)) if name == "INNER" else None
-    if not _in_one_period(one, other, equal):
+    if pending or (left.static and right.static):
+        return Met(left.at(())) if left.static == right.static else None
+    if right.static:
+        return Met(left)
+    if left.static:  # what is looked up must not be chosen by rows that look it up
+        return Met(right.behind(width)) if name == "INNER" else None
+    if not _in_one_period(left, right, equal):
         return None
-    return Met(one.at(one.columns | other.behind(width).columns) if name == "INNER" else one)
+    return Met(left.at(left.columns | right.behind(width).columns) if name == "INNER" else left)
 
 
-def of_owner(owner: Dates | None, reached: Dates | None) -> Met | None:
+def of_owner(owner: Dates | None, parent: Dates | None) -> Met | None:
     """Return the dates of an owner's rows that meet those that they reach along a path; None where they may not."""
-    if owner is None or reached is None:
-        return Met(None) if owner is reached else None
+    if owner is None or parent is None:
+        return Met(None) if owner is parent else None
     # Undated rows reach undated rows, and dated ones look these up.
-    return Met(owner) if owner.fits(reached) and (owner.static == reached.static or reached.static) else None
+    return Met(owner) if owner.fits(parent) and (owner.static == parent.static or parent.static) else None
 
 
-def _in_one_period(one: Dates, other: Dates, equal: Sequence[Equality]) -> bool:
+def _in_one_period(left: Dates, right: Dates, equal: Sequence[Equality]) -> bool:
     """Whether a date of one side equals a date of the other."""
     return any(
-        each.left in one.columns and each.right in other.columns and one.period in each.periods for each in equal
+        pair.left in left.columns and pair.right in right.columns and left.period in pair.periods for pair in equal
     )
 
 
@@ -285,29 +285,31 @@ class Rows:
 
     def columns(self, positions: Sequence[int | None]) -> Rows:
         """Return these rows with other columns, each one of theirs or, as None, a new one."""
-        places: dict[int, int] = {}
+        indexes: dict[int, int] = {}
         tells = set[tuple[int, int]]()
-        for place, position in enumerate(positions):
+        for index, position in enumerate(positions):
             if position is not None:
-                first = places.setdefault(position, place)
-                tells |= {(first, place), (place, first)} if first != place else set()
-        tells |= {(places[one], places[other]) for one, other in self.tells if {one, other} <= places.keys()}
-        unit = frozenset(place for place, position in enumerate(positions) if position in self.unit)
-        kept = all(key in places for key in self.keys)
-        keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
-        ties = frozenset((place, key) for place, position in enumerate(positions) for key in self.tied(position))
+                first = indexes.setdefault(position, index)
+                tells |= {(first, index), (index, first)} if first != index else set()
+        tells |= {
+            (indexes[column], indexes[other]) for column, other in self.tells if {column, other} <= indexes.keys()
+        }
+        unit = frozenset(index for index, position in enumerate(positions) if position in self.unit)
+        has_keys = all(key in indexes for key in self.keys)
+        keys = frozenset(indexes[key] for key in self.keys) if has_keys else frozenset()
+        ties = frozenset((index, key) for index, position in enumerate(positions) for key in self.tied(position))
         numbers = frozenset(
-            (places[one], frozenset(places[key] for key in among))
-            for one, among in self.numbers
-            if {one, *among} <= places.keys()
+            (indexes[column], frozenset(indexes[key] for key in among))
+            for column, among in self.numbers
+            if {column, *among} <= indexes.keys()
         )
         firsts = frozenset(
-            (places[one], frozenset(places[key] for key in among))
-            for one, among in self.firsts
-            if {one, *among} <= places.keys()
+            (indexes[column], frozenset(indexes[key] for key in among))
+            for column, among in self.firsts
+            if {column, *among} <= indexes.keys()
         )
         date = self.date and self.date.at(
-            place for place, position in enumerate(positions) if self.date and position in self.date.columns
+            index for index, position in enumerate(positions) if self.date and position in self.date.columns
         )
         return replace(
             self,
@@ -318,19 +320,21 @@ class Rows:
             date=date,
             numbers=numbers,
             firsts=firsts,
-            unique=frozenset(frozenset(places[one] for one in key) for key in self.unique if key <= places.keys()),
+            unique=frozenset(
+                frozenset(indexes[column] for column in key) for key in self.unique if key <= indexes.keys()
+            ),
             tells=frozenset(tells),
-            loose=frozenset(place for place, position in enumerate(positions) if position in self.loose),
+            loose=frozenset(index for index, position in enumerate(positions) if position in self.loose),
         )
 
     def tied(self, position: int | None) -> frozenset[Key]:
         """Return the keys that a column holds."""
-        return frozenset(key for place, key in self.ties if place == position)
+        return frozenset(key for column, key in self.ties if column == position)
 
     def behind(self, width: int) -> tuple[frozenset[int], frozenset[tuple[int, Key]]]:
         """Return the columns of the unit, and the ties, where they stand behind as many other columns."""
-        return frozenset(width + place for place in self.unit), frozenset(
-            (width + place, key) for place, key in self.ties
+        return frozenset(width + column for column in self.unit), frozenset(
+            (width + column, key) for column, key in self.ties
         )
 
 
@@ -339,14 +343,14 @@ def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
 
     def named(column: str | None) -> frozenset[int]:
         folded = None if column is None else fold(column)
-        return frozenset(place for place, name in enumerate(names) if name is not None and fold(name) == folded)
+        return frozenset(index for index, name in enumerate(names) if name is not None and fold(name) == folded)
 
-    ties = frozenset((place, key) for column, key in leaf.keys.items() for place in named(column))
+    ties = frozenset((index, key) for column, key in leaf.keys.items() for index in positions(column))
     by_unit = leaf.unit is not None or not leaf.datasets
-    date = None if leaf.period is None else Dates(leaf.period, named(leaf.date), leaf.static)
-    unit = named(leaf.unit)
+    date = None if leaf.period is None else Dates(leaf.period, positions(leaf.date), leaf.static)
+    unit = positions(leaf.unit)
     once = leaf.single and bool(unit)
-    keys = ([named(column) for column in key] for key in leaf.unique)
+    keys = ([positions(column) for column in key] for key in leaf.unique)
     unique = frozenset(frozenset[int]().union(*key) for key in keys if all(key))
     return Rows(len(names), leaf.datasets, unit, leaf.pending, ties, by_unit, once=once, date=date, unique=unique)
 
@@ -367,25 +371,25 @@ def together(parts: Sequence[Rows], width: int) -> Rows:
     )
 
 
-def union_of(found: Sequence[Rows], *, kept: bool) -> Rows:
+def union_of(parts: Sequence[Rows], *, keeps_duplicates: bool) -> Rows:
     """Return the rows of all parts, where equal rows are `kept` as they are; of one part, that part."""
-    if len(found) == 1:
-        return found[0]
-    rows = together(found, max((part.width for part in found), default=0))
+    if len(parts) == 1:
+        return parts[0]
+    rows = together(parts, max((part.width for part in parts), default=0))
     if rows.public:
         return rows
     # If a part is public or reads the same table again, one row of a table can give a second row here.
-    apart = not any(part.public for part in found) and len(set(rows.scans)) == len(rows.scans)
-    if not (kept and apart):
+    apart = not any(part.public for part in parts) and len(set(rows.scans)) == len(rows.scans)
+    if not (keeps_duplicates and apart):
         rows = rows.mixed("UNION")
-    one = found[0]
-    if not kept or any(part.pending != one.pending for part in found):
+    first = parts[0]
+    if not keeps_duplicates or any(part.pending != first.pending for part in parts):
         return rows.broken("UNION") if rows.by_unit else rows
-    unit = frozenset.intersection(*(part.unit for part in found))
-    ties = frozenset.intersection(*(part.ties for part in found))
-    columns = [frozenset() if part.date is None else part.date.columns for part in found]
+    unit = frozenset.intersection(*(part.unit for part in parts))
+    ties = frozenset.intersection(*(part.ties for part in parts))
+    columns = [frozenset() if part.date is None else part.date.columns for part in parts]
     date = rows.date and rows.date.at(frozenset.intersection(*columns))
-    out = replace(rows, unit=unit, pending=one.pending, ties=ties, date=date)
+    out = replace(rows, unit=unit, pending=first.pending, ties=ties, date=date)
     return out if unit or not rows.by_unit else out.broken("UNION")
 
 

@@ -69,7 +69,7 @@ class CatalogState:
     def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         self._open = cursor
         self._opened = 0
-        self._each: int | None = None  # how many numbers a connection takes
+        self._stride: int | None = None  # how many numbers a connection takes
         self._lock = threading.Lock()
         self.sealed = False  # whether no code but dpsql's own has a connection
         self._seen: tuple[int, int] | None = None  # the state of the last listing, and its transaction
@@ -83,9 +83,9 @@ class CatalogState:
     def numbered(self) -> tuple[duckdb.DuckDBPyConnection | None, int]:
         """Return a new connection to the instance, and how many were opened with it."""
         with self._lock:
-            found = self._open()
-            self._opened += found is not None
-            return found, self._opened
+            cursor = self._open()
+            self._opened += cursor is not None
+            return cursor, self._opened
 
     def of(self, cursor: duckdb.DuckDBPyConnection, number: int, opened: int) -> int | None:
         """Return the state of the catalog when a cursor was opened; None where it may change in one state.
@@ -100,12 +100,12 @@ class CatalogState:
         """
         if not self.sealed:
             return None
-        each = self._numbers_of_each()
-        return number - each * opened if each > 0 else None
+        stride = self._measure_stride()
+        return number - stride * opened if stride > 0 else None
 
-    def _numbers_of_each(self) -> int:
+    def _measure_stride(self) -> int:
         """Return how many numbers a connection takes; too few would only make states differ."""
-        if self._each is None:
+        if self._stride is None:
             numbers: list[int] = []
             for _ in range(_TRIALS):
                 cursor = self.cursor()
@@ -113,8 +113,8 @@ class CatalogState:
                     return 0
                 with cursor:
                     numbers.append(cursor.execute(_NUMBER).fetchall()[0][0])
-            self._each = min(later - number for number, later in pairwise(numbers))
-        return self._each
+            self._stride = min(later - number for number, later in pairwise(numbers))
+        return self._stride
 
     def is_judged(self, key: str, state: int | None) -> bool:
         """Whether `key` was judged in a state of the catalog."""
@@ -169,7 +169,7 @@ class Standing:
         self._changes = 0
         self.identities = Identities()
         self._lock = threading.Lock()
-        self._known: tuple[tuple[str, int], Declarations] | None = None
+        self._snapshot: tuple[tuple[str, int], Declarations] | None = None
 
     @property
     def governed(self) -> bool:
@@ -180,12 +180,12 @@ class Standing:
         """Return every declaration that holds here."""
         if self._ledger.untouched:
             return Declarations(0, ())
-        found = self._ledger.declarations()
-        key = (found.hash, self._changes)
-        if self._known is None or self._known[0] != key:
+        snapshot = self._ledger.declarations()
+        key = (snapshot.hash, self._changes)
+        if self._snapshot is None or self._snapshot[0] != key:
             listed: list[Declaration] = []
-            for dataset, kinds in found.latest.items():
-                if dataset in found.aliases:
+            for dataset, kinds in snapshot.latest.items():
+                if dataset in snapshot.aliases:
                     continue
                 policy = self._ledger.policy(dataset) if PROTECT in kinds else None
                 unit = None if policy is None else policy.privacy_unit
@@ -194,18 +194,18 @@ class Standing:
                 for row in sorted(kinds.values(), key=_precedence):
                     facts = row.lineage if row.kind == PROTECT else row.facts
                     for table in tables_of(facts):
-                        one = Declaration.of(row.kind, dataset, table, unit, claims, dated)
-                        standing.setdefault(one.table, one)
+                        declaration = Declaration.of(row.kind, dataset, table, unit, claims, dated)
+                        standing.setdefault(declaration.table, declaration)
                 listed += standing.values()
             listed += self._here.values()
             # Neither number falls, so their sum is another one after every declaration.
-            self._known = key, Declarations(found.counter + self._changes, tuple(listed), found.aliases)
-        return self._known[1]
+            self._snapshot = key, Declarations(snapshot.counter + self._changes, tuple(listed), snapshot.aliases)
+        return self._snapshot[1]
 
     def forget_engine(self, engine: str) -> None:
         """Forget what was declared of the tables of an engine, whose name now stands for another one."""
         with self._lock:
-            for table in [one for one in self._here if one.engine == engine]:
+            for table in [table for table in self._here if table.engine == engine]:
                 del self._here[table]
                 self._changes += 1
 
@@ -221,14 +221,14 @@ class Standing:
         if cursor is None:
             return paths.Catalog(self._main)
         with cursor:
-            rows, found = self.compare(cursor)
+            rows, marks = self.compare(cursor)
             numbers = numbers_of(cursor.execute(NUMBERS).fetchall()) if self.declarations().has_public else {}
             number = next(number for alias, _, number in rows if alias == "temp")
             state = self.state.of(cursor, number, opened)
         # The temporary database is each connection's own, so its number here is not that of the caller's.
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
-        marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
+        marked = {fold(alias): f"{MARKED}{entry.database}" for alias, entry in marks.items()}
         catalog = paths.Catalog(
             self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key), self._unique_keys, state
         )
@@ -250,14 +250,14 @@ class Standing:
         hold what a database remembers of it.
         """
         rows = cursor.execute(mark.ROWS).fetchall()
-        found = mark.marks(rows)
-        mine = {alias: one for alias, one in found.items() if only in (None, alias)}
-        for alias, one in mine.items():
-            if one not in self._mine:
-                mark.refuse_other(alias, one, self._ledger)
-                self._mine.add(one)  # entries of a ledger stay
+        marks = mark.marks(rows)
+        mine = {alias: entry for alias, entry in marks.items() if only in (None, alias)}
+        for alias, entry in mine.items():
+            if entry not in self._mine:
+                mark.refuse_other(alias, entry, self._ledger)
+                self._mine.add(entry)  # entries of a ledger stay
         self._record.look(cursor, mine, {alias: number for alias, _, number in rows})
-        return rows, found
+        return rows, marks
 
     def _primary_key(self, path: paths.Path) -> frozenset[str]:
         """Return the column that is a table's primary key by itself; none of a table of the caller's transaction."""
@@ -266,12 +266,12 @@ class Standing:
             return frozenset()
         with cursor:
             try:
-                found = cursor.execute(
+                rows = cursor.execute(
                     f'SELECT column_name, "key" FROM (DESCRIBE {".".join(map(identifier, path))})'
                 ).fetchall()
             except duckdb.Error:
                 return frozenset()
-        return paths.primary_key([(fold(name), key) for name, key in found])
+        return paths.primary_key([(fold(name), key) for name, key in rows])
 
     def _unique_keys(self, path: paths.Path) -> list[frozenset[str]]:
         """Return the keys of a table; a statement that needs them checks them again when it runs."""
@@ -279,22 +279,22 @@ class Standing:
         if cursor is None:
             return []
         with cursor:
-            found = cursor.execute(
+            constraints = cursor.execute(
                 "SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints() WHERE "
                 "lower(database_name) = lower(?) AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
                 list(path),
             ).fetchall()
-        return paths.unique_keys(found)
+        return paths.unique_keys(constraints)
 
     def refuse_stale(self, placement: Placement | None) -> None:
         """Raise when something was declared since a statement was planned."""
         if self._ledger.untouched:
             return
-        found = self.declarations()
+        declarations = self.declarations()
         if placement is None or not placement.governed:
-            stale = found.governed
+            stale = declarations.governed
         else:
-            stale = placement.counter != found.counter
+            stale = placement.counter != declarations.counter
         if stale:
             raise BudgetError(
                 "B008", "the owners of the data declared something since the statement was prepared. Prepare it again."
@@ -307,38 +307,42 @@ class Standing:
     def public_path(self, table: str) -> str:
         """Return the full path of a table that was declared public; see `paths.public_path`."""
         catalog = self.catalog()
-        found = paths.public_path(table, self.declarations(), catalog)
+        path = paths.public_path(table, self.declarations(), catalog)
         cursor = self._cursor() if self.governed else None
         if cursor is not None:
             with cursor:
-                query = f"SELECT system.main.json_serialize_plan({text(paths.FROM + found)})::VARCHAR"
+                query = f"SELECT system.main.json_serialize_plan({text(paths.FROM + path)})::VARCHAR"
                 [(plan,)] = cursor.execute(query).fetchall()
             node = paths.read_plan(plan)  # none of a table of the caller's transaction
             if node is not None:
                 refuse_other_columns(node, self.declarations(), catalog)
-        return found
+        return path
 
     def about(self, path: paths.Path, declarations: Declarations | None = None) -> list[Declaration]:
         """Return what is declared about a table."""
         declarations = self.declarations() if declarations is None else declarations
         return declarations.about(self.catalog().table(path), path[0])
 
-    def second_budget(self, stands: Sequence[Declaration], known: Collection[str]) -> str:
+    def second_budget(self, stands: Sequence[Declaration], datasets: Collection[str]) -> str:
         """Return a warning where another budget than the `known` ones may be of the same people; else nothing.
 
         It looks at the names of privacy units, and at names and types of columns, which are public.
         """
         catalog = self.catalog()
         for mine in stands:
-            for one in self.declarations().listed:
-                if one.kind != PROTECT or one.dataset in known or mine.table is None or one.table is None:
+            for other in self.declarations().listed:
+                if other.kind != PROTECT or other.dataset in datasets or mine.table is None or other.table is None:
                     continue
-                if mine.unit is not None and one.unit is not None and fold(mine.unit) == fold(one.unit):
-                    return second_budget(mine, one, f"privacy unit {one.unit!r}")
-                if mine.columns and set(map(fold, mine.columns)) == set(map(fold, one.columns)):
-                    found = [self._types(catalog.path(each.table)) for each in (mine, one) if each.table is not None]
-                    if found[0] == found[1] or not all(found):
-                        return second_budget(mine, one, "columns and types")
+                if mine.unit is not None and other.unit is not None and fold(mine.unit) == fold(other.unit):
+                    return second_budget(mine, other, f"privacy unit {other.unit!r}")
+                if mine.columns and set(map(fold, mine.columns)) == set(map(fold, other.columns)):
+                    types = [
+                        self._types(catalog.path(declaration.table))
+                        for declaration in (mine, other)
+                        if declaration.table is not None
+                    ]
+                    if types[0] == types[1] or not all(types):
+                        return second_budget(mine, other, "columns and types")
         return ""
 
     def _types(self, path: paths.Path | None) -> dict[str, str]:
@@ -348,41 +352,45 @@ class Standing:
             return {}
         with cursor:
             try:
-                found = cursor.execute(
+                rows = cursor.execute(
                     f"SELECT column_name, column_type FROM (DESCRIBE {'.'.join(map(identifier, path))})"
                 ).fetchall()
             except duckdb.Error:
                 return {}
-        return {fold(name): kind.partition("(")[0] for name, kind in found}
+        return {fold(name): kind.partition("(")[0] for name, kind in rows}
 
     def undeclared_labels(self) -> list[tuple[str, list[str], str]]:
         """Return the budgets of tables that have columns with private labels, these, and the statement to paste."""
         declarations, catalog, cursor = self.declarations(), self.catalog(), self._cursor()
-        found: dict[str, list[str]] = {}
+        budgets: dict[str, list[str]] = {}
         if cursor is None:
             return []
         with cursor:
-            for one in declarations.listed:
-                path = None if one.table is None or one.table.engine is not None else catalog.path(one.table)
-                if one.kind != PROTECT or one.table is None or path is None:
+            for declaration in declarations.listed:
+                path = (
+                    None
+                    if declaration.table is None or declaration.table.engine is not None
+                    else catalog.path(declaration.table)
+                )
+                if declaration.kind != PROTECT or declaration.table is None or path is None:
                     continue
-                asked = f"FROM {'.'.join(map(identifier, path))}"
-                [plan] = cursor.execute("SELECT system.main.json_serialize_plan($1)::VARCHAR", [asked]).fetchone() or [
+                query = f"FROM {'.'.join(map(identifier, path))}"
+                [plan] = cursor.execute("SELECT system.main.json_serialize_plan($1)::VARCHAR", [query]).fetchone() or [
                     ""
                 ]
                 node = paths.read_plan(plan)
-                labels = EnumLabels(declarations, catalog, declarations.about(one.table, path[0]))
+                labels = EnumLabels(declarations, catalog, declarations.about(declaration.table, path[0]))
                 private = {} if node is None else labels.private(node)
-                named = [] if node is None else [name for name in bound.output(node) or () if fold(name) in private]
-                listed = found.setdefault(one.dataset, [])
-                listed += [name for name in named if name not in listed]
-        return [(name, columns, self._declaring_labels(name)) for name, columns in found.items() if columns]
+                names = [] if node is None else [name for name in bound.output(node) or () if fold(name) in private]
+                listed = budgets.setdefault(declaration.dataset, [])
+                listed += [name for name in names if name not in listed]
+        return [(name, columns, self._declaring_labels(name)) for name, columns in budgets.items() if columns]
 
     def _declaring_labels(self, name: str) -> str:
         """Return the statement that declares the labels of a budget's tables."""
         row = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
-        several = () if row is None or row.lineage is None else row.lineage.get("tables") or ()
-        listed = ", ".join(f"{identifier(str(one['name']))}: {text(path_text(one))}" for one in several)
+        entries = () if row is None or row.lineage is None else row.lineage.get("tables") or ()
+        listed = ", ".join(f"{identifier(str(entry['name']))}: {text(path_text(entry))}" for entry in entries)
         tables = f"tables := {{{listed}}}, " if listed else ""
         return f"SELECT dp_protect({text(name)}, {tables}enum_labels := 'public', replace := true);"
 
@@ -415,10 +423,10 @@ class Standing:
         if cursor is None:
             return
         with cursor:
-            found = cursor.execute(
+            row = cursor.execute(
                 "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?", [path[0]]
             ).fetchone()
-            if found is not None and found[0] is not None:
+            if row is not None and row[0] is not None:
                 marked = mark.write_mark(cursor, path[0], self._ledger.id)
                 if marked is not None:  # the declaration follows
                     self._mine.add(mark.Mark.of(self._ledger.id, marked))
@@ -431,9 +439,9 @@ class Standing:
             return facts
         first = before.copy()
         first.pop("others", None)
-        kept = {tuple(one["table"] or ()): one for one in (first, *before.get("others", ()))}
-        kept[tuple(facts["table"])] = facts
-        head, *others = kept.values()
+        records = {tuple(record["table"] or ()): record for record in (first, *before.get("others", ()))}
+        records[tuple(facts["table"])] = facts
+        head, *others = records.values()
         return {**head, "others": others} if others else head
 
     def keep(self, kind: str, path: paths.Path, facts: Facts) -> None:
@@ -442,8 +450,8 @@ class Standing:
         if path[0] and (own.database.startswith(MARKED) or self._ledger.in_memory):
             self._ledger.declare(kind, name, self.with_namesakes(kind, name, facts), f"dp_{kind}")
             return
-        stated = Declaration.of(kind, name, facts)
+        declaration = Declaration.of(kind, name, facts)
         with self._lock:
-            if self._here.get(own) != stated:
-                self._here[own] = stated
+            if self._here.get(own) != declaration:
+                self._here[own] = declaration
                 self._changes += 1
