@@ -341,7 +341,7 @@ class Rows:
 def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
     """Return the rows of a scan of columns, whose table's owner declared something."""
 
-    def named(column: str | None) -> frozenset[int]:
+    def positions(column: str | None) -> frozenset[int]:
         folded = None if column is None else fold(column)
         return frozenset(index for index, name in enumerate(names) if name is not None and fold(name) == folded)
 

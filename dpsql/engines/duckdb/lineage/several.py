@@ -385,8 +385,8 @@ def _refuse_taken(sources: Sources, mine: Collection[str], entry: Stated) -> Non
     if other:
         raise ParameterError(
             "P111",
-            f"{show(entry.name)} has the budget {show(other[0])}. A table is in one dataset: leave it out, or name that "
-            f"budget, merge := [{literal(other[0])}].",
+            f"{show(entry.name)} has the budget {show(other[0])}. A table is in one dataset: leave it out, or name "
+            f"that budget, merge := [{literal(other[0])}].",
         )
 
 
@@ -423,8 +423,8 @@ def _facts(sources: Sources, entries: Sequence[Stated], caps: Mapping[str, int],
         if _kind(parent, key) != kind:
             raise ParameterError(
                 "P111",
-                f"{show(entry.name)}.{entry.column} and {show(parent.name)}.{key} have different types, so they are not "
-                "compared as they are. Give both columns one type.",
+                f"{show(entry.name)}.{entry.column} and {show(parent.name)}.{key} have different types, so they are "
+                "not compared as they are. Give both columns one type.",
             )
         for side in (entry, parent):
             if side.table.shown:
@@ -443,8 +443,8 @@ def _parent(entry: Stated, pairs: Sequence[tuple[Stated, Facts]]) -> tuple[State
     if len(parents) != 1:
         raise ParameterError(
             "P111",
-            f"the path of {show(entry.name)} leads to {show(dotted(entry.end[:-1]))}, which is not one of the tables. Name "
-            "it in tables, with its own column or path.",
+            f"the path of {show(entry.name)} leads to {show(dotted(entry.end[:-1]))}, which is not one of the tables. "
+            "Name it in tables, with its own column or path.",
         )
     return parents[0]
 
@@ -466,8 +466,8 @@ def _kind(entry: Stated, column: str) -> str:
     if kind not in _OF_ONE_FORM:
         raise ParameterError(
             "P111",
-            f"{show(entry.name)}.{column} is a {kind}, of which equal values may be written in more than one way. Use a "
-            "column of integers, text, dates or UUIDs.",
+            f"{show(entry.name)}.{column} is a {kind}, of which equal values may be written in more than one way. Use "
+            "a column of integers, text, dates or UUIDs.",
         )
     return kind if kind == "VARCHAR" else str(bound.as_node(expression).get("return_type"))
 
