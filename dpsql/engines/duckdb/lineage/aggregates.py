@@ -1,4 +1,4 @@
-"""Which budget the rows of an aggregate form belong to, from the plan of the statement around it."""
+"""Find the budget of an aggregate form's rows in the plan of its statement."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError
 
 STATEMENT = "the statement"
-# What the check of the plan reads of the catalog, see `result_rows.catalogued_sql`.
+# The catalog functions that the plan check reads, see `result_rows.catalogued_sql`.
 CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables", "duckdb_constraints"))
 
 
 @dataclass(frozen=True)
 class Around:
-    """The statement that an aggregate form stands in: its bound plan, as DuckDB serializes it, and its text."""
+    """The statement of an aggregate form: its bound plan, as DuckDB serializes it, and its text."""
 
     plan: str
     text: str
@@ -39,9 +39,9 @@ def place_aggregate(
     governed: bool,
     has_release: bool,
 ) -> Placement:
-    """Decide whether the rows that an aggregate form reads belong to the budget that the caller named as `dataset`.
+    """Decide whether an aggregate form reads rows of the budget `dataset`, which the caller names.
 
-    Where nothing is protected (not `governed`), only the statement's shape counts. The release may be `named`.
+    If nothing is protected (not `governed`), only the statement's shape counts. `has_release`: the caller names it.
     """
     node = paths.read_plan(around.plan)
     claim = paths.budget_named(dataset, declarations, catalog)
@@ -94,9 +94,9 @@ def place_aggregate(
 
 
 def _read_text(around: Around, texts: Catalogued) -> Closure:
-    """Return what the text of the statement names; raise for what may not stand in it.
+    """Return the names in the statement's text; raise if the text may not contain a name.
 
-    Which thread of DuckDB's asks decides whether a variable of Python is found, so what one holds is never known.
+    Only some threads of DuckDB find a Python variable, so its content is never known.
     """
     closure = Closure(STATEMENT, texts, enums='"id":"ENUM"' in around.plan)
     closure.statement(around.text)
@@ -106,13 +106,13 @@ def _read_text(around: Around, texts: Catalogued) -> Closure:
 
 
 def _refuse_beside(around: Around, texts: Catalogued, declarations: Declarations, catalog: paths.Catalog) -> None:
-    """Raise if the statement names a table with a budget beside what no plan shows."""
+    """Raise if the statement names a table with a budget next to a source without a plan."""
     closure = _read_text(around, texts)
     refuse_unseen(STATEMENT, closure, declarations, catalog, charged=(), claimed=True)
 
 
 def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: bool, has_release: bool) -> None:
-    """Raise unless the caller's word may stand for what the statement reads, which cannot be seen."""
+    """Raise unless the caller may claim a budget for a statement without a plan."""
     if has_release:
         raise ParameterError(
             "P062",
@@ -126,7 +126,7 @@ def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: b
 
 
 def _own_aggregates(node: bound.Node, *, has_release: bool) -> list[tuple[bound.Node, bound.Node]]:
-    """Return each aggregation that calls a dpsql aggregate, with its input; raise where a row would be a release."""
+    """Return each aggregation that calls a dpsql aggregate, with its input; raise if each row would be a release."""
     aggregates = _aggregates(node)
     if not aggregates:
         raise SourceError(
@@ -142,7 +142,7 @@ def _own_aggregates(node: bound.Node, *, has_release: bool) -> list[tuple[bound.
 
 
 def _aggregates(node: bound.Node) -> list[tuple[bound.Node, bound.Node]]:
-    """Return each aggregation that calls a dpsql aggregate, with its input; none if one occurs anywhere else."""
+    """Return each aggregation that calls a dpsql aggregate, with its input; none if such a call is anywhere else."""
     aggregates: list[tuple[bound.Node, bound.Node]] = []
     for operator in bound.operators(node):
         own = {name: value for name, value in operator.items() if name != "children"}

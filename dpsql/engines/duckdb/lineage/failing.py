@@ -1,8 +1,8 @@
-"""Which parts of a view may raise an error on a row, by its bound plan.
+"""List the parts of a view's bound plan that may raise an error on a row.
 
-Whether a view raises can be seen by whoever asks about it, and tells of a row. The list is of what DuckDB is known to
-raise for: casts that lose something, arithmetic that overflows, functions outside of their domain, and subqueries with
-more than one row. It is to warn an owner, and nothing rests on it.
+Users see whether a view raises, and the error tells about a row. The list has DuckDB's known errors: lossy casts,
+arithmetic overflow, functions outside of their domain, and subqueries with more than one row. The list only warns an
+owner; no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IN_DOMAIN = frozenset(
     )
 )
 _CAST_2 = "__cast"
-# Each type's values are values of those behind it.
+# Later types of a row contain all values of the earlier types.
 _WIDER = (
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "VARCHAR"),
     ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "VARCHAR"),
@@ -35,7 +35,7 @@ _WIDER = (
 
 
 def may_fail(plan: Node) -> list[str]:
-    """Return what may raise in a plan, in words, each once and in order."""
+    """Return the sorted descriptions of a plan's parts that may raise."""
     return sorted(set(_failing(plan)))
 
 

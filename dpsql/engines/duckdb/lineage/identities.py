@@ -26,9 +26,9 @@ from dpsql.engines.duckdb.lineage.declarations import PUBLIC_KIND, Declaration, 
 from dpsql.engines.duckdb.lineage.refusals import alike, other_columns, other_table
 from dpsql.rendering import identifier
 
-# The numbers of tables by their paths, which are folded.
+# Table numbers by folded path.
 Numbers = Mapping[paths.Path, int]
-# What reads them, with or without a transaction of the caller's.
+# The query for the numbers, inside or outside of the caller's transaction.
 NUMBERS = "SELECT database_name, schema_name, table_name, table_oid FROM system.main.duckdb_tables() WHERE NOT internal"
 
 
@@ -53,7 +53,7 @@ def shape_of(scan: bound.Node) -> list[str]:
 
 
 def shape_of_table(node: bound.Node | None) -> list[str]:
-    """Return the columns and types of a table from the plan that reads the table alone; none for anything else."""
+    """Return the columns and types of a table from the plan that reads only the table; else none."""
     below = [] if node is None else bound.children(node)
     is_table = len(below) == 1 and bound.kind(below[0]) == "GET" and bound.table_of(below[0]) is not None
     return shape_of(below[0]) if is_table else []
@@ -78,7 +78,7 @@ def refuse_other_columns(node: bound.Node, declarations: Declarations, catalog: 
 
 
 class Identities:
-    """The numbers under which the tables of one DuckDB instance were declared, or found at their declared names."""
+    """The numbers of the tables of one DuckDB instance that were declared, or are at their declared names."""
 
     def __init__(self) -> None:
         self._people: dict[int, TableName] = {}  # tables with a budget, and tables derived from one
@@ -109,7 +109,7 @@ class Identities:
         read : iterable of Path
             Public tables, and the tables that public views read.
         numbers : mapping
-            Of all tables, as the transaction sees them that reads the tables.
+            Numbers of all tables in the transaction that reads the tables.
         declarations : Declarations
         catalog : paths.Catalog
 
@@ -172,7 +172,7 @@ def _moved(
 def _declared_in(
     path: paths.Path, declarations: Declarations, catalog: paths.Catalog
 ) -> Iterator[tuple[Declaration, paths.Path]]:
-    """Yield what is declared of tables with rows of people in a path's database, each with the path there."""
+    """Yield each declaration of a protected or derived table in a path's database, with the table's path."""
     for declaration in declarations.listed:
         if declaration.kind == PUBLIC_KIND or declaration.view is not None:
             continue

@@ -1,25 +1,20 @@
-"""The order of rows: where DuckDB chooses among rows that compare equal, and which values follow from the choice.
+"""The order of rows: where DuckDB chooses among rows that compare equal, and which values depend on the choice.
 
-DuckDB reads rows in morsels, and which rows fall into one follows from all rows. So doubles are not added, as the last
-bit would follow from the order, and a choice among tied rows is fixed only where the tied rows are alike.
+DuckDB reads rows in morsels, and the split into morsels depends on all rows. So dpsql adds no doubles, as the last bit
+would depend on the order, and a choice among tied rows is fixed only if the tied rows are alike.
 
-**Ties.** An order *tells* a column if rows that tie have the same bytes in it: the column is an order key and its type
-gives equal values one spelling, or the key is an image of its bytes (``encode(name)``). An order is *total* where it
-tells every column of the rows, or all columns of one key of them (`Rows.unique`): then tied rows are interchangeable,
-or there are none. It follows by induction that an operator's rows, as a multiset, follow from those of its inputs.
+An order *tells* a column if tied rows have the same bytes in it: the column is an order key and its type gives equal
+values one spelling, or the key is an image of its bytes (``encode(name)``). An order is *total* if it tells every
+column of the rows, or all columns of one key (`Rows.unique`): then tied rows are interchangeable, or there are none.
+By induction, an operator's rows, as a multiset, depend only on the rows of its inputs. Two windows of one SELECT that
+number rows by different orders may number identical rows differently, so without a key all windows need one order.
 
-Two windows of one SELECT that number rows by different orders may number identical rows differently, so without a key
-all of them need one order.
+A DOUBLE has two zeros and several NaNs, which compare equal. If an order has such a key, tied rows are alike except for
+these spellings, and the column is *loose* (`Rows.loose`): an expression may read a loose column only if it ignores
+spellings, and dpsql reads loose columns of a source with one spelling. Other types with several spellings (INTERVAL,
+text with a collation) need an order by an image of their bytes.
 
-**Spellings.** A DOUBLE has two zeros and several NaNs, which compare equal. Where an order has such a key, tied rows
-are alike but for these spellings, and the column is *loose* (`Rows.loose`): an expression may read a loose column only
-in a way that is blind to spellings, and dpsql reads loose columns of a source with one spelling. Other types with
-several spellings (INTERVAL, text with a collation) have to be ordered by an image of their bytes.
-
-Lists say what is known to be fixed; a function or a frame that is in none counts as decided by the order.
-
-**Equal values.** Values that compare equal and have different bytes: which types have them, and which expressions tell
-them apart.
+Lists name the functions and frames that are known to be fixed; all others count as decided by the order.
 """
 
 from __future__ import annotations
@@ -59,7 +54,7 @@ ONE_SPELLING = INTEGERS | frozenset(
 NESTED = frozenset(("LIST", "ARRAY", "STRUCT", "MAP"))
 # Types that add exactly.
 EXACT = INTEGERS | frozenset(("BOOLEAN", "HUGEINT", "UHUGEINT", "DECIMAL", "BIGNUM", "INTERVAL"))
-# What is blind to the spellings of numbers: it returns a value that has one, or another number with several.
+# Functions that ignore spellings of numbers: `_BLIND` return one spelling, `_LOOSE` a number with several.
 _BLIND = frozenset(("isnan", "isfinite", "isinf", "=", "!=", "<", "<=", ">", ">=", "__between"))
 _BLIND_TYPES = frozenset(("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "COMPARE_BETWEEN", "COMPARE_IN", "OPERATOR_NOT"))
 _LOOSE = frozenset(("+", "-", "*", "abs", "round", "floor", "ceil", "ceiling", "trunc", "greatest", "least"))
@@ -67,12 +62,12 @@ _LOOSE_TYPES = frozenset(("OPERATOR_COALESCE", "CASE_EXPR"))
 
 
 def type_in(expression: object) -> object:
-    """Return the type of an expression, as the plan has it."""
+    """Return the type of an expression in the plan."""
     return expression.get("return_type") if isinstance(expression, dict) else None
 
 
 def type_names(kind: object) -> list[str]:
-    """Return the names of a type and of all types in it; one that nothing knows where a text has a collation."""
+    """Return the names of a type and its inner types; text with a collation adds a name that no list has."""
     names: list[str] = []
     open_ones = [kind]
     while open_ones:
@@ -108,7 +103,7 @@ def one_spelling(kind: object) -> bool:
 
 
 def has_one_spelling(expression: object) -> bool:
-    """Whether equal values of an expression have the same bytes: an integer that is cast to a number has one zero."""
+    """Whether equal values of an expression have the same bytes: an integer cast to a float has one zero."""
     node = expression if isinstance(expression, dict) else {}
     below = bound.arguments(node) or [node.get("child")]
     cast = node.get("type") == "OPERATOR_CAST" and bound.type_of(node) in FLOATS
@@ -116,9 +111,9 @@ def has_one_spelling(expression: object) -> bool:
 
 
 def group(expression: object) -> str | None:
-    """Return ``''`` if GROUP BY an expression has one spelling for each group, None for numbers; or what it groups by.
+    """Return ``''`` if each group of GROUP BY has one spelling, None for floats; or a description of the key.
 
-    Text is grouped by what its collation makes of it, whose bytes are compared.
+    DuckDB groups text by the bytes of its collation key.
     """
     if has_one_spelling(expression) or (bound.reference(expression) is None and bound.type_of(expression) == "VARCHAR"):
         return ""
@@ -131,7 +126,7 @@ def reads_loose(rows: Rows, expressions: object) -> bool:
 
 
 def read(rows: Rows, expressions: Sequence[object]) -> tuple[str, list[bool]]:
-    """Return the function that tells apart spellings of a loose column, and which of the expressions are loose."""
+    """Return the function that shows the spellings of a loose column, and whether each expression is loose."""
     spellings = [_spelled(rows, expression) for expression in expressions]
     return next((spelling for spelling in spellings if isinstance(spelling, str)), ""), [
         spelling is True for spelling in spellings
@@ -139,7 +134,7 @@ def read(rows: Rows, expressions: Sequence[object]) -> tuple[str, list[bool]]:
 
 
 def _spelled(rows: Rows, expression: object) -> bool | str:
-    """Return whether an expression is loose; or the name of what tells spellings apart in it."""
+    """Return whether an expression is loose, or the name of its function that shows spellings."""
     if not reads_loose(rows, expression) or not isinstance(expression, dict):
         return False
     if bound.reference(expression) is not None:
@@ -186,7 +181,7 @@ def _is_literal(expression: object) -> bool:
 
 
 def _is_zero(expression: object) -> bool:
-    """Whether an expression is the literal 0, maybe cast; the text of -0 is another one."""
+    """Whether an expression is the literal 0, maybe cast; -0 has another text."""
     node = bound.as_node(expression)
     if node.get("type") == "OPERATOR_CAST":
         return _is_zero((bound.arguments(node) or [node.get("child")])[0])
@@ -194,7 +189,7 @@ def _is_zero(expression: object) -> bool:
 
 
 def parts(expression: bound.Node) -> list[object]:
-    """Return the expressions that an expression is made of."""
+    """Return the direct subexpressions of an expression."""
     expressions: list[object] = []
     open_ones: list[object] = list(expression.values())
     while open_ones:
@@ -209,7 +204,7 @@ def parts(expression: bound.Node) -> list[object]:
 
 
 def shape(value: object) -> object:
-    """Return a part of a plan without the names and places of its expressions."""
+    """Return a part of a plan without the names and positions of its expressions."""
     if isinstance(value, list):
         return [shape(part) for part in value]
     if not isinstance(value, dict):
@@ -219,13 +214,13 @@ def shape(value: object) -> object:
 
 
 def loosened(rows: Rows, columns: Iterable[int]) -> Rows:
-    """Return rows of which more columns have a value whose spelling is not fixed."""
+    """Return rows with more loose columns."""
     return replace(rows, loose=rows.loose | frozenset(columns))
 
 
-# Types whose order tells apart whatever a key of them tells apart.
+# Types whose order distinguishes all values that a key distinguishes.
 _COMPARED = ONE_SPELLING | FLOATS | {"INTERVAL"}
-# Casts that show all of a value, by the type that is cast.
+# Casts that show all of a value, by source type.
 _IMAGES = {
     "DOUBLE": "BIT",
     "FLOAT": "BIT",
@@ -233,10 +228,10 @@ _IMAGES = {
 }
 # Types whose text shows all of a value.
 _SHOWN = frozenset(("VARCHAR", "INTERVAL", "BIGNUM"))
-# What DuckDB writes around an order key whose bytes it compares.
+# Functions that DuckDB writes around an order key to compare bytes.
 _COMPARABLE = frozenset(("bitstring_byte_comparable", "timetz_byte_comparable"))
 _COUNTS = frozenset(("count", "count_star", "count_if", "countif", "regr_count", "bool_and", "bool_or"))
-# Aggregates that return one of the values that they are given, or one between two of them.
+# Aggregates that return one of their values, or a value between two of them.
 _VALUES = frozenset(("min", "max", "median", "quantile", "quantile_cont", "quantile_disc", "mad"))
 _LISTS = frozenset(("list", "array_agg", "string_agg", "group_concat", "listagg"))
 _FIRSTS = frozenset(("first", "last", "any_value", "arbitrary"))
@@ -247,24 +242,24 @@ _EXTREMES = frozenset(
 _OF_PEERS = frozenset(f"WINDOW_{name}" for name in ("RANK", "RANK_DENSE", "PERCENT_RANK", "CUME_DIST"))
 _OF_FRAME = frozenset(f"WINDOW_{name}" for name in ("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE"))
 _NUMBERING = frozenset(f"WINDOW_{name}" for name in ("ROW_NUMBER", "LEAD", "LAG", "NTILE", "FILL"))
-# Ends of frames that do not part rows that tie.
+# Frame ends that do not separate tied rows.
 _WHOLE_ENDS = frozenset(
     f"{end}_{unit}" for end in ("CURRENT_ROW", "EXPR_PRECEDING", "EXPR_FOLLOWING") for unit in ("RANGE", "GROUPS")
 ) | frozenset(("UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING"))
 _SORTS = frozenset(("list_sort", "array_sort", "list_reverse_sort", "array_reverse_sort"))
-# Predictions for a list of names, each of which counts once: `LinearModel.predict_rows` sorts them.
+# Predictions for a list of names, each counted once: `LinearModel.predict_rows` sorts them.
 _PREDICTS = frozenset(("dpsql_predict", "dpsql_predict_class"))
 
 
 class PlanColumn(NamedTuple):
-    """A column of an operator, as far as a plan names it."""
+    """A column of an operator, as the plan names it."""
 
     name: str
     kind: object  # its type in the plan
 
 
 def _image(expression: object) -> list[int]:
-    """Return the columns of which an expression shows all bytes."""
+    """Return the columns whose bytes an expression shows in full."""
     node = expression if isinstance(expression, dict) else {}
     position = bound.reference(node)
     if position is not None:
@@ -291,7 +286,7 @@ def _image(expression: object) -> list[int]:
 
 
 def as_text(expression: object) -> bound.Node | None:
-    """Return the reference to a column whose text an expression is; None for any other expression."""
+    """Return the reference to a column if an expression is the column's text; else None."""
     node: bound.Node = expression if isinstance(expression, dict) else {}
     if node.get("type") == "OPERATOR_CAST" and bound.type_of(node) == "VARCHAR" and not node.get("try_cast"):
         node = bound.as_node((bound.arguments(node) or [node.get("child")])[0])
@@ -299,7 +294,7 @@ def as_text(expression: object) -> bound.Node | None:
 
 
 def _with_spelling(expressions: Sequence[object]) -> set[int]:
-    """Return the columns that an order has twice: by their values, and by what tells equal values of them apart."""
+    """Return the columns that an order has twice: by value, and by an image that distinguishes equal values."""
     columns = set[int]()
     passed = {column for column in map(bound.reference, expressions) if column is not None}
     for node in (expression for expression in expressions if isinstance(expression, dict)):
@@ -313,19 +308,19 @@ def _with_spelling(expressions: Sequence[object]) -> set[int]:
 
 
 def told_by(rows: Rows, expressions: Sequence[object]) -> frozenset[int]:
-    """Return the columns that have the same bytes in rows which agree in expressions."""
+    """Return the columns that have the same bytes in rows with equal expressions."""
     columns = {column for expression in expressions for column in _image(expression)} | _with_spelling(expressions)
     return _closed(rows, columns)
 
 
 def _closed(rows: Rows, columns: set[int]) -> frozenset[int]:
-    """Return columns together with those that they tell."""
+    """Return columns and the columns that they tell."""
     more = {other for column, other in rows.tells if column in columns} - columns
     return _closed(rows, columns | more) if more else frozenset(columns)
 
 
 def _compared(expressions: Iterable[object]) -> frozenset[int]:
-    """Return the columns that are equal in rows which agree in expressions."""
+    """Return the columns that are equal in rows with equal expressions."""
     columns: set[int] = set()
     for expression in expressions:
         column = bound.reference(expression)
@@ -338,9 +333,9 @@ def _compared(expressions: Iterable[object]) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a choice by an order leaves open: columns that it does not fix, and those that it fixes but for spellings.
+    """The columns that an order does not fix (`missing`), or fixes except for spellings (`loose`).
 
-    `missing` is None where nothing that can be written as an order would fix it.
+    `missing` is None if no ORDER BY can fix the choice.
     """
 
     missing: frozenset[int] | None = frozenset()
@@ -348,14 +343,14 @@ class Choice:
 
     @property
     def fixed(self) -> bool:
-        """Whether tied rows are alike, but for the spellings of loose columns."""
+        """Whether tied rows are alike, except for the spellings of loose columns."""
         return self.missing == frozenset()
 
 
 def choice(rows: Rows, by: Sequence[object], of: Collection[int] | None = None) -> Choice:
-    """Return what a choice among the rows that agree in expressions leaves open.
+    """Return the columns that a choice among rows with equal expressions leaves open.
 
-    Only some columns `of` them may count, as the arguments of an aggregate do.
+    With `of`, only these columns count, such as the arguments of an aggregate.
     """
     if rows.alone:
         return Choice()
@@ -386,9 +381,9 @@ def ordering(node: bound.Node, field: str) -> list[object]:
 
 
 def words(columns: Sequence[PlanColumn] | None, missing: Collection[int] | None, begun: bool) -> str:
-    """Return an ORDER BY that tells some columns, behind the keys with which it has `begun`; ``''`` if there is none.
+    """Return an ORDER BY that tells some columns, after the keys that it has (`begun`); ``''`` if there is none.
 
-    The plan may not name the columns, or a column may have a type of which no order is known.
+    There is none if the plan does not name the columns, or a column's type has no known order.
     """
     if columns is None or not missing or max(missing) >= len(columns):
         return ""
@@ -414,7 +409,7 @@ def words(columns: Sequence[PlanColumn] | None, missing: Collection[int] | None,
 
 
 def columns_of(node: bound.Node) -> list[PlanColumn] | None:
-    """Return the names and types of an operator's columns; None where the plan does not say them."""
+    """Return the names and types of an operator's columns; None if the plan lacks them."""
     kind, below = bound.kind(node), bound.children(node)
     outputs = [PlanColumn(_last(expression), type_in(expression)) for expression in bound.listed(node, "expressions")]
     if kind == "GET":
@@ -448,7 +443,7 @@ def columns_of(node: bound.Node) -> list[PlanColumn] | None:
 
 
 def _last(expression: object) -> str:
-    """Return the name of an expression; DuckDB 1.5 may put the table before it, and ``''`` stands for no name."""
+    """Return the name of an expression; DuckDB 1.5 may put the table before it; ``''`` means no name."""
     name = str(bound.as_node(expression).get("alias", ""))
     return name.rsplit(".", 1)[-1] if bound.reference(expression) is not None else name
 
@@ -458,15 +453,15 @@ def _types(node: bound.Node) -> list[object]:
 
 
 def sorted_lists(expressions: Sequence[object]) -> frozenset[int]:
-    """Return the columns that are read as lists to be sorted, or as the names to predict for, and in no other way.
+    """Return the columns that expressions read only as lists to sort, or as names to predict for.
 
-    Then the order of a list is lost.
+    The order of these lists does not matter.
     """
     read, within = bound.references(expressions), list[int | None]()
     for call in bound.calls(expressions):
         if bound.called(call) in _SORTS:
             within += [bound.reference(argument) for argument in bound.arguments(call)[:1]]
-            within += bound.references(call.get("function_data"))  # where DuckDB notes what it sorts by
+            within += bound.references(call.get("function_data"))  # DuckDB stores the sort keys here
         elif bound.called(call) in _PREDICTS:
             within += [bound.reference(argument) for argument in bound.arguments(call)[1:] if _is_names(argument)]
     return frozenset(column for column in within if column is not None and read.count(column) == within.count(column))
@@ -481,19 +476,19 @@ def _is_names(expression: object) -> bool:
 
 
 class Dependence(NamedTuple):
-    """What is said of a function: its name where the order decides, and what an order leaves open or fixes loosely."""
+    """A function's dependence on order: its name if the order decides, and the columns that the order leaves open."""
 
     unfixed: str = ""
     missing: frozenset[int] | None = None
     loose: bool = False  # the function's own value has several spellings
-    begun: bool = False  # it has an ORDER BY that lacks keys
+    begun: bool = False  # its ORDER BY lacks keys
 
 
 def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: bool = False) -> Dependence:
-    """Judge an aggregate of rows that agree in expressions `by`.
+    """Judge an aggregate of rows with equal expressions `by`.
 
-    Sums and averages of integers and decimals are exact, so that no order changes them. A list holds the rows' values
-    in their order: sorted by itself, its elements that tie are equal.
+    Sums and averages of integers and decimals are exact, so no order changes them. A list has the rows' values in
+    order: tied elements of a sorted list are equal.
     """
     name, arguments = bound.called(node), bound.arguments(node)
     listed = own().get(name)
@@ -521,7 +516,7 @@ def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: 
 
 
 def _of_values(rows: Rows, name: str, arguments: Sequence[object]) -> Dependence:
-    """Judge an aggregate that no order decides, but for the spelling of a value that it returns."""
+    """Judge an aggregate that no order decides, except for the spelling of its value."""
     if name in _COUNTS or (all(map(has_one_spelling, arguments)) and not reads_loose(rows, arguments)):
         return Dependence()
     if name in _VALUES and bound.type_of(arguments[0]) in FLOATS:
@@ -530,9 +525,9 @@ def _of_values(rows: Rows, name: str, arguments: Sequence[object]) -> Dependence
 
 
 def window(rows: Rows, node: bound.Node) -> tuple[Dependence, Choice]:
-    """Judge a window function; the choice is the one that its order leaves among rows, where it numbers them.
+    """Judge a window function; if it numbers rows, the choice has the columns that its order leaves open.
 
-    Without ORDER BY a number, or the first value, is that of whichever row came first.
+    Without ORDER BY, a number or a first value depends on the row that came first.
     """
     kind, parts = str(node.get("type")), bound.listed(node, "partitions")
     orders, own = ordering(node, "orders"), ordering(node, "arg_orders")
@@ -564,7 +559,7 @@ def window(rows: Rows, node: bound.Node) -> tuple[Dependence, Choice]:
 
 
 def numbers_rows(node: bound.Node) -> bool:
-    """Whether a window function tells rows apart that tie in its order."""
+    """Whether a window function distinguishes rows that tie in its order."""
     kind = str(node.get("type"))
     is_whole = node.get("start") in _WHOLE_ENDS and node.get("end") in _WHOLE_ENDS
     if kind in _OF_PEERS:
@@ -580,7 +575,7 @@ def same_order(nodes: Sequence[bound.Node]) -> bool:
 
 
 def keys_of(expressions: Sequence[object], before: Rows) -> frozenset[frozenset[int]]:
-    """Return the keys of which a projection passes on each column, or an image of its bytes."""
+    """Return the keys that a projection keeps: it passes on each column, or an image of its bytes."""
     passed: dict[int, int] = {}
     for index, expression in enumerate(expressions):
         position = bound.reference(expression)
@@ -591,7 +586,7 @@ def keys_of(expressions: Sequence[object], before: Rows) -> frozenset[frozenset[
 
 
 def tells(expressions: Sequence[object], before: Rows) -> frozenset[tuple[int, int]]:
-    """Return which columns that a projection computes tell others of them, as ``encode(name)`` tells ``name``."""
+    """Return pairs of projected columns: the first tells the second, as ``encode(name)`` tells ``name``."""
     passed: dict[int, list[int]] = {}
     for index, expression in enumerate(expressions):
         position = bound.reference(expression)
@@ -607,9 +602,9 @@ def tells(expressions: Sequence[object], before: Rows) -> frozenset[tuple[int, i
 
 
 def decided_by_order(tree: Mapping[str, object]) -> str:
-    """Return what the order of rows decides in a part of the text of a query; ``''`` if nothing does.
+    """Return the clause or function that the order of rows decides in a part of a query's text; ``''`` for none.
 
-    A text shows neither the columns that are read nor their types, so every form counts that an order could fix.
+    A text shows neither columns nor types, so every form that an order could fix counts.
     """
     kind, sort = str(tree.get("type")), tree.get("class")
     if kind in ("LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER"):
@@ -633,7 +628,7 @@ def decided_by_order(tree: Mapping[str, object]) -> str:
 
 
 def _is_exact_cast(tree: Mapping[str, object]) -> bool:
-    """Whether the argument of a call in a text is cast to a type that adds exactly."""
+    """Whether a call in a text casts its argument to a type that adds exactly."""
     listed = tree.get("arguments") or tree.get("children")
     first = listed[0] if isinstance(listed, list) and listed else None
     argument = first.get("expression", first) if isinstance(first, dict) else None
