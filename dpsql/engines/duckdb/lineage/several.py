@@ -1,12 +1,12 @@
-"""One dataset of several tables of the same people: what its owner states of each, and the joins that lead to a person.
+"""One dataset of several tables of the same people: the owner's declarations, and the joins that lead to a person.
 
 A table has the person's id in a column, ``'patient'``, or points to a table that leads there: ``'visit ->
-visits.vid'``. What must hold is decided here, before anything is recorded, from names and types alone: paths end, both
-ends of each are compared as bytes, and no table is in another dataset. Whether a key is unique is neither required nor
-looked at, as that would tell of rows (`stability` has the proof that it does not matter).
+visits.vid'``. Before it records anything, the module checks names and types alone: paths end, both ends of each path
+are compared as bytes, and no table is in another dataset. It neither requires nor checks unique keys, as a check would
+tell of rows (`stability` has the proof that uniqueness does not matter).
 
-With periods each table that has the person's id may have a date, in a column of its own; the end of a path takes the
-date of its parent. What may be joined then, and what undated tables are, is in `rows`.
+With periods, each table with the person's id may have a date in a column of its own; the end of a path takes its
+parent's date. `rows` says which joins are allowed, and defines undated tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dpsql.rendering import text as literal
 DEEPEST = 5  # steps of a path
 _HINT = "Give each table its column or its path: tables := {patients: 'id', labs: 'visit -> visits.vid'}."
 _ARROW = re.compile(r"^(?P<column>[^>]*?)\s*->\s*(?P<end>.*)$", re.DOTALL)
-# Types of ids beside the integers: of each, equal values have the same bytes.
+# Types of ids other than integers: equal values have the same bytes.
 _OF_ONE_FORM = frozenset(
     (
         *("BOOLEAN", "HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "BLOB", "UUID", "DATE", "TIME"),
@@ -44,7 +44,7 @@ _OF_ONE_FORM = frozenset(
 
 @dataclass(frozen=True)
 class Stated:
-    """What an owner states of one table."""
+    """An owner's declaration of one table."""
 
     name: str
     table: Owned
@@ -53,12 +53,12 @@ class Stated:
 
 
 def stated_of(tables: object, owned: Mapping[str, Owned]) -> list[Stated]:
-    """Read the argument `tables`, of which each table was found in the catalog.
+    """Read the argument `tables`; the catalog has each table.
 
     Raises
     ------
     ParameterError
-        P013, P020, P111: it is no such struct.
+        P013, P020, P111: the struct is wrong.
     """
     if not isinstance(tables, Mapping) or not tables:
         raise ParameterError("P013", f"tables must be a struct by name of the table; got {show(tables)}. {_HINT}")
@@ -98,10 +98,9 @@ def protect_tables(
     mark: bool = True,
     dated_ahead: bool = True,
 ) -> str:
-    """Record one budget for several tables, in place of those to `merge`; return what now holds, in words.
+    """Record one budget for several tables, in place of the budgets to `merge`; return a message.
 
-    Tables that the dataset has already stay in it: what was charged was charged for their rows, too. Parameters as of
-    `Sources.protect`.
+    The dataset keeps its tables: earlier charges were for their rows, too. Parameters as in `Sources.protect`.
 
     Raises
     ------
@@ -110,7 +109,7 @@ def protect_tables(
     SourceError
         S002: a table has no such column.
     BudgetError
-        B005: another budget or path stands. B009: a table that is to be public has rows of people.
+        B005: another budget or path is declared. B009: a table declared public has rows of people.
     """
     name = fold(dataset)
     if arguments.get("privacy_unit") is not None:
@@ -147,7 +146,7 @@ def protect_tables(
     if dates is not None:
         arguments["period_of"] = standing.period_of if standing is not None and is_longer else dates
     budget = sources.restated(name, arguments, replace=replace)
-    if is_longer:  # tables are added, which changes nothing of those that stand
+    if is_longer:  # new tables do not change the present tables
         budget = changed(budget, period_of=dates)
     moved = [table["name"] for table in tables if any(_is_moved(table, old) for old in before)]
     if moved and not replace:
@@ -175,7 +174,7 @@ def protect_tables(
 
 
 def _standing(sources: Sources, name: str, entries: Sequence[Stated]) -> list[Facts]:
-    """Return what is recorded of the tables that a dataset has; raise if its name stands for something else."""
+    """Return the recorded facts of a dataset's tables; raise if its name has another meaning."""
     budget, recorded = sources.recorded(name)
     if budget is None:
         return []
@@ -200,22 +199,22 @@ def _standing(sources: Sources, name: str, entries: Sequence[Stated]) -> list[Fa
 
 
 def _is_moved(new: Facts, old: Facts) -> bool:
-    """Whether something else is stated of a table than before; its columns may have changed meanwhile."""
+    """Whether a table has another unit, path or row limit than before; its columns may differ."""
     same = tuple(new["table"] or ()) == tuple(old["table"] or ())
     return same and (new["unit"], new["path"], new.get("rows")) != (old["unit"], old["path"], old.get("rows"))
 
 
 def _with(before: Sequence[Facts], new: Sequence[Facts]) -> list[Facts]:
-    """Return the tables that stand, each as it was stated last, and the new ones."""
+    """Return the present and new tables, each with its latest facts."""
     latest = {tuple(table["table"] or ()): table for table in (*before, *new)}
     return list(latest.values())
 
 
 def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Facts]) -> None:
-    """Raise unless a dataset may end, and what was spent of it count for the new one.
+    """Raise unless a dataset may end, and its spent budget count for the new dataset.
 
-    What was released on it must be private for the same person, under the same relation; and no table of it may be left
-    behind. A dataset that begins with what others have spent has spent nothing of its own.
+    Its releases must be private for the same person, under the same relation, and the new dataset must have all its
+    tables. A dataset that begins with spent budgets of others has spent nothing of its own.
     """
     declarations = sources.declarations()
     if declarations.aliases.get(ended) == name:
@@ -247,9 +246,9 @@ def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Fact
 
 
 def _keeps_dates(sources: Sources, ended: str, tables: Sequence[Facts], now: Budget) -> bool:
-    """Whether the rows of a dataset that ends have the dates under a new budget that they had.
+    """Whether the rows of a dataset that ends keep their dates under a new budget.
 
-    The end of a path has those of its parent, which is in the same dataset before and after.
+    The end of a path has its parent's dates; the parent stays in the same dataset.
     """
     budget, recorded = sources.recorded(ended)
     if budget is None or budget.dated is None or now.dated is None or budget.period_zone != now.period_zone:
@@ -270,7 +269,7 @@ def _keeps_dates(sources: Sources, ended: str, tables: Sequence[Facts], now: Bud
 
 
 def _is_same(column: object, other: object) -> bool:
-    """Whether two columns of dates are one, or neither is one."""
+    """Whether two columns of dates are one, or both are None."""
     return column == other if column is None or other is None else fold(str(column)) == fold(str(other))
 
 
@@ -282,13 +281,13 @@ def _dates(
     *,
     replace: bool,
 ) -> dict[str, str | None] | None:
-    """Return what is stated of the dates of each table, as of `Dated.tables`; None without periods.
+    """Return the declared dates of each table, as in `Dated.tables`; None without periods.
 
     Raises
     ------
     ParameterError
-        P111: a table is named that is none of them, or that takes its parent's date. P112: no date, or none of a type
-        that has one.
+        P111: a name is no table, or its table takes its parent's date. P112: no table has a date, or a column's type
+        has none.
     SourceError
         S002: a table has no such column.
     BudgetError
@@ -331,7 +330,7 @@ def _dates(
 
 
 def _path_words(table: Facts, tables: Sequence[Facts]) -> str:
-    """Return the path of a table in words that tell parents of one name in two schemas apart."""
+    """Return a table's path as text that distinguishes parents of one name in two schemas."""
     path = table["path"] or {}
     parent = tuple(path["parent"]) if isinstance(path["parent"], (list, tuple)) else ()
     name = next(str(candidate["name"]) for candidate in tables if tuple(candidate["table"] or ()) == parent)
@@ -342,7 +341,7 @@ _DATED = "Give each dated table the column of its date: period_of := {visits: 'd
 
 
 def _columns_of_dates(argument: object, entries: Sequence[tuple[Stated, Facts]]) -> dict[str, str | None]:
-    """Return the columns that are given, by the names of tables; one name is of every table that has the column."""
+    """Return the date columns by table name; a single column is for every table that has it."""
     if argument is None:
         return {}
     if isinstance(argument, Mapping):
@@ -373,7 +372,7 @@ def _refuse_no_date(entry: Stated, column: str, *, zoned: bool) -> None:
 
 
 def _is_longer(standing: Budget | None, dates: Mapping[str, str | None] | None) -> bool:
-    """Whether dates are those that stand, and of more tables."""
+    """Whether dates are the present dates, and more tables'."""
     before = None if standing is None else standing.period_of
     return isinstance(before, dict) and dates is not None and before.items() < dates.items()
 
@@ -391,7 +390,7 @@ def _refuse_taken(sources: Sources, mine: Collection[str], entry: Stated) -> Non
 
 
 def _caps(argument: object, entries: Sequence[Stated]) -> dict[str, int]:
-    """Return the rows of a person by the folded name of the table; nothing where one number is for all of them."""
+    """Return the row limits per person by folded table name; none if one limit is for all tables."""
     if not isinstance(argument, Mapping):
         return {}
     hint = "Give the rows that one person may have in each table: max_rows_per_unit := {visits: 4, labs: 20}."
@@ -407,7 +406,7 @@ def _caps(argument: object, entries: Sequence[Stated]) -> dict[str, int]:
 
 
 def _facts(sources: Sources, entries: Sequence[Stated], caps: Mapping[str, int], *, labels: bool) -> list[Facts]:
-    """Return what is recorded of each table."""
+    """Return the facts to record of each table."""
     pairs = [(entry, sources.facts(entry.table, kept=True, labels=labels)) for entry in entries]
     out: list[Facts] = []
     for entry, facts in pairs:
@@ -450,14 +449,14 @@ def _parent(entry: Stated, pairs: Sequence[tuple[Stated, Facts]]) -> tuple[State
 
 
 def _kind(entry: Stated, column: str) -> str:
-    """Return how a column's values are compared: as integers, as text, or as those of a type of one form.
+    """Return how a column's values are compared: as integers, as text, or as another type.
 
     Raises
     ------
     SourceError
         S002: there is no such column.
     ParameterError
-        P111: the type cannot be seen, or equal values of it may differ.
+        P111: the type is unknown, or its equal values may differ.
     """
     expression = _expression(entry, column)
     kind = bound.type_of(expression)
@@ -473,7 +472,7 @@ def _kind(entry: Stated, column: str) -> str:
 
 
 def _expression(entry: Stated, column: str) -> object:
-    """Return what the plan of a table has of a column."""
+    """Return a column's expression in its table's plan."""
     names = [fold(name) for name in entry.table.columns]
     if entry.table.node is None or not names:
         raise ParameterError(

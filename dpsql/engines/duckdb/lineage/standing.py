@@ -1,18 +1,16 @@
-"""What is declared in one DuckDB instance: in its ledger, and of databases and engines that the ledger cannot know.
+"""The declarations in one DuckDB instance: from its ledger, and of databases and engines that the ledger cannot know.
 
-**Catalog.** Whether the catalog of an instance is still the one that was judged.
+The module also tells whether the catalog of an instance is still the judged catalog, as DuckDB takes as long to list
+all macros and functions as for the rest of a small call. DuckDB numbers every object of an instance from one count:
+each object that is created, replaced, altered or dropped in any of its databases takes numbers, and so does each new
+connection, for its temporary database. So a new connection's number, less the numbers of the connections that dpsql
+itself opens, stays the same only as long as nobody changes the catalog: it is the *state* of the catalog. Rows do not
+change the state.
 
-To list all macros and functions takes DuckDB as long as the rest of a small call. DuckDB numbers every object of an
-instance from one count: what is created, replaced, altered or dropped in any database of it takes numbers, and so does
-each new connection, for its temporary database. So a new connection's number, less those of the connections that dpsql
-itself opens, stays as it is only as long as nobody changes the catalog: it is the *state* of the catalog. Rows have no
-part in it.
-
-Equal states mean equal catalogs with two exceptions, and where one may hold nothing is remembered. Another connection
-may commit, later, what it changed before; and a statement such as CREATE TABLE AS changes the catalog between its plan
-and its first row. So a state counts only where all connections and statements are dpsql's own (`sealed`): nothing is
-yet, as the gateway opens connections beside those that are counted here. And a transaction may be rolled back: so a
-state counts only once it was seen in two transactions.
+Equal states mean equal catalogs with two exceptions. Another connection may commit an earlier change later, and a
+statement such as CREATE TABLE AS changes the catalog between its plan and its first row. So a state counts only if all
+connections and statements are dpsql's own (`sealed`). No instance is sealed yet, as the gateway opens connections that
+are not counted here. And a transaction may be rolled back: so a state counts only after two transactions saw it.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ _TRIALS = 4
 
 
 class CatalogState:
-    """What was judged of one instance's catalog, and in which state of it.
+    """The judged keys of one instance's catalog, and the state of the catalog.
 
     Parameters
     ----------
@@ -71,32 +69,32 @@ class CatalogState:
         self._opened = 0
         self._stride: int | None = None  # how many numbers a connection takes
         self._lock = threading.Lock()
-        self.sealed = False  # whether no code but dpsql's own has a connection
+        self.sealed = False  # whether only dpsql's own code has a connection
         self._seen: tuple[int, int] | None = None  # the state of the last listing, and its transaction
         self._judged: set[str] = set()
-        self._state: int | None = None  # the state in which that was judged
+        self._state: int | None = None  # the state of the judged keys
 
     def cursor(self) -> duckdb.DuckDBPyConnection | None:
         """Return a new connection to the instance, or None when all are closed."""
         return self.numbered()[0]
 
     def numbered(self) -> tuple[duckdb.DuckDBPyConnection | None, int]:
-        """Return a new connection to the instance, and how many were opened with it."""
+        """Return a new connection to the instance, and the number of connections so far."""
         with self._lock:
             cursor = self._open()
             self._opened += cursor is not None
             return cursor, self._opened
 
     def of(self, cursor: duckdb.DuckDBPyConnection, number: int, opened: int) -> int | None:
-        """Return the state of the catalog when a cursor was opened; None where it may change in one state.
+        """Return the state of the catalog when a cursor was opened; None if it may change in one state.
 
         Parameters
         ----------
         cursor : duckdb.DuckDBPyConnection
         number : int
-            Of its temporary database.
+            The number of its temporary database.
         opened : int
-            How many cursors were opened with it.
+            The number of cursors so far.
         """
         if not self.sealed:
             return None
@@ -122,7 +120,7 @@ class CatalogState:
             return state is not None and state == self._state and key in self._judged
 
     def judged(self, key: str, state: int | None, transaction: int) -> None:
-        """Note that `key` was judged by what a statement has listed in a `transaction`, in a state of the catalog."""
+        """Note that a statement's listing in a `transaction` judged `key`, in a state of the catalog."""
         with self._lock:
             before, self._seen = self._seen, None if state is None else (state, transaction)
             if state is None or before is None or before[0] != state:
@@ -144,7 +142,7 @@ def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
 
 
 class Standing:
-    """The declarations that stand, and the names of the databases.
+    """The present declarations, and the names of the databases.
 
     Parameters
     ----------
@@ -162,9 +160,9 @@ class Standing:
         self.state = CatalogState(cursor)
         self._cursor = self.state.cursor
         self._record = SpendingRecord(ledger, self._cursor)
-        # Declarations in databases without a mark, and on engines, whose catalogs have none; what is opened under the
-        # same name elsewhere must not inherit them. With them, how often they changed.
         self._mine: set[mark.Mark] = set()  # of databases that the ledger knows
+        # Declarations in databases without a mark, and on engines, whose catalogs have no mark: a database of the same
+        # name elsewhere must not inherit them. `_changes` counts their changes.
         self._here: dict[TableName, Declaration] = {}
         self._changes = 0
         self.identities = Identities()
@@ -198,12 +196,12 @@ class Standing:
                         standing.setdefault(declaration.table, declaration)
                 listed += standing.values()
             listed += self._here.values()
-            # Neither number falls, so their sum is another one after every declaration.
+            # Neither number falls, so their sum changes with every declaration.
             self._snapshot = key, Declarations(snapshot.counter + self._changes, tuple(listed), snapshot.aliases)
         return self._snapshot[1]
 
     def forget_engine(self, engine: str) -> None:
-        """Forget what was declared of the tables of an engine, whose name now stands for another one."""
+        """Forget the declarations of an engine's tables; its name now means another engine."""
         with self._lock:
             for table in [table for table in self._here if table.engine == engine]:
                 del self._here[table]
@@ -215,7 +213,7 @@ class Standing:
         Raises
         ------
         LedgerError
-            L033: an attached database keeps its budgets in another ledger. L054: the ledger has forgotten it.
+            L033: an attached database keeps its budgets in another ledger. L054: the ledger forgot it.
         """
         cursor, opened = self.state.numbered()
         if cursor is None:
@@ -225,7 +223,7 @@ class Standing:
             numbers = numbers_of(cursor.execute(NUMBERS).fetchall()) if self.declarations().has_public else {}
             number = next(number for alias, _, number in rows if alias == "temp")
             state = self.state.of(cursor, number, opened)
-        # The temporary database is each connection's own, so its number here is not that of the caller's.
+        # Each connection has its own temporary database, so its number here is not the caller's.
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{entry.database}" for alias, entry in marks.items()}
@@ -236,7 +234,7 @@ class Standing:
         return catalog
 
     def refuse_other_tables(self, read: Iterable[paths.Path], numbers: Numbers) -> None:
-        """Raise if what is read as public may be another table, see `Identities.refuse_other_tables`."""
+        """Raise if a table read as public may be another table, see `Identities.refuse_other_tables`."""
         listed = list(read)
         if listed:
             self.identities.refuse_other_tables(listed, folded(numbers), self.declarations(), self.catalog())
@@ -246,8 +244,8 @@ class Standing:
     ) -> tuple[list[tuple[str, str, int]], dict[str, mark.Mark]]:
         """Compare the marked databases with the ledger; return all schemas, and the marks by alias.
 
-        With `only`, look at the database of this alias alone. Errors as of `catalog`, and L057: the ledger does not
-        hold what a database remembers of it.
+        With `only`, compare only the database of this alias. Errors as in `catalog`, and L057: a database remembers
+        entries that the ledger lacks.
         """
         rows = cursor.execute(mark.ROWS).fetchall()
         marks = mark.marks(rows)
@@ -260,7 +258,7 @@ class Standing:
         return rows, marks
 
     def _primary_key(self, path: paths.Path) -> frozenset[str]:
-        """Return the column that is a table's primary key by itself; none of a table of the caller's transaction."""
+        """Return the column that alone is a table's primary key; none for a table of the caller's transaction."""
         cursor = self._cursor()
         if cursor is None:
             return frozenset()
@@ -287,7 +285,7 @@ class Standing:
         return paths.unique_keys(constraints)
 
     def refuse_stale(self, placement: Placement | None) -> None:
-        """Raise when something was declared since a statement was planned."""
+        """Raise if owners declared something after the statement was planned."""
         if self._ledger.untouched:
             return
         declarations = self.declarations()
@@ -313,20 +311,20 @@ class Standing:
             with cursor:
                 query = f"SELECT system.main.json_serialize_plan({text(paths.FROM + path)})::VARCHAR"
                 [(plan,)] = cursor.execute(query).fetchall()
-            node = paths.read_plan(plan)  # none of a table of the caller's transaction
+            node = paths.read_plan(plan)  # none for a table of the caller's transaction
             if node is not None:
                 refuse_other_columns(node, self.declarations(), catalog)
         return path
 
     def about(self, path: paths.Path, declarations: Declarations | None = None) -> list[Declaration]:
-        """Return what is declared about a table."""
+        """Return the declarations of a table."""
         declarations = self.declarations() if declarations is None else declarations
         return declarations.about(self.catalog().table(path), path[0])
 
     def second_budget(self, stands: Sequence[Declaration], datasets: Collection[str]) -> str:
-        """Return a warning where another budget than the `known` ones may be of the same people; else nothing.
+        """Return a warning if a budget other than `datasets` may be of the same people; else ``''``.
 
-        It looks at the names of privacy units, and at names and types of columns, which are public.
+        It compares the names of privacy units, and names and types of columns, which are public.
         """
         catalog = self.catalog()
         for mine in stands:
@@ -346,7 +344,7 @@ class Standing:
         return ""
 
     def _types(self, path: paths.Path | None) -> dict[str, str]:
-        """Return the types of a table's columns, without their parameters; nothing for a table that is not there."""
+        """Return the types of a table's columns, without their parameters; none for a missing table."""
         cursor = None if path is None else self._cursor()
         if cursor is None or path is None:
             return {}
@@ -360,7 +358,7 @@ class Standing:
         return {fold(name): kind.partition("(")[0] for name, kind in rows}
 
     def undeclared_labels(self) -> list[tuple[str, list[str], str]]:
-        """Return the budgets of tables that have columns with private labels, these, and the statement to paste."""
+        """Return budgets with private labels, the columns with these labels, and the statement to paste."""
         declarations, catalog, cursor = self.declarations(), self.catalog(), self._cursor()
         budgets: dict[str, list[str]] = {}
         if cursor is None:
@@ -397,7 +395,7 @@ class Standing:
     def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
         """Return the undeclared tables, each with the statements that would declare it.
 
-        Each comes with what a statement calls it; ``''`` for its shortest spelling.
+        Each table comes with its name in a statement; ``''`` for its shortest spelling.
         """
         declarations, catalog = self.declarations(), self.catalog()
         out = []
@@ -418,7 +416,7 @@ class Standing:
         return out
 
     def mark(self, path: paths.Path) -> None:
-        """Mark a table's database with the ledger; a database in memory has none, it ends with the process."""
+        """Mark a table's database with the ledger, but no database in memory, which ends with the process."""
         cursor = None if self._ledger.in_memory or not path[0] else self._cursor()
         if cursor is None:
             return
@@ -445,7 +443,7 @@ class Standing:
         return {**head, "others": others} if others else head
 
     def keep(self, kind: str, path: paths.Path, facts: Facts) -> None:
-        """Record a declaration of a table that was checked: in the ledger, or of a database without a mark, here."""
+        """Record a checked table's declaration: in the ledger or, for a database without a mark, here."""
         name, own = self.catalog().display(path), self.catalog().table(path)
         if path[0] and (own.database.startswith(MARKED) or self._ledger.in_memory):
             self._ledger.declare(kind, name, self.with_namesakes(kind, name, facts), f"dp_{kind}")
