@@ -41,7 +41,7 @@ def place_aggregate(
 ) -> Placement:
     """Decide whether an aggregate form reads rows of the budget `dataset`, which the caller names.
 
-    If nothing is protected (not `governed`), only the statement's shape counts. `has_release`: the caller names the release.
+    If nothing is protected (not `governed`), only the statement's shape counts. `has_release`: it has a name.
     """
     node = paths.read_plan(around.plan)
     claim = paths.budget_named(dataset, declarations, catalog)

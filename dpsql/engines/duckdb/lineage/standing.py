@@ -7,10 +7,11 @@ connection, for its temporary database. So a new connection's number, less the n
 itself opens, stays the same only as long as nobody changes the catalog: it is the *state* of the catalog. Rows do not
 change the state.
 
-Equal states mean equal catalogs with two exceptions. Another connection may commit an earlier change later, and a
-statement such as CREATE TABLE AS changes the catalog between its plan and its first row. So a state counts only if all
-connections and statements are dpsql's own (`sealed`). No instance is sealed yet, as the gateway opens connections that
-are not counted here. And a transaction may be rolled back: so a state counts only after two transactions saw it.
+Equal states mean equal catalogs with two exceptions; where either may hold, dpsql remembers nothing. Another connection
+may commit an earlier change later, and a statement such as CREATE TABLE AS changes the catalog between its plan and its
+first row. So a state counts only if all connections and statements are dpsql's own (`sealed`): none are yet, as the
+gateway opens connections that are not counted here. And a transaction may be rolled back: so a state counts only after
+two transactions saw it.
 """
 
 from __future__ import annotations
