@@ -1,1 +1,1 @@
-"""Which tables a source reads, whose budgets that concerns, and how far one person reaches in its rows."""
+"""The tables that a source reads, their budgets, and how far one person reaches in the rows."""

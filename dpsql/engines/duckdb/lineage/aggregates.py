@@ -1,4 +1,4 @@
-"""Which budget the rows of an aggregate form belong to, from the plan of the statement around it."""
+"""Find the budget of an aggregate form's rows in the plan of its statement."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError
 
 STATEMENT = "the statement"
-# What the check of the plan reads of the catalog, see `result_rows.catalogued_sql`.
+# The catalog functions that the plan check reads, see `result_rows.catalogued_sql`.
 CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables", "duckdb_constraints"))
 
 
 @dataclass(frozen=True)
 class Around:
-    """The statement that an aggregate form stands in: its bound plan, as DuckDB serializes it, and its text."""
+    """The statement of an aggregate form: its bound plan, as DuckDB serializes it, and its text."""
 
     plan: str
     text: str
@@ -37,28 +37,28 @@ def place_aggregate(
     *,
     dataset: str,
     governed: bool,
-    named: bool,
+    has_release: bool,
 ) -> Placement:
-    """Decide whether the rows that an aggregate form reads belong to the budget that the caller named as `dataset`.
+    """Decide whether an aggregate form reads rows of the budget `dataset`, which the caller names.
 
-    Where nothing is protected (not `governed`), only the statement's shape counts. The release may be `named`.
+    If nothing is protected (not `governed`), only the statement's shape counts. `has_release`: it has a name.
     """
     node = paths.read_plan(around.plan)
     claim = paths.budget_named(dataset, declarations, catalog)
     if node is None or not is_shown(node, CATALOGUED):  # EXECUTE, a frame, a file
-        _refuse_unseen(declarations, claim, governed=governed, named=named)
+        _refuse_unseen(declarations, claim, governed=governed, has_release=has_release)
         if governed:
             _refuse_beside(around, texts, declarations, catalog)
         return Placement(declarations.counter, (claim or dataset,), claimed=governed, governed=governed)
-    found = _own_aggregates(node, named=named)
+    aggregates = _own_aggregates(node, has_release=has_release)
     labels = EnumLabels(declarations, catalog)
-    content = labels.contents(*(aggregate for aggregate, _ in found))
+    content = labels.contents(*(aggregate for aggregate, _ in aggregates))
     placed = partial(Placement, declarations.counter, **content, seen=True, governed=governed)
     if not governed:
         return placed(charged=(dataset,))
     _read_text(around, texts)
     reading = Reading(declarations, replace(catalog, unique=texts.unique))
-    for aggregate, rows in found:
+    for aggregate, rows in aggregates:
         if bound.listed(aggregate, "groups"):
             raise SourceError(
                 "S023",
@@ -88,15 +88,15 @@ def place_aggregate(
                 "Aggregate the table, or a query that only filters and computes columns.",
             )
         if charged and (below.unfixed or below.loose):
-            told = below.unfixed or "a number with several spellings"
-            raise refusals.order_decides(STATEMENT, told, below.to_order)
+            cause = below.unfixed or "a number with several spellings"
+            raise refusals.order_decides(STATEMENT, cause, below.to_order)
     return placed(charged=(claim or dataset,), tables=tuple(reading.tables), free=tuple(reading.free))
 
 
 def _read_text(around: Around, texts: Catalogued) -> Closure:
-    """Return what the text of the statement names; raise for what may not stand in it.
+    """Return the names in the statement's text; raise if the text may not contain a name.
 
-    Which thread of DuckDB's asks decides whether a variable of Python is found, so what one holds is never known.
+    Only some threads of DuckDB find a Python variable, so its content is never known.
     """
     closure = Closure(STATEMENT, texts, enums='"id":"ENUM"' in around.plan)
     closure.statement(around.text)
@@ -106,14 +106,14 @@ def _read_text(around: Around, texts: Catalogued) -> Closure:
 
 
 def _refuse_beside(around: Around, texts: Catalogued, declarations: Declarations, catalog: paths.Catalog) -> None:
-    """Raise if the statement names a table with a budget beside what no plan shows."""
+    """Raise if the statement names a table with a budget next to a source without a plan."""
     closure = _read_text(around, texts)
     refuse_unseen(STATEMENT, closure, declarations, catalog, charged=(), claimed=True)
 
 
-def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: bool, named: bool) -> None:
-    """Raise unless the caller's word may stand for what the statement reads, which cannot be seen."""
-    if named:
+def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: bool, has_release: bool) -> None:
+    """Raise unless the caller may claim a budget for a statement without a plan."""
+    if has_release:
         raise ParameterError(
             "P062",
             "release cannot be given here: what the statement aggregates cannot be seen (EXECUTE, a frame or a "
@@ -125,25 +125,25 @@ def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: b
         refusals.refuse_claim(STATEMENT, claim, declarations)
 
 
-def _own_aggregates(node: bound.Node, *, named: bool) -> list[tuple[bound.Node, bound.Node]]:
-    """Return each aggregation that calls a dpsql aggregate, with its input; raise where a row would be a release."""
-    found = _aggregates(node)
-    if not found:
+def _own_aggregates(node: bound.Node, *, has_release: bool) -> list[tuple[bound.Node, bound.Node]]:
+    """Return each aggregation that calls a dpsql aggregate, with its input; raise if each row would be a release."""
+    aggregates = _aggregates(node)
+    if not aggregates:
         raise SourceError(
             "S022",
             "an aggregate form stands in a SELECT of its own: without OVER, and in no subquery that uses columns from "
             "outside. Each row would be a release.",
         )
-    if named and any(bound.listed(aggregate, "groups") for aggregate, _ in found):
+    if has_release and any(bound.listed(aggregate, "groups") for aggregate, _ in aggregates):
         raise ParameterError(
             "P047", "each group is a release of its own, and a name holds only one. Leave release out."
         )
-    return found
+    return aggregates
 
 
 def _aggregates(node: bound.Node) -> list[tuple[bound.Node, bound.Node]]:
-    """Return each aggregation that calls a dpsql aggregate, with its input; none if one occurs anywhere else."""
-    found: list[tuple[bound.Node, bound.Node]] = []
+    """Return each aggregation that calls a dpsql aggregate, with its input; none if such a call is anywhere else."""
+    aggregates: list[tuple[bound.Node, bound.Node]] = []
     for operator in bound.operators(node):
         own = {name: value for name, value in operator.items() if name != "children"}
         if not any(name.startswith("dpsql_aggregate_") for name in bound.functions(own)):
@@ -156,8 +156,8 @@ def _aggregates(node: bound.Node) -> list[tuple[bound.Node, bound.Node]]:
         rows = bound.children(below[0])[0]
         while _beside_admit(rows):
             rows = bound.children(rows)[0]
-        found.append((below[0], rows))
-    return found
+        aggregates.append((below[0], rows))
+    return aggregates
 
 
 def _beside_admit(node: bound.Node) -> bool:

@@ -1,8 +1,8 @@
-"""Which parts of a view may raise an error on a row, by its bound plan.
+"""List the parts of a view's bound plan that may raise an error on a row.
 
-Whether a view raises can be seen by whoever asks about it, and tells of a row. The list is of what DuckDB is known to
-raise for: casts that lose something, arithmetic that overflows, functions outside of their domain, and subqueries with
-more than one row. It is to warn an owner, and nothing rests on it.
+Users see whether a view raises, and the error tells about a row. The list has DuckDB's known errors: lossy casts,
+arithmetic overflow, functions outside of their domain, and subqueries with more than one row. The list only warns an
+owner; no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IN_DOMAIN = frozenset(
     )
 )
 _CAST_2 = "__cast"
-# Each type's values are values of those behind it.
+# Later types of a row contain all values of the earlier types.
 _WIDER = (
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "VARCHAR"),
     ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "VARCHAR"),
@@ -35,7 +35,7 @@ _WIDER = (
 
 
 def may_fail(plan: Node) -> list[str]:
-    """Return what may raise in a plan, in words, each once and in order."""
+    """Return the sorted descriptions of a plan's parts that may raise."""
     return sorted(set(_failing(plan)))
 
 
@@ -46,16 +46,16 @@ def _failing(plan: Node) -> Iterator[str]:
             data = expression.get("function_data")
             tries = expression.get("try_cast") or (isinstance(data, dict) and data.get("try_cast"))
             inner = as_node(expression["child"] if "child" in expression else arguments(expression)[0])
-            given, wanted = type_of(inner), type_of(expression)
-            if not tries and inner.get("type") != "VALUE_CONSTANT" and not _is_wider(given, wanted):
-                yield f"CAST from {given} to {wanted}"
+            source, target = type_of(inner), type_of(expression)
+            if not tries and inner.get("type") != "VALUE_CONSTANT" and not _is_wider(source, target):
+                yield f"CAST from {source} to {target}"
         elif name in _ARITHMETIC and type_of(expression) not in _FLOATING:
             yield f"{name} of {type_of(expression)}"
         elif name in _IN_DOMAIN:
             yield "a subquery in place of a value" if name == "error" else f"{name}()"
 
 
-def _is_wider(given: str, wanted: str) -> bool:
-    return given == wanted or any(
-        given in row and wanted in row and row.index(given) < row.index(wanted) for row in _WIDER
+def _is_wider(source: str, target: str) -> bool:
+    return source == target or any(
+        source in row and target in row and row.index(source) < row.index(target) for row in _WIDER
     )

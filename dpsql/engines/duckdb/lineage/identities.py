@@ -26,9 +26,9 @@ from dpsql.engines.duckdb.lineage.declarations import PUBLIC_KIND, Declaration, 
 from dpsql.engines.duckdb.lineage.refusals import alike, other_columns, other_table
 from dpsql.rendering import identifier
 
-# The numbers of tables by their paths, which are folded.
+# Table numbers by folded path.
 Numbers = Mapping[paths.Path, int]
-# What reads them, with or without a transaction of the caller's.
+# The query for the numbers, inside or outside of the caller's transaction.
 NUMBERS = "SELECT database_name, schema_name, table_name, table_oid FROM system.main.duckdb_tables() WHERE NOT internal"
 
 
@@ -53,7 +53,7 @@ def shape_of(scan: bound.Node) -> list[str]:
 
 
 def shape_of_table(node: bound.Node | None) -> list[str]:
-    """Return the columns and types of a table from the plan that reads the table alone; none for anything else."""
+    """Return the columns and types of a table from the plan that reads only the table; else none."""
     below = [] if node is None else bound.children(node)
     is_table = len(below) == 1 and bound.kind(below[0]) == "GET" and bound.table_of(below[0]) is not None
     return shape_of(below[0]) if is_table else []
@@ -70,15 +70,15 @@ def refuse_other_columns(node: bound.Node, declarations: Declarations, catalog: 
     for scan in bound.scans(node):
         path = bound.table_of(scan)
         declared = [] if path is None else declarations.about(catalog.table(path), path[0])
-        if path is None or not declared or any(one.kind != PUBLIC_KIND for one in declared):
+        if path is None or not declared or any(declaration.kind != PUBLIC_KIND for declaration in declared):
             continue
-        shapes = [one.shape for one in declared]
+        shapes = [declaration.shape for declaration in declared]
         if all(shapes) and sorted(shape_of(scan)) not in [sorted(shape) for shape in shapes]:
             raise other_columns(catalog.display(path))
 
 
 class Identities:
-    """The numbers under which the tables of one DuckDB instance were declared, or found at their declared names."""
+    """The numbers of the tables of one DuckDB instance that were declared, or are at their declared names."""
 
     def __init__(self) -> None:
         self._people: dict[int, TableName] = {}  # tables with a budget, and tables derived from one
@@ -87,9 +87,9 @@ class Identities:
 
     def note(self, numbers: Numbers, declarations: Declarations, catalog: paths.Catalog) -> None:
         """Note the numbers of the protected and derived tables that are at their declared names now."""
-        found = dict(_present(numbers, declarations, catalog))
+        tables = dict(_present(numbers, declarations, catalog))
         with self._lock:
-            self._people.update(found)
+            self._people.update(tables)
 
     def note_public(self, path: paths.Path, numbers: Numbers, catalog: paths.Catalog) -> None:
         """Note that the owner declares the table at a path to be public, whatever the table was before."""
@@ -109,7 +109,7 @@ class Identities:
         read : iterable of Path
             Public tables, and the tables that public views read.
         numbers : mapping
-            Of all tables, as the transaction sees them that reads the tables.
+            Numbers of all tables in the transaction that reads the tables.
         declarations : Declarations
         catalog : paths.Catalog
 
@@ -122,7 +122,7 @@ class Identities:
         if not read:
             return
         self.note(numbers, declarations, catalog)
-        places = {number: path for path, number in numbers.items()}
+        positions = {number: path for path, number in numbers.items()}
         with self._lock:
             people, public = dict(self._people), set(self._public)
         for path in read:
@@ -134,7 +134,7 @@ class Identities:
                 continue
             if moved is None:
                 accepted = _accepted(own, path, declarations)
-                moved = next(_moved(path, numbers, places, people, declarations, catalog, accepted), None)
+                moved = next(_moved(path, numbers, positions, people, declarations, catalog, accepted), None)
             if moved is not None:
                 raise other_table(catalog.display(path), _displayed(moved, catalog))
             same = _alike(own, path, declarations, catalog)
@@ -146,14 +146,14 @@ class Identities:
 
 def missing(path: paths.Path, numbers: Numbers, declarations: Declarations, catalog: paths.Catalog) -> list[list[str]]:
     """Return the protected and derived tables of a path's database that are not at their declared names."""
-    found = _declared_in(path, declarations, catalog)
-    return [list(_identity(one)) for one, there in found if there not in numbers]
+    entries = _declared_in(path, declarations, catalog)
+    return [list(_identity(declaration)) for declaration, location in entries if location not in numbers]
 
 
 def _moved(
     path: paths.Path,
     numbers: Numbers,
-    places: Mapping[int, paths.Path],
+    positions: Mapping[int, paths.Path],
     people: Mapping[int, TableName],
     declarations: Declarations,
     catalog: paths.Catalog,
@@ -161,55 +161,63 @@ def _moved(
 ) -> Iterator[TableName]:
     """Yield the protected and derived tables of a path's database that are missing or were renamed."""
     for number, own in people.items():
-        place = places.get(number)
-        if place is not None and fold(place[0]) == fold(path[0]) and catalog.table(place) != own:
+        position = positions.get(number)
+        if position is not None and fold(position[0]) == fold(path[0]) and catalog.table(position) != own:
             yield own
-    for one, there in _declared_in(path, declarations, catalog):
-        if there not in numbers and _identity(one) not in accepted:
-            yield _identity(one)
+    for declaration, location in _declared_in(path, declarations, catalog):
+        if location not in numbers and _identity(declaration) not in accepted:
+            yield _identity(declaration)
 
 
 def _declared_in(
     path: paths.Path, declarations: Declarations, catalog: paths.Catalog
 ) -> Iterator[tuple[Declaration, paths.Path]]:
-    """Yield what is declared of tables with rows of people in a path's database, each with the path there."""
-    for one in declarations.listed:
-        if one.kind == PUBLIC_KIND or one.view is not None:
+    """Yield each declaration of a protected or derived table in a path's database, with the table's path."""
+    for declaration in declarations.listed:
+        if declaration.kind == PUBLIC_KIND or declaration.view is not None:
             continue
-        there = one.place_in(path[0])
-        if there is not None and one.covers(catalog.table(there), there[0]):
-            yield one, _folded(there)
+        location = declaration.place_in(path[0])
+        if location is not None and declaration.covers(catalog.table(location), location[0]):
+            yield declaration, _folded(location)
 
 
 def _present(numbers: Numbers, declarations: Declarations, catalog: paths.Catalog) -> Iterator[tuple[int, TableName]]:
     for database in {path[0] for path in numbers}:
-        for _, there in _declared_in((database, "", ""), declarations, catalog):
-            if there in numbers:
-                yield numbers[there], catalog.table(there)
+        for _, location in _declared_in((database, "", ""), declarations, catalog):
+            if location in numbers:
+                yield numbers[location], catalog.table(location)
 
 
 def _alike(own: TableName, path: paths.Path, declarations: Declarations, catalog: paths.Catalog) -> TableName | None:
     """Return a protected or derived table with the columns of a public table that was not declared with force."""
-    about = [one for one in declarations.about(own, path[0]) if one.kind == PUBLIC_KIND]
-    if not about or any(one.forced for one in about):
+    about = [declaration for declaration in declarations.about(own, path[0]) if declaration.kind == PUBLIC_KIND]
+    if not about or any(declaration.forced for declaration in about):
         return None
-    columns = [frozenset(map(fold, one.columns)) for one in about if one.columns]
-    found = (
-        one for one, _ in _declared_in(path, declarations, catalog) if frozenset(map(fold, one.columns)) in columns
+    columns = [frozenset(map(fold, declaration.columns)) for declaration in about if declaration.columns]
+    matches = (
+        declaration
+        for declaration, _ in _declared_in(path, declarations, catalog)
+        if frozenset(map(fold, declaration.columns)) in columns
     )
-    return next(map(_identity, found), None)
+    return next(map(_identity, matches), None)
 
 
 def _accepted(own: TableName, path: paths.Path, declarations: Declarations) -> frozenset[TableName]:
     """Return the tables that were missing when a public table was declared, or any view that may read the table."""
-    about = [one for one in declarations.about(own, path[0]) if one.kind == PUBLIC_KIND]
+    about = [declaration for declaration in declarations.about(own, path[0]) if declaration.kind == PUBLIC_KIND]
     views = [view for view in declarations.views() if view.kind == PUBLIC_KIND]
-    said = [frozenset(one.without) for one in about or views]
-    return frozenset[TableName]().union(*said) if about else frozenset.intersection(*said) if said else frozenset()
+    absences = [frozenset(declaration.without) for declaration in about or views]
+    return (
+        frozenset[TableName]().union(*absences)
+        if about
+        else frozenset.intersection(*absences)
+        if absences
+        else frozenset()
+    )
 
 
-def _identity(one: Declaration) -> TableName:
-    return TableName("", "", fold(one.dataset)) if one.table is None else one.table
+def _identity(declaration: Declaration) -> TableName:
+    return TableName("", "", fold(declaration.dataset)) if declaration.table is None else declaration.table
 
 
 def _displayed(table: TableName, catalog: paths.Catalog) -> str:

@@ -1,11 +1,11 @@
-"""Labels of ENUM columns: which are public, and what a source may do with a column whose labels are private.
+"""Public and private labels of ENUM columns, and the operations that a source may use on private labels.
 
-`CREATE TYPE ... AS ENUM (SELECT ...)`, and every frame with categories, makes labels of rows: which labels there are,
-and their order, follow from people. So a column of a protected table is read as text, until its owner has declared its
-labels. What was declared is known by a digest of the column's type: a column with other labels has private ones again.
+`CREATE TYPE ... AS ENUM (SELECT ...)`, and every frame with categories, makes labels of rows: the labels and their
+order depend on people. So dpsql reads an ENUM column of a protected table as text until the owner declares its labels.
+A declaration stores a digest of the column's type: a column with other labels has private labels again.
 
-A view may hand such a column on, compare it for equality, count it, and cast it to text. Everything else that DuckDB
-does with an ENUM goes by the position of its labels (order, `min`, `max`, ranks) or shows them.
+A view may pass on such a column, test it for equality, count it, and cast it to text. All other operations on an ENUM
+use the position of its labels (order, `min`, `max`, ranks) or show them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpsql.engines.duckdb.lineage.declarations import PUBLIC_KIND, Declaration, 
 from dpsql.errors import InternalError, SourceError
 from dpsql.rendering import cast, identifier
 
-# What keeps values as they are, or asks only whether they are equal, by the names in DuckDB's plans.
+# Operations that pass values on, or only test equality, by their names in DuckDB's plans.
 _MOVES = frozenset(
     (
         *("CASE_EXPR", "OPERATOR_COALESCE", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "BOUND_UNNEST"),
@@ -38,20 +38,20 @@ _EQUAL = frozenset(
 
 
 def digests(columns: Sequence[str], node: bound.Node | None) -> dict[str, str]:
-    """Return a digest of the type of each column of a source that has labels, by its folded name."""
+    """Return a digest of the type of each labelled column of a source, by folded name."""
     types = [] if node is None else output_types(node)
-    found = zip(columns, types, strict=False)
-    return {fold(name): paths.digest(kind.sql) for name, kind in found if any(kind.labels)}
+    pairs = zip(columns, types, strict=False)
+    return {fold(name): paths.digest(kind.sql) for name, kind in pairs if any(kind.labels)}
 
 
-def private_labels_text(stated: str, tables: Iterable[tuple[Sequence[str], bound.Node | None]]) -> str:
-    """Return what an owner is told of ENUM columns whose labels stay private; ``''`` where there are none.
+def private_labels_text(enum_labels: str, tables: Iterable[tuple[Sequence[str], bound.Node | None]]) -> str:
+    """Return the message to an owner about ENUM columns with private labels; ``''`` if there are none.
 
-    Of each table its columns and its plan are given.
+    `tables` has the columns and the plan of each table.
     """
-    found = [(columns, digests(columns, node)) for columns, node in tables]
-    names = [name for columns, labelled in found for name in columns if fold(name) in labelled]
-    if stated == "public" or not names:
+    sources = [(columns, digests(columns, node)) for columns, node in tables]
+    names = [name for columns, labelled in sources for name in columns if fold(name) in labelled]
+    if enum_labels == "public" or not names:
         return ""
     return (
         f"; read as text, as rows may have made their labels: {', '.join(dict.fromkeys(names))} (where these are known "
@@ -60,63 +60,68 @@ def private_labels_text(stated: str, tables: Iterable[tuple[Sequence[str], bound
 
 
 def output_types(node: bound.Node) -> list[Type]:
-    """Return the types of a plan's columns; none where no projection gives them."""
+    """Return the types of a plan's columns; none if no projection gives them."""
     while bound.kind(node) in ("MATERIALIZED_CTE", "ORDER_BY", "DISTINCT", "LIMIT"):
         node = bound.children(node)[-1]
-    return [_type(one) for one in bound.listed(node, "expressions")] if bound.kind(node) == "PROJECTION" else []
+    return (
+        [_type(expression) for expression in bound.listed(node, "expressions")]
+        if bound.kind(node) == "PROJECTION"
+        else []
+    )
 
 
 def _type(expression: object) -> Type:
-    shown = bound.as_node(expression).get("return_type")
-    if not isinstance(shown, Mapping):
+    record = bound.as_node(expression).get("return_type")
+    if not isinstance(record, Mapping):
         value = bound.as_node(expression).get("value")  # of a constant
-        shown = value.get("type") if isinstance(value, Mapping) else None
-    return type_of(shown) if isinstance(shown, Mapping) else Type("BOOLEAN")
+        record = value.get("type") if isinstance(value, Mapping) else None
+    return type_of(record) if isinstance(record, Mapping) else Type("BOOLEAN")
 
 
 class EnumLabels:
-    """Which labels are public, by what is declared.
+    """The public labels, as the owners declared them.
 
     Parameters
     ----------
     declarations : Declarations
     catalog : paths.Catalog
     own : sequence of Declaration
-        What is declared of the source itself; of a view, its labels count for the columns that it reads.
+        Declarations of the source itself; a view's labels count for the columns that the view reads.
     """
 
     def __init__(self, declarations: Declarations, catalog: paths.Catalog, own: Sequence[Declaration] = ()) -> None:
         self._declarations = declarations
         self._catalog = catalog
-        self._own = {digest for one in own if one.view is not None for digest in one.labels.values()}
+        self._own = {
+            digest for declaration in own if declaration.view is not None for digest in declaration.labels.values()
+        }
 
     def private(self, node: bound.Node) -> dict[str, Type]:
-        """Return the columns with private labels that the scans of a plan read, by their folded names."""
-        found: dict[str, Type] = {}
+        """Return the columns with private labels that the scans of a plan read, by folded name."""
+        columns: dict[str, Type] = {}
         for scan in bound.scans(node):
             table = bound.table_of(scan)
             if table is None:
                 continue
             about = self._declarations.about(self._catalog.table(table), table[0])
-            if about and all(one.kind == PUBLIC_KIND for one in about):
+            if about and all(declaration.kind == PUBLIC_KIND for declaration in about):
                 continue
-            stated = [one.labels for one in about if one.kind != PUBLIC_KIND]
+            declared_labels = [declaration.labels for declaration in about if declaration.kind != PUBLIC_KIND]
             for name, kind in _scanned(scan):
                 digest = paths.digest(kind.sql)
-                if digest not in self._own and not any(each.get(fold(name)) == digest for each in stated):
-                    found[fold(name)] = kind
-        return found
+                if digest not in self._own and not any(labels.get(fold(name)) == digest for labels in declared_labels):
+                    columns[fold(name)] = kind
+        return columns
 
     def of_source(self, source: str, node: bound.Node, *, direct: bool) -> tuple[tuple[str, str], ...]:
-        """Return the columns of a source that are read as text, as of `Placement.texts`.
+        """Return the columns of a source that dpsql reads as text, in the form of `Placement.texts`.
 
-        Of a view these are all that have labels, if any that it reads are private: which labels are alike tells of
-        them.
+        If a view reads private labels, these are all its columns with labels: equal labels tell of private labels.
 
         Raises
         ------
         SourceError
-            S067: a view goes by private labels, or by their order.
+            S067: a view uses private labels, or their order.
         """
         private = self.private(node)
         if not private:
@@ -130,31 +135,34 @@ class EnumLabels:
         )
 
     def refuse_order(self, source: str, node: bound.Node) -> None:
-        """Raise S067 if a plan goes by private labels."""
+        """Raise S067 if a plan uses private labels."""
         private = self.private(node)
         if private:
             refuse_order_of_labels(source, node, private)
 
     def contents(self, *parts: bound.Node) -> dict[str, Any]:
-        """Return digests of what parts of a plan mean, as of `Placement`: one, and the one of earlier versions.
+        """Return digests of the meaning of a plan's parts, for `Placement`: the digest, and that of earlier versions.
 
-        Whoever sees a digest can try labels, so no private ones are in it.
+        A reader of a digest can guess labels, so it covers no private labels.
         """
         private = any(map(self.private, parts))
-        shown = paths.digest("".join(map(bound.meaning, parts)))
+        content = paths.digest("".join(map(bound.meaning, parts)))
         if not private:
-            return {"content": shown}
-        return {"content": paths.digest("".join(bound.meaning(part, labels=False) for part in parts)), "earlier": shown}
+            return {"content": content}
+        return {
+            "content": paths.digest("".join(bound.meaning(part, labels=False) for part in parts)),
+            "earlier": content,
+        }
 
     def refuse_shown(self, source: str, node: bound.Node) -> bool:
-        """Raise if what was written of a query goes by private labels, or returns them; say whether it reads any.
+        """Raise if the text written for a query uses or returns private labels; return whether it reads any.
 
         Raises
         ------
         SourceError
-            S067: it goes by them.
+            S067: the text uses them.
         InternalError
-            I036: it returns them.
+            I036: the text returns them.
         """
         private = self.private(node)
         if private:
@@ -177,12 +185,12 @@ def _scanned(scan: bound.Node) -> Iterator[tuple[str, Type]]:
 
 
 def as_text(name: str, kind: Type) -> str:
-    """Return the SQL of a column with VARCHAR in the place of every ENUM."""
+    """Return the SQL of a column with VARCHAR for every ENUM."""
     return cast(identifier(name), kind.without_labels.sql)
 
 
 def refuse_order_of_labels(source: str, node: bound.Node, private: Mapping[str, Type]) -> None:
-    """Raise if a plan does more with an ENUM than to hand it on, count it, or ask whether two are equal."""
+    """Raise if a plan does more with an ENUM than pass it on, count it, or test it for equality."""
     for expression in bound.expressions(node):
         used = [operand for operand in _operands(expression) if any(_type(operand).labels)]
         if not used and not (_is_made(expression) and any(_type(expression).labels)):
@@ -207,54 +215,56 @@ def refuse_order_of_labels(source: str, node: bound.Node, private: Mapping[str, 
                 raise goes_by_labels(source, private)
 
 
-def _is_made(one: bound.Node) -> bool:
-    """Whether an expression makes a value of a type, and does not hand one on: a constant, or a cast to the type."""
-    value = one.get("value")
-    if one.get("type") == "VALUE_CONSTANT":
-        return isinstance(value, Mapping) and not value.get("is_null") and any(_type(one).labels)
-    inner = _operands(one)
-    is_null = bool(inner) and all(_is_null(each) for each in inner)
-    return one.get("type") == "OPERATOR_CAST" and any(_type(one).labels) and not is_null
+def _is_made(expression: bound.Node) -> bool:
+    """Whether an expression makes an ENUM value, and does not pass it on: a constant, or a cast to the type."""
+    value = expression.get("value")
+    if expression.get("type") == "VALUE_CONSTANT":
+        return isinstance(value, Mapping) and not value.get("is_null") and any(_type(expression).labels)
+    inner = _operands(expression)
+    is_null = bool(inner) and all(_is_null(operand) for operand in inner)
+    return expression.get("type") == "OPERATOR_CAST" and any(_type(expression).labels) and not is_null
 
 
-def _is_null(one: bound.Node) -> bool:
-    value = one.get("value")
-    return one.get("type") == "VALUE_CONSTANT" and isinstance(value, Mapping) and bool(value.get("is_null"))
+def _is_null(expression: bound.Node) -> bool:
+    value = expression.get("value")
+    return expression.get("type") == "VALUE_CONSTANT" and isinstance(value, Mapping) and bool(value.get("is_null"))
 
 
-def _is_text(one: bound.Node, used: Sequence[bound.Node]) -> bool:
-    """Whether an expression is a cast of what it uses to the same type with VARCHAR in the place of every ENUM."""
-    if one.get("type") != "OPERATOR_CAST" or len(used) != 1:
+def _is_text(expression: bound.Node, used: Sequence[bound.Node]) -> bool:
+    """Whether an expression casts its one labelled operand to the same type with VARCHAR for every ENUM."""
+    if expression.get("type") != "OPERATOR_CAST" or len(used) != 1:
         return False
-    return _type(one).sql == _type(used[0]).without_labels.sql
+    return _type(expression).sql == _type(used[0]).without_labels.sql
 
 
-def _operands(one: bound.Node) -> list[bound.Node]:
-    """Return the expressions that an expression takes values of."""
-    found: list[object] = [one.get(name) for name in ("left", "right", "child", "else_expr", "input", "lower", "upper")]
+def _operands(expression: bound.Node) -> list[bound.Node]:
+    """Return the operands of an expression."""
+    candidates: list[object] = [
+        expression.get(name) for name in ("left", "right", "child", "else_expr", "input", "lower", "upper")
+    ]
     for name in ("children", "case_checks"):
-        several = one.get(name)
-        found += several if isinstance(several, list) else []
+        children = expression.get(name)
+        candidates += children if isinstance(children, list) else []
     out: list[bound.Node] = []
-    for each in found:
-        if isinstance(each, dict) and "expression_class" in each:
-            out.append(each)
-        elif isinstance(each, dict):
-            out += [part for part in each.values() if isinstance(part, dict) and "expression_class" in part]
+    for candidate in candidates:
+        if isinstance(candidate, dict) and "expression_class" in candidate:
+            out.append(candidate)
+        elif isinstance(candidate, dict):
+            out += [part for part in candidate.values() if isinstance(part, dict) and "expression_class" in part]
     return out
 
 
 def _orders(value: object) -> Iterator[Mapping[str, object]]:
-    """Yield what rows or values are ordered by, anywhere in a plan."""
+    """Yield all order keys of rows or values in a plan."""
     open_ones = [value]
     while open_ones:
-        found = open_ones.pop()
-        if isinstance(found, dict):
-            if "null_order" in found and isinstance(found.get("expression"), dict):
-                yield found
-            open_ones += [part for part in found.values() if part.__class__ in bound.NESTED]
-        elif isinstance(found, list):
-            open_ones += [part for part in found if part.__class__ in bound.NESTED]
+        branch = open_ones.pop()
+        if isinstance(branch, dict):
+            if "null_order" in branch and isinstance(branch.get("expression"), dict):
+                yield branch
+            open_ones += [part for part in branch.values() if part.__class__ in bound.NESTED]
+        elif isinstance(branch, list):
+            open_ones += [part for part in branch if part.__class__ in bound.NESTED]
 
 
 def _conditions(node: bound.Node) -> Iterator[Mapping[str, object]]:
@@ -265,7 +275,7 @@ def _conditions(node: bound.Node) -> Iterator[Mapping[str, object]]:
 
 
 def goes_by_labels(source: str, private: Mapping[str, Type]) -> SourceError:
-    """Return the refusal of a source that goes by private labels."""
+    """Return the refusal of a source that uses private labels."""
     name = next(iter(private))
     return SourceError(
         "S067",

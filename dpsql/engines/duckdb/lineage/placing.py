@@ -321,7 +321,7 @@ def place_seen(
         if leaf is None:
             raise refusals.undeclared(tables[-1].path, declarations, engine=engine, spelled=dotted(scan.table or ()))
         parts.append(leaf_rows(leaf, columns))
-    rows = union_of(parts, kept=True)
+    rows = union_of(parts, keeps_duplicates=True)
     charged = tuple(dict.fromkeys(rows.scans))
     first = _named_first(source, dataset, charged, claim, set())
     if not first:

@@ -1,7 +1,7 @@
-"""What a query of plain SQL reads: its tables, by the plans of their names, and its texts, by their own plans.
+"""Describe the tables of a plain SQL query, and judge the texts that the splitter writes.
 
-What the splitter of queries takes a table for decides what it writes. What it has written is judged here by the plans
-that DuckDB binds of its texts, as any source is, so a splitter that errs is refused.
+The plans of table names describe the tables to the splitter. dpsql judges the splitter's texts by their bound plans,
+as any source, so it refuses a splitter that errs.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 Reference = tuple[str, str, str]
 Plans = Mapping[str, str]
-_NULLABLE, _KEY = 2, 3  # the columns of DESCRIBE that say whether a column may be NULL, and in which key it is
+_NULLABLE, _KEY = 2, 3  # the columns of DESCRIBE for NULL and for keys
 _PARENT = "/* parent */ "
-# Functions of the catalog, with their columns that tell of rows.
+# Catalog functions, with their columns that depend on rows.
 _CATALOG: Mapping[str, frozenset[str]] = {
     "duckdb_tables": frozenset(("estimated_size",)),
     **dict.fromkeys(("duckdb_views", "duckdb_columns", "duckdb_schemas", "duckdb_databases"), frozenset[str]()),
 }
-# The query of the names of tables, whose plan scans more of the catalog than it shows.
+# The query of table names; its plan scans more of the catalog than it shows.
 SHOW_TABLES = "SELECT * FROM (SHOW TABLES)"
 
 
@@ -51,20 +51,20 @@ def whole(path: paths.Path) -> str:
 
 
 def spelled(reference: Reference) -> str:
-    """Return the name of a reference, as it is written in a query."""
+    """Return the name of a reference, as a query writes it."""
     return ".".join(identifier(part) for part in reference if part)
 
 
 def parents_of(queries: Sequence[str], declarations: Declarations, catalog: paths.Catalog) -> list[str]:
-    """Return the queries whose plans show the tables along the paths of what a name may stand for."""
-    found: dict[str, None] = {}
+    """Return the queries whose plans show the tables along the paths of all named tables."""
+    parents: dict[str, None] = {}
     for position in paths.places_of(queries):
         owner = declarations.owner(catalog.table(position), position[0])
         for step in () if owner is None else owner.steps:
-            there = catalog.path(step.parent)
-            if there is not None:
-                found[f"{_PARENT}FROM {whole(there)}"] = None
-    return list(found)
+            path = catalog.path(step.parent)
+            if path is not None:
+                parents[f"{_PARENT}FROM {whole(path)}"] = None
+    return list(parents)
 
 
 def described(reference: Reference) -> str:
@@ -73,28 +73,28 @@ def described(reference: Reference) -> str:
 
 
 def required_columns(plan: str) -> frozenset[str]:
-    """Return the columns that are NOT NULL, folded, from the plan of a query of `described`; none if it shows none."""
-    return frozenset(name for name, null in _said_of_columns(plan, _NULLABLE) if null == "NO")
+    """Return the folded NOT NULL columns from the plan of a `described` query; none if it shows none."""
+    return frozenset(name for name, null in _column_cells(plan, _NULLABLE) if null == "NO")
 
 
 def single_columns(plan: str) -> frozenset[str]:
-    """Return the column that is the primary key by itself, folded, from the plan of a query of `described`."""
-    return paths.primary_key(_said_of_columns(plan, _KEY))
+    """Return the folded column that alone is the primary key, from the plan of a `described` query."""
+    return paths.primary_key(_column_cells(plan, _KEY))
 
 
-def _said_of_columns(plan: str, column: int) -> list[tuple[str, object]]:
-    """Return the names of columns, folded, with what a column of DESCRIBE says of each."""
+def _column_cells(plan: str, column: int) -> list[tuple[str, object]]:
+    """Return folded column names, each with its cell in a column of DESCRIBE."""
     node = paths.read_plan(plan)
-    for one in () if node is None else bound.operators(node):
-        values = bound.as_node(one.get("collection") or {}).get("values")
+    for operator in () if node is None else bound.operators(node):
+        values = bound.as_node(operator.get("collection") or {}).get("values")
         if isinstance(values, list) and len(values) > column:
-            names, said = ([bound.as_node(value).get("value") for value in values[at]] for at in (0, column))
-            return [(fold(str(name)), each) for name, each in zip(names, said, strict=True)]
+            names, cells = ([bound.as_node(value).get("value") for value in values[at]] for at in (0, column))
+            return [(fold(str(name)), cell) for name, cell in zip(names, cells, strict=True)]
     return []
 
 
 def parent_path(query: str) -> paths.Path | None:
-    """Return the table of a query of `parents_of`."""
+    """Return the table of a `parents_of` query."""
     return paths.places_of(["", query.removeprefix(_PARENT)])[0] if query.startswith(_PARENT) else None
 
 
@@ -106,9 +106,9 @@ class SeenTable:
     ----------
     table : CatalogueTable
     direct : bool
-        Whether it is a table, and no view.
+        Whether it is a table, not a view.
     private : bool
-        Whether it reads a column whose labels are private.
+        Whether it reads a column with private labels.
     """
 
     table: CatalogueTable
@@ -116,7 +116,7 @@ class SeenTable:
     private: bool = False
 
     def as_text(self) -> CatalogueTable:
-        """Return the table with text in the place of every ENUM; what was declared of labels stays, as keys."""
+        """Return the table with text for every ENUM; declared labels stay as keys."""
         columns = tuple(
             replace(
                 column,
@@ -125,7 +125,9 @@ class SeenTable:
             )
             for column in self.table.columns
         )
-        texts = tuple((one.name, as_text(one.name, one.type)) for one in self.table.columns if any(one.type.labels))
+        texts = tuple(
+            (column.name, as_text(column.name, column.type)) for column in self.table.columns if any(column.type.labels)
+        )
         return replace(self.table, columns=columns, texts=texts)
 
     def _shows(self, column: CatalogueColumn) -> bool:
@@ -143,9 +145,9 @@ def table_of(
     *,
     replayed: bool = False,
 ) -> SeenTable:
-    """Return what a table or view is, from the plan of reading all of it, and that of what `described` asks.
+    """Describe a table or view from the plan that reads all of it, and the plan of its `described` query.
 
-    For what is `replayed` a view may go by private labels, as it could in earlier versions.
+    A `replayed` view may use private labels, as in earlier versions.
     """
     reading = Reading(declarations, catalog)
     refuse_other_columns(node, declarations, catalog)
@@ -170,9 +172,9 @@ def table_of(
         path,
         columns,
         public=rows.public and not reading.scanned,
-        units=tuple(names[place] for place in sorted(rows.unit)),
+        units=tuple(names[column] for column in sorted(rows.unit)),
         pending=None if rows.pending is None else _key(rows.pending, catalog),
-        keys={fold(names[place]): end for place, key in rows.ties if (end := _key(key, catalog)) is not None},
+        keys={fold(names[column]): end for column, key in rows.ties if (end := _key(key, catalog)) is not None},
         date=dates[0] if dates else None,
         by_unit=rows.by_unit,
         loose=loose_of(rows, node),
@@ -181,8 +183,8 @@ def table_of(
 
 
 def _key(key: Key, catalog: paths.Catalog) -> PathKey | None:
-    there = catalog.path(key.table)
-    return None if there is None else PathKey(there, key.column)
+    path = catalog.path(key.table)
+    return None if path is None else PathKey(path, key.column)
 
 
 def _type(expression: object) -> Type:
@@ -190,9 +192,9 @@ def _type(expression: object) -> Type:
 
 
 def types_of(node: bound.Node, *, as_text: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return names and SQL types of the columns of a query of all columns of another; of ENUMs those `as_text`."""
-    found = map(_type, bound.listed(node, "expressions"))
-    types = ((kind.without_labels if as_text else kind).sql for kind in found)
+    """Return names and SQL types of the columns of ``SELECT *`` from a query; `as_text` makes ENUMs text."""
+    kinds = map(_type, bound.listed(node, "expressions"))
+    types = ((kind.without_labels if as_text else kind).sql for kind in kinds)
     return tuple(zip(bound.output(node) or (), types, strict=True))
 
 
@@ -210,31 +212,31 @@ def _column(name: str, kind: Type, policy: Budget | None, required: frozenset[st
     )
 
 
-def _bound_of(given: object, name: str) -> Fraction | None:
-    if isinstance(given, Mapping):
-        given = next((value for key, value in given.items() if fold(str(key)) == fold(name)), None)
-    return Fraction(str(given)) if isinstance(given, (int, float, Fraction)) and not isinstance(given, bool) else None
+def _bound_of(limit: object, name: str) -> Fraction | None:
+    if isinstance(limit, Mapping):
+        limit = next((value for key, value in limit.items() if fold(str(key)) == fold(name)), None)
+    return Fraction(str(limit)) if isinstance(limit, (int, float, Fraction)) and not isinstance(limit, bool) else None
 
 
 def refuse_people(
     node: bound.Node | None, source: str, declarations: Declarations, catalog: paths.Catalog, listing: str = ""
 ) -> tuple[paths.Path, ...]:
-    """Return the tables that a plan reads; raise unless it reads public tables, lists and the catalog alone.
+    """Return the tables that a plan reads; raise unless it reads only public tables, lists and the catalog.
 
-    `listing` is the plan of `SHOW_TABLES`, which counts as the catalog where it is a part of the plan.
+    `listing` is the plan of `SHOW_TABLES`, which counts as the catalog if it is a part of the plan.
 
     Raises
     ------
     SourceError
-        S014: it reads something that no plan shows, or rows of people. S041: it calls a function of dpsql.
+        S014: the plan hides a source, or reads rows of people. S041: it calls a function of dpsql.
     """
     if node is None:
         raise _people(source)
-    shown = paths.read_plan(listing) if listing else None
-    below = [] if shown is None else bound.children(shown)
-    forms = {bound.normal_form(one) for one in below}
+    tables_plan = paths.read_plan(listing) if listing else None
+    below = [] if tables_plan is None else bound.children(tables_plan)
+    forms = {bound.normal_form(operator) for operator in below}
     listed = [operator for operator in bound.operators(node) if bound.normal_form(operator) in forms] if forms else []
-    within = {id(scan) for one in listed for scan in bound.scans(one)}
+    within = {id(scan) for operator in listed for scan in bound.scans(operator)}
     reading = Reading(declarations, catalog)
     for scan in bound.scans(node):
         table, function = bound.table_of(scan), bound.function_of(scan)
@@ -245,8 +247,8 @@ def refuse_people(
             if leaf.datasets:
                 raise _people(source)
         elif function not in GENERATORS and id(scan) not in within:
-            told = _CATALOG.get(function)
-            if told is None or told & set(bound.scanned_columns(scan)):
+            columns = _CATALOG.get(function)
+            if columns is None or columns & set(bound.scanned_columns(scan)):
                 raise _people(source)
     for name in bound.functions(node):
         if name.startswith("dpsql_"):
@@ -259,7 +261,7 @@ def _own_with(node: Mapping[str, object]) -> Iterator[object]:
     """Yield the FROM of a SELECT if it is a plain name that its own WITH defines."""
     source, withs = node.get("from_table"), node.get("cte_map")
     defined = withs.get("map") if isinstance(withs, dict) else None
-    names = {one.get("key") for one in defined if isinstance(one, dict)} if isinstance(defined, list) else set()
+    names = {entry.get("key") for entry in defined if isinstance(entry, dict)} if isinstance(defined, list) else set()
     if not isinstance(source, dict) or source.get("catalog_name") or source.get("schema_name"):
         return
     if node.get("type") == "SELECT_NODE" and source.get("table_name") in names:
@@ -267,10 +269,10 @@ def _own_with(node: Mapping[str, object]) -> Iterator[object]:
 
 
 def refuse_unpinned(tree: str, cores: Collection[str]) -> None:
-    """Raise if a text names a table in a way that a WITH query of the caller could capture when it runs.
+    """Raise if a WITH query of the caller could capture a table name of a text.
 
-    Every table is named with its database and schema. Plain names have the released tables, which the statement defines
-    itself around the text, and what a SELECT reads of its own WITH, where no other name comes first.
+    Every table name has its database and schema. Only two kinds are plain: released tables, which the statement itself
+    defines around the text, and names of a SELECT's own WITH, which come before all others.
 
     Raises
     ------
@@ -282,8 +284,8 @@ def refuse_unpinned(tree: str, cores: Collection[str]) -> None:
     for part in parts:
         if part.get("type") != "BASE_TABLE" or id(part) in own:
             continue
-        whole = part.get("catalog_name") and part.get("schema_name")
-        if not whole and part.get("table_name") not in cores:
+        is_qualified = part.get("catalog_name") and part.get("schema_name")
+        if not is_qualified and part.get("table_name") not in cores:
             raise InternalError(
                 "I036",
                 f"what was written of the query names {show(part.get('table_name'))} without its place. Report it.",
@@ -299,7 +301,7 @@ def _people(source: str) -> SourceError:
 
 
 def read_query_texts(texts: Collection[str], catalogued: Catalogued, *, enums: bool) -> dict[str, str]:
-    """Raise if a text of a query calls what no source may; return the texts of views by their paths."""
+    """Raise if a text of a query makes a call that no source may; return view texts by path."""
     closure = Closure("the query", catalogued, enums=enums)
     for text in texts:
         closure.query(text)
@@ -307,14 +309,14 @@ def read_query_texts(texts: Collection[str], catalogued: Catalogued, *, enums: b
 
 
 def are_alike(ours: tuple[str, str], theirs: tuple[str, str]) -> bool:
-    """Whether two columns have one type and one name; in plans of DuckDB 1.5 a constant may have no name."""
+    """Whether two columns have the same type and name; in plans of DuckDB 1.5 a constant may have no name."""
     return ours[1] == theirs[1] and (ours[0] == theirs[0] or "" in (ours[0], theirs[0]))
 
 
 def as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
-    """Return a path as the catalog spells it, where the plan shows that; otherwise folded, as DuckDB compares names."""
+    """Return a path as the catalog spells it, if the plan shows it; otherwise folded, as DuckDB compares names."""
     for scan in bound.scans(node) if is_direct(node, path) else ():
-        found = bound.table_of(scan)
-        if found is not None:
-            return found
+        table = bound.table_of(scan)
+        if table is not None:
+            return table
     return fold(path[0]), fold(path[1]), fold(path[2])

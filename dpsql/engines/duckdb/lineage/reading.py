@@ -1,7 +1,7 @@
-"""What the texts behind a source are judged by when a call runs, and how a declared view over files is known again.
+"""Judge the texts behind a source when a call runs, and recognize declared views over files.
 
-The plan of a source is judged when a statement is bound (`placing`). The texts of views and macros are known only when
-it runs: then everything that they name must be known, and what no plan shows must stand beside nothing with a budget.
+`placing` judges the plan of a source when DuckDB binds a statement. Only a running call knows the texts of views and
+macros: it must know all names in them, and no source without a plan may be next to a table with a budget.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ def read_texts(
     declarations: Declarations,
     catalog: paths.Catalog,
     *,
-    known: bool,
+    is_judged: bool,
 ) -> tuple[str, bool, tuple[paths.Path, ...]]:
-    """Raise if the texts behind a source name what no plan shows; return their digest, and whether they call anything.
+    """Judge the texts behind a source; return their digest, whether they call functions, and tables without a budget.
 
-    Third are the tables without a budget that the texts name where there is no plan. What is `known` was judged before,
-    in this state of the catalog, and is not read again where a plan shows the rest.
+    These are the tables that the texts name if there is no plan. `is_judged` texts were judged in this state of the
+    catalog; they are not read again if a plan shows the rest.
 
     Raises
     ------
     SourceError
-        S041, S042, S044: a function, a type or a text is none that may stand in a source. S043: a table with a budget
-        stands beside a file or a frame.
+        S041, S042, S044: a source may not contain a function, a type or a text. S043: a table with a budget is next
+        to a file or a frame.
     BudgetError
-        B006, B007: a table is not declared, or a declared view is another one.
+        B006, B007: a table is not declared, or a declared view has changed.
     InternalError
-        I006: the texts call something by now, and macros were not listed.
+        I006: the texts now call a function, and macros were not listed.
     """
     if paths.is_nameless(placement.written):
         return "", False, ()
     database, schema, name = parts_of(placement.source)
     own = database, schema, name
-    if not placement.governed or (placement.seen and known):
+    if not placement.governed or (placement.seen and is_judged):
         return _digest(behind(own[2], texts)), True, ()
     closure = Closure(placement.written, texts, enums=placement.enums)
     closure.source_of_rows(own[2])
@@ -65,7 +65,7 @@ def read_texts(
 
 
 def refuse_lost_keys(placement: Placement, texts: Catalogued) -> None:
-    """Raise if a key by which an order is total is no key of its table in the transaction that reads the table."""
+    """Raise if a key that makes an order total is not a key of its table in the transaction that reads it."""
     for database, schema, name, *columns in placement.keyed:
         if not any(key <= set(columns) for key in texts.unique((database, schema, name))):
             raise BudgetError(
@@ -75,11 +75,11 @@ def refuse_lost_keys(placement: Placement, texts: Catalogued) -> None:
 
 
 def behind(name: str, texts: Catalogued) -> dict[str, str]:
-    """Return the texts of the views of a name, and of those that they name; of views of one name, all texts.
+    """Return the texts of the views of a name, and of the views that they name; all texts of views of one name.
 
-    Named releases hold a digest of these, so their form stays.
+    Named releases store a digest of these texts, so the form stays.
     """
-    found: dict[str, str] = {}
+    definitions: dict[str, str] = {}
     names, seen = [fold(name)], set[str]()
     while names:
         name = names.pop()
@@ -88,9 +88,9 @@ def behind(name: str, texts: Catalogued) -> dict[str, str]:
         seen.add(name)
         for view in texts.views:
             if fold(view.path[2]) == name and view.sql:
-                found[name] = "\n".join(sorted((*filter(None, [found.get(name)]), view.sql)))
+                definitions[name] = "\n".join(sorted((*filter(None, [definitions.get(name)]), view.sql)))
                 names += map(fold, relations(view.sql))
-    return found
+    return definitions
 
 
 def _digest(texts: Mapping[str, str]) -> str:
@@ -102,9 +102,9 @@ def _folded(path: paths.Path) -> tuple[str, ...]:
 
 
 def _refuse_unwritten(placement: Placement, own: paths.Path, texts: Catalogued) -> None:
-    """Raise if DuckDB shows a plan of the source and no text: a relation that Python holds."""
-    written = [view.sql for view in texts.views if _folded(view.path) == _folded(own)]
-    if placement.seen and not any(written) and _folded(own) not in map(_folded, texts.tables):
+    """Raise if DuckDB shows a plan of the source and no text: it is a Python relation."""
+    definitions = [view.sql for view in texts.views if _folded(view.path) == _folded(own)]
+    if placement.seen and not any(definitions) and _folded(own) not in map(_folded, texts.tables):
         raise refusals.unreadable_text(placement.written)
 
 
@@ -117,33 +117,33 @@ def refuse_unseen(
     charged: tuple[str, ...],
     claimed: bool,
 ) -> None:
-    """Raise if what no plan shows stands beside a table that has a budget, or beside one that nothing is declared of.
+    """Raise if a source without a plan is next to a table that has a budget or is undeclared.
 
-    `charged` are the budgets that the source's own declaration leads to, and so none that is claimed. The source is
-    `claimed` where the caller's word stands for it.
+    `charged` are the budgets of the source's own declaration, never a claimed budget. The source is `claimed` if the
+    caller names its budget.
     """
     files = [*closure.files, *(name for name in closure.named.values() if is_file(name))]
     mine = {fold(name) for name in charged}
-    said: set[str] = set()
-    for one in declarations.listed:
-        name = fold(one.dataset) if one.table is None else one.table.name
-        said.add(name)
-        roots = {fold(root) for root in declarations.roots([one])}
+    names: set[str] = set()
+    for declaration in declarations.listed:
+        name = fold(declaration.dataset) if declaration.table is None else declaration.table.name
+        names.add(name)
+        roots = {fold(root) for root in declarations.roots([declaration])}
         if name in closure.named and roots and not roots <= mine:
-            raise refusals.beside_unseen(source, one.dataset, files)
+            raise refusals.beside_unseen(source, declaration.dataset, files)
     for path in closure.catalogued.tables:
-        if claimed and fold(path[2]) in closure.named and fold(path[2]) not in said:
+        if claimed and fold(path[2]) in closure.named and fold(path[2]) not in names:
             raise refusals.undeclared(catalog.display(path), declarations)
 
 
 def _without_budget(closure: Closure, declarations: Declarations, catalog: paths.Catalog) -> tuple[paths.Path, ...]:
-    """Return the tables that texts name and of which none has rows of people, as far as names tell."""
-    named = (path for path in closure.catalogued.tables if fold(path[2]) in closure.named)
-    return tuple(path for path in named if not declarations.roots(declarations.about(catalog.table(path), path[0])))
+    """Return the tables in the texts without rows of people, as far as names tell."""
+    tables = (path for path in closure.catalogued.tables if fold(path[2]) in closure.named)
+    return tuple(path for path in tables if not declarations.roots(declarations.about(catalog.table(path), path[0])))
 
 
 def text_digest(own: paths.Path, texts: Catalogued) -> str:
-    """Return how a view that DuckDB cannot serialize is known again: by the texts that it stands on."""
+    """Return the digest that identifies a view that DuckDB cannot serialize: of the texts behind the view."""
     closure = Closure(own[2], texts)
     for view in texts.views:
         if _folded(view.path) == _folded(own):
@@ -152,7 +152,7 @@ def text_digest(own: paths.Path, texts: Catalogued) -> str:
 
 
 def _refuse_replaced(own: paths.Path, closure: Closure, declarations: Declarations, catalog: paths.Catalog) -> None:
-    """Raise if a declared view that is read has another text than when it was declared."""
+    """Raise if the source reads a declared view whose text has changed."""
     for view in declarations.views():
         path = None if view.table is None else catalog.path(view.table)
         if path is None or view.view is None or not view.view.startswith(BY_TEXT):
@@ -163,7 +163,7 @@ def _refuse_replaced(own: paths.Path, closure: Closure, declarations: Declaratio
 
 
 def replaced(view: str) -> BudgetError:
-    """Return the refusal of a declared view that is another one by now."""
+    """Return the refusal of a declared view that has changed."""
     return BudgetError(
         "B007",
         f"the view {show(view)} is another one than was declared. Declare it again with the same dp_protect, dp_derive "
@@ -171,6 +171,6 @@ def replaced(view: str) -> BudgetError:
     )
 
 
-def stands_still(one: Declaration) -> bool:
-    """Whether a view was declared by its plan, so that a view which no plan shows is another one."""
-    return bool(one.view) and not str(one.view).startswith(BY_TEXT)
+def stands_still(declaration: Declaration) -> bool:
+    """Whether a view was declared by its plan, so that a view without a plan is another view."""
+    return bool(declaration.view) and not str(declaration.view).startswith(BY_TEXT)

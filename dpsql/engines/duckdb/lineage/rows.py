@@ -1,38 +1,35 @@
-"""The rows of an operator or of a source: the budgets that they belong to, and how far one row or unit reaches.
+"""The rows of an operator or of a source: their budgets, and how far one row or privacy unit reaches.
 
-**Periods.** Periods in a plan: which columns tell in which period a row is, and where rows of two periods would meet.
-
-With periods what a row belongs to, its *owner*, is a person in a period: ``(u, t)``. The period of a value is the name
-that `dpsql.contract.periods` has for it, or none at all: NULL, infinite dates and dates of no such name have the
-period ``none``, of which no call sees a row. Two databases are neighbours for ``(u, t)`` if one lacks
+With periods, the *owner* of a row is a person in a period: ``(u, t)``. `dpsql.contract.periods` names the period of a
+value. NULL, infinite dates and dates without such a name have the period ``none``, of which no call sees a row. Two
+databases are neighbours for ``(u, t)`` if one lacks
 
 * every row of a dated table with the id u and a date in t, and
 * every row that a path reaches from such rows alone: the end of a path takes its parent's date, so a row that another
-  person, or another period of u, reaches, too, stays.
+  person, or another period of u, also reaches stays.
 
-That is the relation of `stability` with owners in place of persons, and so is its proof, in which to show is that an
-owner's rows are a function of what this owner has or reaches. Of periods that asks two things more:
+This is the relation of `stability` with owners in place of persons, and so is its proof, which shows that an owner's
+rows are a function of the rows that this owner has or reaches. Periods require two more things:
 
-1. *A date* (`Dates.columns`) is a column of which every value is in the period of the row's owner. The column that the
-   owner states is one; so is what an expression makes of a date without leaving its period (`kept`):
-   ``date_trunc('month', day)``, or a cast between DATE and TIMESTAMP. Then rows that agree in the person's id and in a
-   date have one owner: groups, DISTINCT and windows that contain both keep to it, and so do joins in which the ids and
-   two dates are equal. An id alone would mix periods. Rows that are still pending belong to the value of a key, as in
-   `stability`: they have no date, and need none, until they meet their parent.
-2. *An undated table* (`Dates.static`) has rows of a person at all times. These are the same in two neighbours for
-   ``(u, t)``, so rows of ``(u, t)`` may depend on them: a dated row may look its person's undated rows up, as if these
-   were public. What comes of a join of both is dated. But no undated row may be kept, chosen or made by dated ones,
-   because it would carry every period into a row without one: an undated row is only passed on beside a dated row that
-   it meets.
+1. *A date* (`Dates.columns`) is a column whose values are all in the period of the row's owner: the declared column,
+   or an expression that keeps a date in its period (`kept`), such as ``date_trunc('month', day)``, or a cast between
+   DATE and TIMESTAMP. Rows with an equal person's id and an equal date have one owner: groups, DISTINCT and windows
+   that contain both keep to the owner, and so do joins with equal ids and two equal dates. An id alone would mix
+   periods. Pending rows belong to the value of a key, as in `stability`: they have no date, and need none, until they
+   match their parent.
+2. *An undated table* (`Dates.static`) has rows of a person at all times. These rows are the same in two neighbours for
+   ``(u, t)``, so rows of ``(u, t)`` may depend on them: a dated row may look up its person's undated rows, as if these
+   were public. A join of both is dated. But dated rows may not keep, choose or make an undated row, because it would
+   carry every period into a row without a period: an undated row is only passed on next to a dated row that it matches.
 
-**The person.** Undated rows of others are never looked up, although the relation for ``(u, t)`` would allow it. So
-where a person u goes, the dated rows of u may go first, one period after the other, for which each call is charged to
-as many blocks as it names; after that no call on dated rows looks an undated row of u up, and the undated rows go
-unnoticed by these calls. Calls on undated rows alone are charged to the block ``undated``. So what a person may lose
-is the sum over all calls (`dpsql.ledger.blocks`), of undated rows, too. It is *not* so that undated rows have the
-epsilon of one block: what they add to dated rows is protected by that sum.
+Undated rows of others are never looked up, although the relation for ``(u, t)`` would allow it. So if a person u
+leaves, the dated rows of u may go first, one period after the other: each call is charged to as many blocks as it
+names. After that no call on dated rows looks up an undated row of u, and these calls do not notice the undated rows.
+Calls on undated rows alone are charged to the block ``undated``. So a person's loss, also by undated rows, is
+the sum over all calls (`dpsql.ledger.blocks`). Undated rows do *not* have the epsilon of one block: the sum protects
+what they add to dated rows.
 
-A join of two dated tables by the id alone is a row of two periods, and is refused.
+A join of two dated tables by the id alone has rows of two periods, and dpsql refuses it.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ from dpsql.contract.periods import PERIODS
 from dpsql.engines.duckdb.lineage import bound
 
 EVERY_PERIOD = frozenset(PERIODS)
-# The parts that `date_trunc` may cut a date down to, and the periods that the result is still in.
+# The parts that `date_trunc` may truncate a date to, and the periods that the result stays in.
 _FINE = ("hour", "minute", "second", "millisecond", "microsecond")
 _KEEPS = {
     **dict.fromkeys((*_FINE, "day"), EVERY_PERIOD),
@@ -57,53 +54,53 @@ _KEEPS = {
     "year": frozenset(("year",)),
 }
 _TRUNCATES = frozenset(("date_trunc", "datetrunc"))
-# Types of which a cast, and what truncates, follow no setting of the session.
+# Types whose casts and truncations follow no setting of the session.
 _PLAIN = frozenset(("DATE", "TIMESTAMP"))
 
 
 class Equality(NamedTuple):
-    """Two columns that are equal, and how: as bytes are, or only in their periods; whether NULL equals NULL."""
+    """Two equal columns: in bytes (`whole`), or only in their periods; whether NULL equals NULL."""
 
     left: int
     right: int
     null: bool
     whole: bool = True
-    periods: frozenset[str] = EVERY_PERIOD  # in which rows with the two dates are together
+    periods: frozenset[str] = EVERY_PERIOD  # that rows with the two dates share
 
 
 @dataclass(frozen=True)
 class Dates:
-    """In which periods rows are that belong to a dataset with periods.
+    """The periods of the rows of a dataset with periods.
 
     Attributes
     ----------
     period : str
-        Of `PERIODS`; ``''`` for rows of several datasets, or of dated and undated tables, whose owners are unknown.
+        One of `PERIODS`; ``''`` for rows of several datasets, or of dated and undated tables, whose owners are unknown.
     columns : frozenset of int
         The columns with a date.
     static : bool
-        Whether the rows are of a person at all times.
+        Whether a person has the rows at all times.
     """
 
     period: str
     columns: frozenset[int] = frozenset()
     static: bool = False
 
-    def at(self, places: Iterable[int]) -> Dates:
-        """Return the same of rows that have dates in other columns."""
-        return replace(self, columns=frozenset(places))
+    def at(self, columns: Iterable[int]) -> Dates:
+        """Return the same with dates in other columns."""
+        return replace(self, columns=frozenset(columns))
 
     def behind(self, width: int) -> Dates:
-        """Return the same where the columns stand behind as many others."""
+        """Return the same with the columns after `width` others."""
         return self.at(width + column for column in self.columns)
 
     def fits(self, other: Dates) -> bool:
-        """Whether the rows of both have owners in periods of one kind."""
+        """Whether both have owners in periods of one kind."""
         return self.period == other.period and self.period != ""
 
 
 def kept(expression: object) -> tuple[int, frozenset[str]] | None:
-    """Return the column that an expression makes a date of, and the periods that no value leaves by it.
+    """Return the column that an expression makes a date of, and the periods that the expression keeps.
 
     `TRY_CAST` makes NULL of dates that a TIMESTAMP cannot hold; neither is in a period.
     """
@@ -111,28 +108,28 @@ def kept(expression: object) -> tuple[int, frozenset[str]] | None:
     if column is not None:
         return column, EVERY_PERIOD
     node = expression if isinstance(expression, dict) else {}
-    given = bound.arguments(node) or [node.get("child")]
+    arguments = bound.arguments(node) or [node.get("child")]
     if node.get("type") == "OPERATOR_CAST":
-        return kept(given[0]) if {bound.type_of(node), bound.type_of(given[0])} <= _PLAIN else None
-    if bound.called(node) not in _TRUNCATES or not bound.is_own(node) or len(given) != 2:
+        return kept(arguments[0]) if {bound.type_of(node), bound.type_of(arguments[0])} <= _PLAIN else None
+    if bound.called(node) not in _TRUNCATES or not bound.is_own(node) or len(arguments) != 2:
         return None
-    part, below = bound.constant(given[0]), kept(given[1])
+    part, below = bound.constant(arguments[0]), kept(arguments[1])
     periods = _KEEPS.get(part.lower()) if isinstance(part, str) else None
-    if periods is None or below is None or not {bound.type_of(node), bound.type_of(given[1])} <= _PLAIN:
+    if periods is None or below is None or not {bound.type_of(node), bound.type_of(arguments[1])} <= _PLAIN:
         return None
     return below[0], below[1] & periods
 
 
 def is_date(expression: object, dates: Dates | None) -> bool:
-    """Whether an expression is a date of the rows that it is computed of."""
+    """Whether an expression over rows is a date of these rows."""
     if dates is None or not dates.columns:
         return False
-    found = kept(expression)
-    return found is not None and found[0] in dates.columns and dates.period in found[1]
+    source = kept(expression)
+    return source is not None and source[0] in dates.columns and dates.period in source[1]
 
 
 def is_whole_period(expression: object, dates: Dates | None) -> bool:
-    """Whether an expression is a date of the rows, and one and the same for all dates of a period."""
+    """Whether an expression is a date of the rows, and the same for all dates of a period."""
     if dates is None or not is_date(expression, dates):
         return False
     node = bound.as_node(expression)
@@ -142,57 +139,57 @@ def is_whole_period(expression: object, dates: Dates | None) -> bool:
 
 
 def places_of_dates(expressions: Sequence[object], dates: Dates | None) -> Dates | None:
-    """Return the dates among expressions that are computed of rows."""
-    return dates and dates.at(place for place, expression in enumerate(expressions) if is_date(expression, dates))
+    """Return the dates among expressions over rows."""
+    return dates and dates.at(index for index, expression in enumerate(expressions) if is_date(expression, dates))
 
 
 def of_parts(people: Sequence[Dates | None]) -> Dates | None:
-    """Return what inputs with rows of people have in common of periods, without columns; None where none has any."""
-    found = {None if date is None else (date.period, date.static) for date in people}
+    """Return the common periods of inputs with rows of people, without columns; None if no input has periods."""
+    kinds = {None if date is None else (date.period, date.static) for date in people}
     first = next(filter(None, people), None)
-    return first and (first.at(()) if len(found) == 1 else Dates(""))
+    return first and (first.at(()) if len(kinds) == 1 else Dates(""))
 
 
 class Met(NamedTuple):
-    """The dates of the rows of a join; made only where no rows of two periods meet."""
+    """The dates of the rows of a join that matches no rows of two periods."""
 
     date: Dates | None
 
 
 def of_one_owner(
-    one: Dates | None, other: Dates | None, width: int, name: str, equal: Sequence[Equality], *, pending: bool
+    left: Dates | None, right: Dates | None, width: int, name: str, equal: Sequence[Equality], *, pending: bool
 ) -> Met | None:
-    """Return the dates where rows of both sides meet by the person's id or, where they are `pending`, by their key.
+    """Return the dates of a join by the person's id or, if the rows are `pending`, by their key.
 
-    None where an owner would meet rows of another one. The left side has as many columns as the `width` says.
+    None if an owner would match rows of another owner. The left side has `width` columns.
     """
-    if one is None or other is None:
-        return Met(None) if one is other else None
-    if not one.fits(other):
+    if left is None or right is None:
+        return Met(None) if left is right else None
+    if not left.fits(right):
         return None
-    if pending or (one.static and other.static):
-        return Met(one.at(())) if one.static == other.static else None
-    if other.static:
-        return Met(one)
-    if one.static:  # what is looked up must not be chosen by rows that look it up
-        return Met(other.behind(width)) if name == "INNER" else None
-    if not _in_one_period(one, other, equal):
+    if pending or (left.static and right.static):
+        return Met(left.at(())) if left.static == right.static else None
+    if right.static:
+        return Met(left)
+    if left.static:  # rows must not choose the rows that they look up
+        return Met(right.behind(width)) if name == "INNER" else None
+    if not _in_one_period(left, right, equal):
         return None
-    return Met(one.at(one.columns | other.behind(width).columns) if name == "INNER" else one)
+    return Met(left.at(left.columns | right.behind(width).columns) if name == "INNER" else left)
 
 
-def of_owner(owner: Dates | None, reached: Dates | None) -> Met | None:
-    """Return the dates of an owner's rows that meet those that they reach along a path; None where they may not."""
-    if owner is None or reached is None:
-        return Met(None) if owner is reached else None
-    # Undated rows reach undated rows, and dated ones look these up.
-    return Met(owner) if owner.fits(reached) and (owner.static == reached.static or reached.static) else None
+def of_owner(owner: Dates | None, parent: Dates | None) -> Met | None:
+    """Return the dates of an owner's rows with the rows that a path reaches; None if they may not match."""
+    if owner is None or parent is None:
+        return Met(None) if owner is parent else None
+    # Undated rows reach undated rows, and dated rows look these up.
+    return Met(owner) if owner.fits(parent) and (owner.static == parent.static or parent.static) else None
 
 
-def _in_one_period(one: Dates, other: Dates, equal: Sequence[Equality]) -> bool:
+def _in_one_period(left: Dates, right: Dates, equal: Sequence[Equality]) -> bool:
     """Whether a date of one side equals a date of the other."""
     return any(
-        each.left in one.columns and each.right in other.columns and one.period in each.periods for each in equal
+        pair.left in left.columns and pair.right in right.columns and left.period in pair.periods for pair in equal
     )
 
 
@@ -208,13 +205,13 @@ class Leaf:
     """The owner's declaration about a table."""
 
     datasets: tuple[str, ...] = ()  # the budgets that its rows belong to; none for a public table
-    unit: str | None = None  # the column that holds what the rows belong to; None where one row is protected
-    pending: Key | None = None  # what that is: the privacy unit, or a key of another table
+    unit: str | None = None  # the column of the unit or key of the rows; None if one row is protected
+    pending: Key | None = None  # the key of another table in that column; None for the unit
     keys: Mapping[str, Key] = field(default_factory=dict)  # the columns that rows of other tables point to, folded
     period: str | None = None  # the unit is a person in a period of this kind
     date: str | None = None  # the column that holds the date
     static: bool = False  # the rows of a person are undated, in a dataset with periods
-    single: bool = False  # no two rows have one value in the column of what they belong to
+    single: bool = False  # no two rows have the same value in the column `unit`
     unique: Collection[frozenset[str]] = ()  # keys: sets of columns, folded, in which no two rows agree
 
 
@@ -223,28 +220,28 @@ PUBLIC = Leaf()
 
 @dataclass(frozen=True)
 class Rows:
-    """What an operator returns; `row_level` and `own_rows` name the operator that broke a property, if any did."""
+    """The rows of an operator; `row_level` and `own_rows` name the operator that broke a property, if any did."""
 
     width: int  # the number of columns
     scans: tuple[str, ...] = ()  # the budgets of the tables that were read, repeated for each read; none if public
-    unit: frozenset[int] = frozenset()  # columns that hold what each row belongs to, unchanged
-    pending: Key | None = None  # what that is: the privacy unit, or until a join says whose it is a key of a table
-    ties: frozenset[tuple[int, Key]] = frozenset()  # columns with keys of rows that belong to the same
-    by_unit: bool = True  # every protected table that was read states a privacy unit
+    unit: frozenset[int] = frozenset()  # columns of the unit or key of each row, unchanged
+    pending: Key | None = None  # the key in these columns, until a join finds the unit; None for the unit
+    ties: frozenset[tuple[int, Key]] = frozenset()  # columns with keys of rows of the same unit
+    by_unit: bool = True  # every protected table has a privacy unit
     row_level: str = ""
     own_rows: str = ""
     alone: bool = False  # there is at most one row
     keys: frozenset[int] = frozenset()  # columns whose combined values differ between any two rows; empty if unknown
-    # Columns of which no two rows have the same number that agree in some others, or, with none, are of one unit.
+    # Columns of numbers that differ in rows which agree in other columns or, without any, are of one unit.
     numbers: frozenset[tuple[int, frozenset[int]]] = frozenset()
-    firsts: frozenset[tuple[int, frozenset[int]]] = frozenset()  # the same, whoever the rows belong to
-    once: bool = False  # each unit, or value that rows are pending on, has at most one row
-    unfixed: str = ""  # the function that follows from the order of rows, see `orders`
-    to_order: str = ""  # and the keys that its ORDER BY lacks, as SQL
+    firsts: frozenset[tuple[int, frozenset[int]]] = frozenset()  # the same, for rows of all units
+    once: bool = False  # each unit, or value of a pending key, has at most one row
+    unfixed: str = ""  # the function that depends on the order, see `orders`
+    to_order: str = ""  # the keys that its ORDER BY lacks, as SQL
     unique: frozenset[frozenset[int]] = frozenset()  # keys: sets of columns in which no two rows agree, NULL like NULL
-    tells: frozenset[tuple[int, int]] = frozenset()  # columns whose bytes tell those of other columns
-    loose: frozenset[int] = frozenset()  # columns of numbers that are fixed but for their spellings, such as -0 for 0
-    date: Dates | None = None  # None where nothing read has periods
+    tells: frozenset[tuple[int, int]] = frozenset()  # columns whose bytes tell other columns
+    loose: frozenset[int] = frozenset()  # columns of numbers that are fixed except for spellings, such as -0 for 0
+    date: Dates | None = None  # None without periods
 
     @property
     def public(self) -> bool:
@@ -265,10 +262,10 @@ class Rows:
         )
 
     def one_unit(self, keys: Collection[object], *, dated: bool = False) -> bool:
-        """Whether rows that agree in some columns are of one unit: of one person and, with periods, in one of them.
+        """Whether rows that agree in some columns are of one unit: of one person and, with periods, in one period.
 
-        They are in one period if a date is among the columns, or if they are known to be `dated` alike. Rows that
-        belong to a key, and undated ones, have no date.
+        They are in one period if a date is among the columns, or if their dates are equal (`dated`). Rows of a key,
+        and undated rows, have no date.
         """
         alike = dated or self.date is None or self.date.static or self.pending is not None
         if not alike and self.date is not None:
@@ -276,38 +273,40 @@ class Rows:
         return alike and any(key in self.unit for key in keys)
 
     def mixed(self, by: str) -> Rows:
-        """Return these rows without the row level: one may come from several rows of a table, or from none."""
+        """Return these rows without the row level: a row may come from several rows of a table, or from none."""
         return self if self.public else replace(self, row_level=self.row_level or by)
 
     def unfixed_by(self, function: str, to_order: str = "") -> Rows:
-        """Return these rows with a function that follows from their order, and the keys that its ORDER BY lacks."""
+        """Return these rows with a function that depends on their order, and the keys that its ORDER BY lacks."""
         return replace(self, unfixed=function, to_order=to_order) if function and not self.unfixed else self
 
     def columns(self, positions: Sequence[int | None]) -> Rows:
-        """Return these rows with other columns, each one of theirs or, as None, a new one."""
-        places: dict[int, int] = {}
+        """Return these rows with the columns at `positions`; None is a new column."""
+        indexes: dict[int, int] = {}
         tells = set[tuple[int, int]]()
-        for place, position in enumerate(positions):
+        for index, position in enumerate(positions):
             if position is not None:
-                first = places.setdefault(position, place)
-                tells |= {(first, place), (place, first)} if first != place else set()
-        tells |= {(places[one], places[other]) for one, other in self.tells if {one, other} <= places.keys()}
-        unit = frozenset(place for place, position in enumerate(positions) if position in self.unit)
-        kept = all(key in places for key in self.keys)
-        keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
-        ties = frozenset((place, key) for place, position in enumerate(positions) for key in self.tied(position))
+                first = indexes.setdefault(position, index)
+                tells |= {(first, index), (index, first)} if first != index else set()
+        tells |= {
+            (indexes[column], indexes[other]) for column, other in self.tells if {column, other} <= indexes.keys()
+        }
+        unit = frozenset(index for index, position in enumerate(positions) if position in self.unit)
+        has_keys = all(key in indexes for key in self.keys)
+        keys = frozenset(indexes[key] for key in self.keys) if has_keys else frozenset()
+        ties = frozenset((index, key) for index, position in enumerate(positions) for key in self.tied(position))
         numbers = frozenset(
-            (places[one], frozenset(places[key] for key in among))
-            for one, among in self.numbers
-            if {one, *among} <= places.keys()
+            (indexes[column], frozenset(indexes[key] for key in among))
+            for column, among in self.numbers
+            if {column, *among} <= indexes.keys()
         )
         firsts = frozenset(
-            (places[one], frozenset(places[key] for key in among))
-            for one, among in self.firsts
-            if {one, *among} <= places.keys()
+            (indexes[column], frozenset(indexes[key] for key in among))
+            for column, among in self.firsts
+            if {column, *among} <= indexes.keys()
         )
         date = self.date and self.date.at(
-            place for place, position in enumerate(positions) if self.date and position in self.date.columns
+            index for index, position in enumerate(positions) if self.date and position in self.date.columns
         )
         return replace(
             self,
@@ -318,41 +317,43 @@ class Rows:
             date=date,
             numbers=numbers,
             firsts=firsts,
-            unique=frozenset(frozenset(places[one] for one in key) for key in self.unique if key <= places.keys()),
+            unique=frozenset(
+                frozenset(indexes[column] for column in key) for key in self.unique if key <= indexes.keys()
+            ),
             tells=frozenset(tells),
-            loose=frozenset(place for place, position in enumerate(positions) if position in self.loose),
+            loose=frozenset(index for index, position in enumerate(positions) if position in self.loose),
         )
 
     def tied(self, position: int | None) -> frozenset[Key]:
         """Return the keys that a column holds."""
-        return frozenset(key for place, key in self.ties if place == position)
+        return frozenset(key for column, key in self.ties if column == position)
 
     def behind(self, width: int) -> tuple[frozenset[int], frozenset[tuple[int, Key]]]:
-        """Return the columns of the unit, and the ties, where they stand behind as many other columns."""
-        return frozenset(width + place for place in self.unit), frozenset(
-            (width + place, key) for place, key in self.ties
+        """Return the columns of the unit, and the ties, after `width` other columns."""
+        return frozenset(width + column for column in self.unit), frozenset(
+            (width + column, key) for column, key in self.ties
         )
 
 
 def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
-    """Return the rows of a scan of columns, whose table's owner declared something."""
+    """Return the rows of a scan of a declared table's columns."""
 
-    def named(column: str | None) -> frozenset[int]:
+    def positions(column: str | None) -> frozenset[int]:
         folded = None if column is None else fold(column)
-        return frozenset(place for place, name in enumerate(names) if name is not None and fold(name) == folded)
+        return frozenset(index for index, name in enumerate(names) if name is not None and fold(name) == folded)
 
-    ties = frozenset((place, key) for column, key in leaf.keys.items() for place in named(column))
+    ties = frozenset((index, key) for column, key in leaf.keys.items() for index in positions(column))
     by_unit = leaf.unit is not None or not leaf.datasets
-    date = None if leaf.period is None else Dates(leaf.period, named(leaf.date), leaf.static)
-    unit = named(leaf.unit)
+    date = None if leaf.period is None else Dates(leaf.period, positions(leaf.date), leaf.static)
+    unit = positions(leaf.unit)
     once = leaf.single and bool(unit)
-    keys = ([named(column) for column in key] for key in leaf.unique)
+    keys = ([positions(column) for column in key] for key in leaf.unique)
     unique = frozenset(frozenset[int]().union(*key) for key in keys if all(key))
     return Rows(len(names), leaf.datasets, unit, leaf.pending, ties, by_unit, once=once, date=date, unique=unique)
 
 
 def together(parts: Sequence[Rows], width: int) -> Rows:
-    """Return rows that read everything that the parts read and have no other known property."""
+    """Return rows with all reads of the parts and no other known property."""
     unfixed = next((part for part in parts if part.unfixed), None)
     return Rows(
         width,
@@ -367,25 +368,25 @@ def together(parts: Sequence[Rows], width: int) -> Rows:
     )
 
 
-def union_of(found: Sequence[Rows], *, kept: bool) -> Rows:
-    """Return the rows of all parts, where equal rows are `kept` as they are; of one part, that part."""
-    if len(found) == 1:
-        return found[0]
-    rows = together(found, max((part.width for part in found), default=0))
+def union_of(parts: Sequence[Rows], *, keeps_duplicates: bool) -> Rows:
+    """Return the union of all parts; UNION ALL `keeps_duplicates`. A single part stays as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = together(parts, max((part.width for part in parts), default=0))
     if rows.public:
         return rows
     # If a part is public or reads the same table again, one row of a table can give a second row here.
-    apart = not any(part.public for part in found) and len(set(rows.scans)) == len(rows.scans)
-    if not (kept and apart):
+    apart = not any(part.public for part in parts) and len(set(rows.scans)) == len(rows.scans)
+    if not (keeps_duplicates and apart):
         rows = rows.mixed("UNION")
-    one = found[0]
-    if not kept or any(part.pending != one.pending for part in found):
+    first = parts[0]
+    if not keeps_duplicates or any(part.pending != first.pending for part in parts):
         return rows.broken("UNION") if rows.by_unit else rows
-    unit = frozenset.intersection(*(part.unit for part in found))
-    ties = frozenset.intersection(*(part.ties for part in found))
-    columns = [frozenset() if part.date is None else part.date.columns for part in found]
+    unit = frozenset.intersection(*(part.unit for part in parts))
+    ties = frozenset.intersection(*(part.ties for part in parts))
+    columns = [frozenset() if part.date is None else part.date.columns for part in parts]
     date = rows.date and rows.date.at(frozenset.intersection(*columns))
-    out = replace(rows, unit=unit, pending=one.pending, ties=ties, date=date)
+    out = replace(rows, unit=unit, pending=first.pending, ties=ties, date=date)
     return out if unit or not rows.by_unit else out.broken("UNION")
 
 

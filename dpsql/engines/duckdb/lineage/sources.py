@@ -65,7 +65,7 @@ class Judgements(Standing):
         """
         refuse_lost_keys(placement, texts)
         known = self._is_known(placement, texts, catalog)
-        found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, known=known)
+        found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, is_judged=known)
         self.refuse_other_tables(unseen, texts.numbers)
         if not known and (placement.seen or not calls):
             self._note(placement, texts, catalog)
@@ -250,7 +250,7 @@ class Sources(Judgements):
         if found.governed and texts.functions is not None:
             refuse_foreign(texts.functions, self.extensions)
         placed = place_aggregate(
-            around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
+            around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, has_release=named
         )
         self.refuse_other_tables(placed.free, texts.numbers)
         return placed

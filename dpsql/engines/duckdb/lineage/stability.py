@@ -801,7 +801,7 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "AGGREGATE_AND_GROUP_BY": _aggregate,
     "WINDOW": _window,
     "UNNEST": _unnest,
-    "UNION": lambda walking, node: union_of(walking.inputs(node), kept=bool(node.get("setop_all"))),
+    "UNION": lambda walking, node: union_of(walking.inputs(node), keeps_duplicates=bool(node.get("setop_all"))),
     "MATERIALIZED_CTE": _cte,
     "CTE_REF": _cte_reference,
     "RECURSIVE_CTE": _recursive,

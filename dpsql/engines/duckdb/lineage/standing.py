@@ -1,18 +1,17 @@
-"""What is declared in one DuckDB instance: in its ledger, and of databases and engines that the ledger cannot know.
+"""The declarations in one DuckDB instance: from its ledger, and of databases and engines that the ledger cannot know.
 
-**Catalog.** Whether the catalog of an instance is still the one that was judged.
+The module also tells whether the catalog of an instance is still the judged catalog, as DuckDB takes as long to list
+all macros and functions as for the rest of a small call. DuckDB numbers every object of an instance from one count:
+each object that is created, replaced, altered or dropped in any of its databases takes numbers, and so does each new
+connection, for its temporary database. So a new connection's number, less the numbers of the connections that dpsql
+itself opens, stays the same only as long as nobody changes the catalog: it is the *state* of the catalog. Rows do not
+change the state.
 
-To list all macros and functions takes DuckDB as long as the rest of a small call. DuckDB numbers every object of an
-instance from one count: what is created, replaced, altered or dropped in any database of it takes numbers, and so does
-each new connection, for its temporary database. So a new connection's number, less those of the connections that dpsql
-itself opens, stays as it is only as long as nobody changes the catalog: it is the *state* of the catalog. Rows have no
-part in it.
-
-Equal states mean equal catalogs with two exceptions, and where one may hold nothing is remembered. Another connection
-may commit, later, what it changed before; and a statement such as CREATE TABLE AS changes the catalog between its plan
-and its first row. So a state counts only where all connections and statements are dpsql's own (`sealed`): nothing is
-yet, as the gateway opens connections beside those that are counted here. And a transaction may be rolled back: so a
-state counts only once it was seen in two transactions.
+Equal states mean equal catalogs with two exceptions; where either may hold, dpsql remembers nothing. Another connection
+may commit an earlier change later, and a statement such as CREATE TABLE AS changes the catalog between its plan and its
+first row. So a state counts only if all connections and statements are dpsql's own (`sealed`): none are yet, as the
+gateway opens connections that are not counted here. And a transaction may be rolled back: so a state counts only after
+two transactions saw it.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _TRIALS = 4
 
 
 class CatalogState:
-    """What was judged of one instance's catalog, and in which state of it.
+    """The judged keys of one instance's catalog, and the state of the catalog.
 
     Parameters
     ----------
@@ -69,43 +68,43 @@ class CatalogState:
     def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         self._open = cursor
         self._opened = 0
-        self._each: int | None = None  # how many numbers a connection takes
+        self._stride: int | None = None  # how many numbers a connection takes
         self._lock = threading.Lock()
-        self.sealed = False  # whether no code but dpsql's own has a connection
+        self.sealed = False  # whether only dpsql's own code has a connection
         self._seen: tuple[int, int] | None = None  # the state of the last listing, and its transaction
         self._judged: set[str] = set()
-        self._state: int | None = None  # the state in which that was judged
+        self._state: int | None = None  # the state of the judged keys
 
     def cursor(self) -> duckdb.DuckDBPyConnection | None:
         """Return a new connection to the instance, or None when all are closed."""
         return self.numbered()[0]
 
     def numbered(self) -> tuple[duckdb.DuckDBPyConnection | None, int]:
-        """Return a new connection to the instance, and how many were opened with it."""
+        """Return a new connection to the instance, and the number of connections so far."""
         with self._lock:
-            found = self._open()
-            self._opened += found is not None
-            return found, self._opened
+            cursor = self._open()
+            self._opened += cursor is not None
+            return cursor, self._opened
 
     def of(self, cursor: duckdb.DuckDBPyConnection, number: int, opened: int) -> int | None:
-        """Return the state of the catalog when a cursor was opened; None where it may change in one state.
+        """Return the state of the catalog when a cursor was opened; None if it may change in one state.
 
         Parameters
         ----------
         cursor : duckdb.DuckDBPyConnection
         number : int
-            Of its temporary database.
+            The number of its temporary database.
         opened : int
-            How many cursors were opened with it.
+            The number of cursors so far.
         """
         if not self.sealed:
             return None
-        each = self._numbers_of_each()
-        return number - each * opened if each > 0 else None
+        stride = self._measure_stride()
+        return number - stride * opened if stride > 0 else None
 
-    def _numbers_of_each(self) -> int:
+    def _measure_stride(self) -> int:
         """Return how many numbers a connection takes; too few would only make states differ."""
-        if self._each is None:
+        if self._stride is None:
             numbers: list[int] = []
             for _ in range(_TRIALS):
                 cursor = self.cursor()
@@ -113,8 +112,8 @@ class CatalogState:
                     return 0
                 with cursor:
                     numbers.append(cursor.execute(_NUMBER).fetchall()[0][0])
-            self._each = min(later - number for number, later in pairwise(numbers))
-        return self._each
+            self._stride = min(later - number for number, later in pairwise(numbers))
+        return self._stride
 
     def is_judged(self, key: str, state: int | None) -> bool:
         """Whether `key` was judged in a state of the catalog."""
@@ -122,7 +121,7 @@ class CatalogState:
             return state is not None and state == self._state and key in self._judged
 
     def judged(self, key: str, state: int | None, transaction: int) -> None:
-        """Note that `key` was judged by what a statement has listed in a `transaction`, in a state of the catalog."""
+        """Note that a statement's listing in a `transaction` judged `key`, in a state of the catalog."""
         with self._lock:
             before, self._seen = self._seen, None if state is None else (state, transaction)
             if state is None or before is None or before[0] != state:
@@ -144,7 +143,7 @@ def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
 
 
 class Standing:
-    """The declarations that stand, and the names of the databases.
+    """The present declarations, and the names of the databases.
 
     Parameters
     ----------
@@ -162,14 +161,14 @@ class Standing:
         self.state = CatalogState(cursor)
         self._cursor = self.state.cursor
         self._record = SpendingRecord(ledger, self._cursor)
-        # Declarations in databases without a mark, and on engines, whose catalogs have none; what is opened under the
-        # same name elsewhere must not inherit them. With them, how often they changed.
         self._mine: set[mark.Mark] = set()  # of databases that the ledger knows
+        # Declarations in databases without a mark, and on engines, whose catalogs have no mark: a database of the same
+        # name elsewhere must not inherit them. `_changes` counts their changes.
         self._here: dict[TableName, Declaration] = {}
         self._changes = 0
         self.identities = Identities()
         self._lock = threading.Lock()
-        self._known: tuple[tuple[str, int], Declarations] | None = None
+        self._snapshot: tuple[tuple[str, int], Declarations] | None = None
 
     @property
     def governed(self) -> bool:
@@ -180,12 +179,12 @@ class Standing:
         """Return every declaration that holds here."""
         if self._ledger.untouched:
             return Declarations(0, ())
-        found = self._ledger.declarations()
-        key = (found.hash, self._changes)
-        if self._known is None or self._known[0] != key:
+        snapshot = self._ledger.declarations()
+        key = (snapshot.hash, self._changes)
+        if self._snapshot is None or self._snapshot[0] != key:
             listed: list[Declaration] = []
-            for dataset, kinds in found.latest.items():
-                if dataset in found.aliases:
+            for dataset, kinds in snapshot.latest.items():
+                if dataset in snapshot.aliases:
                     continue
                 policy = self._ledger.policy(dataset) if PROTECT in kinds else None
                 unit = None if policy is None else policy.privacy_unit
@@ -194,18 +193,18 @@ class Standing:
                 for row in sorted(kinds.values(), key=_precedence):
                     facts = row.lineage if row.kind == PROTECT else row.facts
                     for table in tables_of(facts):
-                        one = Declaration.of(row.kind, dataset, table, unit, claims, dated)
-                        standing.setdefault(one.table, one)
+                        declaration = Declaration.of(row.kind, dataset, table, unit, claims, dated)
+                        standing.setdefault(declaration.table, declaration)
                 listed += standing.values()
             listed += self._here.values()
-            # Neither number falls, so their sum is another one after every declaration.
-            self._known = key, Declarations(found.counter + self._changes, tuple(listed), found.aliases)
-        return self._known[1]
+            # Neither number falls, so their sum changes with every declaration.
+            self._snapshot = key, Declarations(snapshot.counter + self._changes, tuple(listed), snapshot.aliases)
+        return self._snapshot[1]
 
     def forget_engine(self, engine: str) -> None:
-        """Forget what was declared of the tables of an engine, whose name now stands for another one."""
+        """Forget the declarations of an engine's tables; its name now means another engine."""
         with self._lock:
-            for table in [one for one in self._here if one.engine == engine]:
+            for table in [table for table in self._here if table.engine == engine]:
                 del self._here[table]
                 self._changes += 1
 
@@ -215,20 +214,20 @@ class Standing:
         Raises
         ------
         LedgerError
-            L033: an attached database keeps its budgets in another ledger. L054: the ledger has forgotten it.
+            L033: an attached database keeps its budgets in another ledger. L054: the ledger forgot it.
         """
         cursor, opened = self.state.numbered()
         if cursor is None:
             return paths.Catalog(self._main)
         with cursor:
-            rows, found = self.compare(cursor)
+            rows, marks = self.compare(cursor)
             numbers = numbers_of(cursor.execute(NUMBERS).fetchall()) if self.declarations().has_public else {}
             number = next(number for alias, _, number in rows if alias == "temp")
             state = self.state.of(cursor, number, opened)
-        # The temporary database is each connection's own, so its number here is not that of the caller's.
+        # Each connection has its own temporary database, so its number here is not the caller's.
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
-        marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
+        marked = {fold(alias): f"{MARKED}{entry.database}" for alias, entry in marks.items()}
         catalog = paths.Catalog(
             self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key), self._unique_keys, state
         )
@@ -236,7 +235,7 @@ class Standing:
         return catalog
 
     def refuse_other_tables(self, read: Iterable[paths.Path], numbers: Numbers) -> None:
-        """Raise if what is read as public may be another table, see `Identities.refuse_other_tables`."""
+        """Raise if a table read as public may be another table, see `Identities.refuse_other_tables`."""
         listed = list(read)
         if listed:
             self.identities.refuse_other_tables(listed, folded(numbers), self.declarations(), self.catalog())
@@ -246,32 +245,32 @@ class Standing:
     ) -> tuple[list[tuple[str, str, int]], dict[str, mark.Mark]]:
         """Compare the marked databases with the ledger; return all schemas, and the marks by alias.
 
-        With `only`, look at the database of this alias alone. Errors as of `catalog`, and L057: the ledger does not
-        hold what a database remembers of it.
+        With `only`, compare only the database of this alias. Errors as in `catalog`, and L057: a database remembers
+        entries that the ledger lacks.
         """
         rows = cursor.execute(mark.ROWS).fetchall()
-        found = mark.marks(rows)
-        mine = {alias: one for alias, one in found.items() if only in (None, alias)}
-        for alias, one in mine.items():
-            if one not in self._mine:
-                mark.refuse_other(alias, one, self._ledger)
-                self._mine.add(one)  # entries of a ledger stay
+        marks = mark.marks(rows)
+        mine = {alias: entry for alias, entry in marks.items() if only in (None, alias)}
+        for alias, entry in mine.items():
+            if entry not in self._mine:
+                mark.refuse_other(alias, entry, self._ledger)
+                self._mine.add(entry)  # entries of a ledger stay
         self._record.look(cursor, mine, {alias: number for alias, _, number in rows})
-        return rows, found
+        return rows, marks
 
     def _primary_key(self, path: paths.Path) -> frozenset[str]:
-        """Return the column that is a table's primary key by itself; none of a table of the caller's transaction."""
+        """Return the column that alone is a table's primary key; none for a table of the caller's transaction."""
         cursor = self._cursor()
         if cursor is None:
             return frozenset()
         with cursor:
             try:
-                found = cursor.execute(
+                rows = cursor.execute(
                     f'SELECT column_name, "key" FROM (DESCRIBE {".".join(map(identifier, path))})'
                 ).fetchall()
             except duckdb.Error:
                 return frozenset()
-        return paths.primary_key([(fold(name), key) for name, key in found])
+        return paths.primary_key([(fold(name), key) for name, key in rows])
 
     def _unique_keys(self, path: paths.Path) -> list[frozenset[str]]:
         """Return the keys of a table; a statement that needs them checks them again when it runs."""
@@ -279,22 +278,22 @@ class Standing:
         if cursor is None:
             return []
         with cursor:
-            found = cursor.execute(
+            constraints = cursor.execute(
                 "SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints() WHERE "
                 "lower(database_name) = lower(?) AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
                 list(path),
             ).fetchall()
-        return paths.unique_keys(found)
+        return paths.unique_keys(constraints)
 
     def refuse_stale(self, placement: Placement | None) -> None:
-        """Raise when something was declared since a statement was planned."""
+        """Raise if owners declared something after the statement was planned."""
         if self._ledger.untouched:
             return
-        found = self.declarations()
+        declarations = self.declarations()
         if placement is None or not placement.governed:
-            stale = found.governed
+            stale = declarations.governed
         else:
-            stale = placement.counter != found.counter
+            stale = placement.counter != declarations.counter
         if stale:
             raise BudgetError(
                 "B008", "the owners of the data declared something since the statement was prepared. Prepare it again."
@@ -307,89 +306,97 @@ class Standing:
     def public_path(self, table: str) -> str:
         """Return the full path of a table that was declared public; see `paths.public_path`."""
         catalog = self.catalog()
-        found = paths.public_path(table, self.declarations(), catalog)
+        path = paths.public_path(table, self.declarations(), catalog)
         cursor = self._cursor() if self.governed else None
         if cursor is not None:
             with cursor:
-                query = f"SELECT system.main.json_serialize_plan({text(paths.FROM + found)})::VARCHAR"
+                query = f"SELECT system.main.json_serialize_plan({text(paths.FROM + path)})::VARCHAR"
                 [(plan,)] = cursor.execute(query).fetchall()
-            node = paths.read_plan(plan)  # none of a table of the caller's transaction
+            node = paths.read_plan(plan)  # none for a table of the caller's transaction
             if node is not None:
                 refuse_other_columns(node, self.declarations(), catalog)
-        return found
+        return path
 
     def about(self, path: paths.Path, declarations: Declarations | None = None) -> list[Declaration]:
-        """Return what is declared about a table."""
+        """Return the declarations of a table."""
         declarations = self.declarations() if declarations is None else declarations
         return declarations.about(self.catalog().table(path), path[0])
 
-    def second_budget(self, stands: Sequence[Declaration], known: Collection[str]) -> str:
-        """Return a warning where another budget than the `known` ones may be of the same people; else nothing.
+    def second_budget(self, stands: Sequence[Declaration], datasets: Collection[str]) -> str:
+        """Return a warning if a budget other than `datasets` may be of the same people; else ``''``.
 
-        It looks at the names of privacy units, and at names and types of columns, which are public.
+        It compares the names of privacy units, and names and types of columns, which are public.
         """
         catalog = self.catalog()
         for mine in stands:
-            for one in self.declarations().listed:
-                if one.kind != PROTECT or one.dataset in known or mine.table is None or one.table is None:
+            for other in self.declarations().listed:
+                if other.kind != PROTECT or other.dataset in datasets or mine.table is None or other.table is None:
                     continue
-                if mine.unit is not None and one.unit is not None and fold(mine.unit) == fold(one.unit):
-                    return second_budget(mine, one, f"privacy unit {one.unit!r}")
-                if mine.columns and set(map(fold, mine.columns)) == set(map(fold, one.columns)):
-                    found = [self._types(catalog.path(each.table)) for each in (mine, one) if each.table is not None]
-                    if found[0] == found[1] or not all(found):
-                        return second_budget(mine, one, "columns and types")
+                if mine.unit is not None and other.unit is not None and fold(mine.unit) == fold(other.unit):
+                    return second_budget(mine, other, f"privacy unit {other.unit!r}")
+                if mine.columns and set(map(fold, mine.columns)) == set(map(fold, other.columns)):
+                    types = [
+                        self._types(catalog.path(declaration.table))
+                        for declaration in (mine, other)
+                        if declaration.table is not None
+                    ]
+                    if types[0] == types[1] or not all(types):
+                        return second_budget(mine, other, "columns and types")
         return ""
 
     def _types(self, path: paths.Path | None) -> dict[str, str]:
-        """Return the types of a table's columns, without their parameters; nothing for a table that is not there."""
+        """Return the types of a table's columns, without their parameters; none for a missing table."""
         cursor = None if path is None else self._cursor()
         if cursor is None or path is None:
             return {}
         with cursor:
             try:
-                found = cursor.execute(
+                rows = cursor.execute(
                     f"SELECT column_name, column_type FROM (DESCRIBE {'.'.join(map(identifier, path))})"
                 ).fetchall()
             except duckdb.Error:
                 return {}
-        return {fold(name): kind.partition("(")[0] for name, kind in found}
+        return {fold(name): kind.partition("(")[0] for name, kind in rows}
 
     def undeclared_labels(self) -> list[tuple[str, list[str], str]]:
-        """Return the budgets of tables that have columns with private labels, these, and the statement to paste."""
+        """Return budgets with private labels, the columns with these labels, and the statement to paste."""
         declarations, catalog, cursor = self.declarations(), self.catalog(), self._cursor()
-        found: dict[str, list[str]] = {}
+        budgets: dict[str, list[str]] = {}
         if cursor is None:
             return []
         with cursor:
-            for one in declarations.listed:
-                path = None if one.table is None or one.table.engine is not None else catalog.path(one.table)
-                if one.kind != PROTECT or one.table is None or path is None:
+            for declaration in declarations.listed:
+                path = (
+                    None
+                    if declaration.table is None or declaration.table.engine is not None
+                    else catalog.path(declaration.table)
+                )
+                if declaration.kind != PROTECT or declaration.table is None or path is None:
                     continue
-                asked = f"FROM {'.'.join(map(identifier, path))}"
-                [plan] = cursor.execute("SELECT system.main.json_serialize_plan($1)::VARCHAR", [asked]).fetchone() or [
+                query = f"FROM {'.'.join(map(identifier, path))}"
+                [plan] = cursor.execute("SELECT system.main.json_serialize_plan($1)::VARCHAR", [query]).fetchone() or [
                     ""
                 ]
                 node = paths.read_plan(plan)
-                labels = EnumLabels(declarations, catalog, declarations.about(one.table, path[0]))
+                labels = EnumLabels(declarations, catalog, declarations.about(declaration.table, path[0]))
                 private = {} if node is None else labels.private(node)
-                named = [] if node is None else [name for name in bound.output(node) or () if fold(name) in private]
-                listed = found.setdefault(one.dataset, [])
-                listed += [name for name in named if name not in listed]
-        return [(name, columns, self._declaring_labels(name)) for name, columns in found.items() if columns]
+                names = [] if node is None else [name for name in bound.output(node) or () if fold(name) in private]
+                listed = budgets.setdefault(declaration.dataset, [])
+                listed += [name for name in names if name not in listed]
+        return [(name, columns, self._declaring_labels(name)) for name, columns in budgets.items() if columns]
 
     def _declaring_labels(self, name: str) -> str:
         """Return the statement that declares the labels of a budget's tables."""
         row = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
-        several = () if row is None or row.lineage is None else row.lineage.get("tables") or ()
-        listed = ", ".join(f"{identifier(str(one['name']))}: {text(path_text(one))}" for one in several)
+        entries = () if row is None or row.lineage is None else row.lineage.get("tables") or ()
+        listed = ", ".join(f"{identifier(str(entry['name']))}: {text(path_text(entry))}" for entry in entries)
         tables = f"tables := {{{listed}}}, " if listed else ""
         return f"SELECT dp_protect({text(name)}, {tables}enum_labels := 'public', replace := true);"
 
     def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
         """Return the undeclared tables, each with the statements that would declare it.
 
-        Each comes with what a statement calls it; ``''`` for its shortest spelling.
+        Each table comes with its name in a statement; ``''`` for its shortest spelling.
         """
         declarations, catalog = self.declarations(), self.catalog()
         out = []
@@ -410,15 +417,15 @@ class Standing:
         return out
 
     def mark(self, path: paths.Path) -> None:
-        """Mark a table's database with the ledger; a database in memory has none, it ends with the process."""
+        """Mark a table's database with the ledger, but no database in memory, which ends with the process."""
         cursor = None if self._ledger.in_memory or not path[0] else self._cursor()
         if cursor is None:
             return
         with cursor:
-            found = cursor.execute(
+            row = cursor.execute(
                 "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?", [path[0]]
             ).fetchone()
-            if found is not None and found[0] is not None:
+            if row is not None and row[0] is not None:
                 marked = mark.write_mark(cursor, path[0], self._ledger.id)
                 if marked is not None:  # the declaration follows
                     self._mine.add(mark.Mark.of(self._ledger.id, marked))
@@ -431,19 +438,19 @@ class Standing:
             return facts
         first = before.copy()
         first.pop("others", None)
-        kept = {tuple(one["table"] or ()): one for one in (first, *before.get("others", ()))}
-        kept[tuple(facts["table"])] = facts
-        head, *others = kept.values()
+        records = {tuple(record["table"] or ()): record for record in (first, *before.get("others", ()))}
+        records[tuple(facts["table"])] = facts
+        head, *others = records.values()
         return {**head, "others": others} if others else head
 
     def keep(self, kind: str, path: paths.Path, facts: Facts) -> None:
-        """Record a declaration of a table that was checked: in the ledger, or of a database without a mark, here."""
+        """Record a checked table's declaration: in the ledger or, for a database without a mark, here."""
         name, own = self.catalog().display(path), self.catalog().table(path)
         if path[0] and (own.database.startswith(MARKED) or self._ledger.in_memory):
             self._ledger.declare(kind, name, self.with_namesakes(kind, name, facts), f"dp_{kind}")
             return
-        stated = Declaration.of(kind, name, facts)
+        declaration = Declaration.of(kind, name, facts)
         with self._lock:
-            if self._here.get(own) != stated:
-                self._here[own] = stated
+            if self._here.get(own) != declaration:
+                self._here[own] = declaration
                 self._changes += 1
