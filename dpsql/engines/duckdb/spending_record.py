@@ -138,8 +138,8 @@ class SpendingRecord:
             warnings.warn(
                 f"the ledger of database {alias!r} was copied or moved: it was at {memory.place!r}, and is "
                 f"{'another file there' if memory.place == location else f'at {location!r}'}. If the first one is "
-                "still in use, each of the two spends the budgets once. If it is gone: dpsql ledger accept --db, with the "
-                "database's file.",
+                "still in use, each of the two spends the budgets once. If it is gone: dpsql ledger accept --db, with "
+                "the database's file.",
                 LedgerWarning,
                 stacklevel=2,
             )
