@@ -152,7 +152,7 @@ def _moved(arguments: list[Argument], names: tuple[str, ...], after: str) -> lis
 def _parameters(first: Iterable[str], arguments: Iterable[Argument], *, has_defaults: bool = False) -> str:
     """Return a macro's parameters; where it `has_defaults`, with the defaults themselves, else NULL stands for them."""
     return _filled(
-        [*first, *(f"{argument.name} := {_default(argument, stated=has_defaults)}" for argument in arguments)], 2
+        [*first, *(f"{argument.name} := {_default(argument, has_defaults=has_defaults)}" for argument in arguments)], 2
     )
 
 
