@@ -64,7 +64,7 @@ def plan(session: Session) -> Callable[..., str]:
         found, free = session.queries.plan(sql, tree, left_out("dp_query", given), *_bound(texts))
         if found is None:
             return free
-        session.note(found.plan.function, found.plan, aggregate=False, shown=partial(shown, found))
+        session.note(found.plan.function, found.plan, aggregate=False, lines=partial(shown, found))
         return found.sql() if session.past.replay(found.plan) is None else found.stored_sql()
 
     return run
