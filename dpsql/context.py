@@ -155,13 +155,13 @@ class Context(ContextMethods):
         ParameterError
             P030, P055: there is none, or more than one.
         """
-        found = self.ledger.releases((*FUNCTIONS, QUERY), dataset, key)
-        if not found:
+        entries = self.ledger.releases((*FUNCTIONS, QUERY), dataset, key)
+        if not entries:
             raise ParameterError("P030", f"nothing was released as {show(key)}. `dpsql ledger` lists what was.")
-        if len(found) > 1:
+        if len(entries) > 1:
             raise ParameterError("P055", f"more than one dataset has a release {show(key)}. Give dataset as well.")
-        stored = found[0]
-        return self._made(
+        stored = entries[0]
+        return self._release_from(
             stored.sequence,
             lambda: stored,
             value=self._stored_rows(stored),
@@ -173,20 +173,20 @@ class Context(ContextMethods):
             replay=replay_of(stored.sequence, stored.recorded_at),
         )
 
-    def _made(self, sequence: int, stored: Callable[[], StoredRelease], **known: Any) -> Release:
+    def _release_from(self, sequence: int, stored: Callable[[], StoredRelease], **fields: Any) -> Release:
         """Return a release; what the ledger keeps of it is read when somebody asks."""
 
-        def said() -> dict[str, Json]:
-            found = stored()
-            return noise_statement(found.function, found.arguments, found.result)
+        def statement() -> dict[str, Json]:
+            entry = stored()
+            return noise_statement(entry.function, entry.arguments, entry.result)
 
         return Release(
             event=self.ledger.event(sequence),
             ledger_id=sequence,
             stored=lambda: stored().result,
-            said=said,
+            said=statement,
             bound=lambda: in_force(stored().arguments),
-            **known,
+            **fields,
         )
 
     if not TYPE_CHECKING:  # checkers of types shall find that there is no such method
@@ -194,7 +194,9 @@ class Context(ContextMethods):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
                 return object.__getattribute__(self, name)
-            raise AttributeError(no_method("ctx", name, {one for one in dir(Context) if one.startswith("dp_")}))
+            raise AttributeError(
+                no_method("ctx", name, {method for method in dir(Context) if method.startswith("dp_")})
+            )
 
     def dp_models(self) -> pa.Table:
         """Return one row per model in the ledger."""
@@ -216,12 +218,12 @@ class Context(ContextMethods):
         dataset : str, optional
             As for `model`.
         """
-        found = self.model(model, dataset)
+        predictor = self.model(model, dataset)
         if self._engine is not None:
-            return self._engine.predictions(found, source)
+            return self._engine.predictions(predictor, source)
         with self._turns.alone(), self._as_table(source) as name:
             try:
-                return self.sql(predictions_sql(found, name))
+                return self.sql(predictions_sql(predictor, name))
             except NAMING_ERRORS as error:
                 reason = f"{str(error).splitlines()[0]} Check the source's columns."
                 raise SourceError("S002", f"source {show(source)}: {reason}") from None
@@ -260,8 +262,8 @@ class Context(ContextMethods):
         try:
             yield
         except DpsqlError as error:
-            found = with_column(error, lambda: self.columns_of(source))
-            raise (found if self._asker is not None else found.saying(in_python(found.message))) from None
+            failure = with_column(error, lambda: self.columns_of(source))
+            raise (failure if self._asker is not None else failure.saying(in_python(failure.message))) from None
 
     def columns_of(self, source: object) -> list[str]:
         """Return the names of a source's columns, as a message shows them; none where the source cannot be read."""
@@ -304,7 +306,7 @@ class Context(ContextMethods):
             release = self._released(plan, function, stored)
         sequence = release["sequence"].as_py()
         guarantee, _, again = release["guarantee"].as_py().partition("\n")
-        return self._made(
+        return self._release_from(
             sequence,
             lambda: self._stored(function, sequence),
             value=self._value(function, sequence, release["entries"].values),
@@ -320,21 +322,21 @@ class Context(ContextMethods):
         """Run a query of plain SQL: what `dp_query` does in SQL, also over the rows of a frame."""
         with self._errors_in_python():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
-            asked = self._session, self._plain_turns(), sql, arguments
-            found = run_query(*asked, asker=self._asker) if rows is None else query_frame(*asked, rows)
-        if found.plan is None or found.entry is None:
-            return found.value
-        entry = found.entry
-        return self._made(
+            question = self._session, self._plain_turns(), sql, arguments
+            answer = run_query(*question, asker=self._asker) if rows is None else query_frame(*question, rows)
+        if answer.plan is None or answer.entry is None:
+            return answer.value
+        entry = answer.entry
+        return self._release_from(
             entry.sequence,
             lambda: self._stored(QUERY, entry.sequence),
-            value=found.value,
+            value=answer.value,
             function=QUERY,
-            dataset=found.plan.dataset,
+            dataset=answer.plan.dataset,
             guarantee=entry.guarantee,
             engine=None,
-            replayed=found.replayed,
-            replay=replay_of(entry.sequence, entry.recorded_at) if found.replayed else "",
+            replayed=answer.replayed,
+            replay=replay_of(entry.sequence, entry.recorded_at) if answer.replayed else "",
             as_of=entry.recorded_at,
         )
 
@@ -362,34 +364,34 @@ class Context(ContextMethods):
         """Return what the ledger keeps of a release."""
         return self.ledger.releases([function], key=sequence)[0]
 
-    def _unplaced(self, asked: dict[str, object]) -> pa.Table:
+    def _unplaced(self, arguments: dict[str, object]) -> pa.Table:
         """Return the undeclared tables: what `dp_unplaced` does in SQL."""
         with self._errors_in_python():
-            refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
-        engine = self._with_engine(asked).get("engine")
-        named = "" if engine is None else f"engine := {literal(text('engine', engine, hint='Give its name.'))}"
-        return self.sql(f"FROM dp_unplaced({named})")
+            refuse_unknown(arguments, DECLARATIONS["dp_unplaced"], "dp_unplaced")
+        engine = self._with_engine(arguments).get("engine")
+        argument = "" if engine is None else f"engine := {literal(text('engine', engine, hint='Give its name.'))}"
+        return self.sql(f"FROM dp_unplaced({argument})")
 
-    def _with_engine(self, said: dict[str, object]) -> dict[str, object]:
+    def _with_engine(self, arguments: dict[str, object]) -> dict[str, object]:
         """Return arguments, with the engine that holds the sources of every call."""
-        return said if self._engine is None else {"engine": self._engine.name, **said}
+        return arguments if self._engine is None else {"engine": self._engine.name, **arguments}
 
-    def _declare(self, function: str, table: str, said: dict[str, object], *more: object) -> str:
+    def _declare(self, function: str, table: str, arguments: dict[str, object], *more: object) -> str:
         """Call a SQL function that declares something, with values as parameters; it may say that no table is meant."""
-        said = said if said.get("source") is False else self._with_engine(said)
+        arguments = arguments if arguments.get("source") is False else self._with_engine(arguments)
         with self._errors_in_python():
-            refuse_unknown(said, DECLARATIONS[function], function)
+            refuse_unknown(arguments, DECLARATIONS[function], function)
             for name in (table, *more):
                 if not isinstance(name, str | None):
-                    held = "What a frame holds is said in each call: dataset='...'."
-                    raise ParameterError("P013", f"{function} takes names of tables; got {show(name)}. {held}")
-            names = ", ".join(f"{name} := ?" for name in said)
-            places = ", ".join("?" for _ in more)
-            listed = ", ".join(part for part in ("?", places, names) if part)
-            values = [table, *more, *said.values()]
+                    hint = "What a frame holds is said in each call: dataset='...'."
+                    raise ParameterError("P013", f"{function} takes names of tables; got {show(name)}. {hint}")
+            names = ", ".join(f"{name} := ?" for name in arguments)
+            marks = ", ".join("?" for _ in more)
+            listed = ", ".join(part for part in ("?", marks, names) if part)
+            values = [table, *more, *arguments.values()]
             with unwrapped():
-                found = self._turns.rows(f"SELECT {function}({listed})", *values)
-            return str(found[0][0])
+                rows = self._turns.rows(f"SELECT {function}({listed})", *values)
+            return str(rows[0][0])
 
     def dp_budget(self, *, details: bool = False) -> pa.Table:
         """Return one row per dataset: what is spent, what remains; with `details`, how the accountant adds up."""

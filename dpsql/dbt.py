@@ -43,14 +43,14 @@ class Plugin(BasePlugin):
     def initialize(self, plugin_config: dict[str, Any]) -> None:
         """Read the configuration; anything else in it is refused."""
         # dbt-duckdb adds the profile's settings of DuckDB to it.
-        given = {name: value for name, value in plugin_config.items() if name not in (self.creds.settings or {})}
+        config = {name: value for name, value in plugin_config.items() if name not in (self.creds.settings or {})}
         with _errors_for_dbt():
-            refuse_unknown(given, ("ledger", "strict"), "the config of the plugin dpsql.dbt")
-            ledger = given.get("ledger")
+            refuse_unknown(config, ("ledger", "strict"), "the config of the plugin dpsql.dbt")
+            ledger = config.get("ledger")
             self._ledger = (
                 None if ledger is None else text("ledger", ledger, hint="Give a path or a postgresql:// URL.")
             )
-            self._strict = boolean("strict", given.get("strict", False))
+            self._strict = boolean("strict", config.get("strict", False))
 
     def configure_connection(self, conn: DuckDBPyConnection) -> None:
         """Install on the connection of which dbt makes its cursors."""

@@ -45,9 +45,9 @@ class DpsqlError(Exception):
         the text of whatever a function raises; neither the exception's class nor its notes change that. `original`
         gives back the error without the line break.
         """
-        shown = type(self)(self.code.removeprefix("DPSQL-"), self.message)
-        shown.args = (f"\n{self}",)
-        return shown
+        error = type(self)(self.code.removeprefix("DPSQL-"), self.message)
+        error.args = (f"\n{self}",)
+        return error
 
 
 class ParameterError(DpsqlError):

@@ -134,8 +134,10 @@ class Frames(FrameMethods, Generic[Frame]):
         model : polars.DataFrame, Release, str or int
             What `linear_regression` and its like returned, its name, or its number in the ledger.
         """
-        found: Any = _context().dp_predict(_released(model), self._frame, dataset=self._dataset)
-        return self._like(made_from(found if isinstance(self._frame, pl.LazyFrame) else found.collect(), self._frame))
+        predictions: Any = _context().dp_predict(_released(model), self._frame, dataset=self._dataset)
+        return self._like(
+            made_from(predictions if isinstance(self._frame, pl.LazyFrame) else predictions.collect(), self._frame)
+        )
 
     def split(self, unit: str, *, test: float = 0.25, key: str | None = None) -> tuple[Frame, Frame]:
         """Return the rows in two parts, to fit a model and to evaluate it; all rows of a unit are in one of them.
@@ -161,10 +163,10 @@ class Frames(FrameMethods, Generic[Frame]):
         if not 0.0 < test < 1.0:
             raise ParameterError("P006", f"test must be between 0 and 1; got {show(test)}. 0.25 is usual.")
         self._check(unit)
-        drawn = secrets.token_hex(16) if key is None else key
+        hash_key = secrets.token_hex(16) if key is None else key
 
         def sides(ids: pl.Series) -> pl.Series:
-            return pl.Series(ids.name, in_test(ids.to_arrow(compat_level=pl.CompatLevel.oldest()), drawn, test))
+            return pl.Series(ids.name, in_test(ids.to_arrow(compat_level=pl.CompatLevel.oldest()), hash_key, test))
 
         side = pl.col(unit).map_batches(sides, return_dtype=pl.Boolean)
         train, test_rows = (made_from(self._frame.filter(chosen), self._frame) for chosen in (~side, side))
@@ -200,8 +202,8 @@ class Frames(FrameMethods, Generic[Frame]):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or hasattr(Frames, name):  # a property that has raised
                 return object.__getattribute__(self, name)
-            known = {f"dp_{one}" for one in dir(Frames) if not one.startswith("_")}
-            raise AttributeError(no_method("frame.dp", name, known))
+            names = {f"dp_{method}" for method in dir(Frames) if not method.startswith("_")}
+            raise AttributeError(no_method("frame.dp", name, names))
 
     def _public_names(self, source: object = None) -> list[str]:
         """Return the names that messages show: the frame's columns."""
@@ -242,12 +244,12 @@ class Frames(FrameMethods, Generic[Frame]):
 
         def rows(schema: pa.Schema) -> FrameRows:
             # Objects of Python are no values of SQL.
-            known = [field for field in schema if kinds[field.name] != pl.Object]
-            return FrameRows(dataset, pa.schema(known), self._columns)
+            fields = [field for field in schema if kinds[field.name] != pl.Object]
+            return FrameRows(dataset, pa.schema(fields), self._columns)
 
         with self._errors_on_frames():
-            found = _context()._query_rows(self._frame, sql, arguments, rows)
-        return pl.DataFrame(found) if isinstance(found, pa.Table) else _rows_of(found)
+            answer = _context()._query_rows(self._frame, sql, arguments, rows)
+        return pl.DataFrame(answer) if isinstance(answer, pa.Table) else _rows_of(answer)
 
     @contextmanager
     def _errors_on_frames(self) -> Iterator[None]:
@@ -255,8 +257,8 @@ class Frames(FrameMethods, Generic[Frame]):
         try:
             yield
         except DpsqlError as error:
-            found = with_column(error, self._frame.collect_schema().names)
-            raise found.saying(on_frames(found.message)) from None
+            failure = with_column(error, self._frame.collect_schema().names)
+            raise failure.saying(on_frames(failure.message)) from None
 
     def _columns(self, names: list[str]) -> pa.Table:
         """Return columns of the frame as an Arrow table; a lazy frame is run for them alone."""
@@ -288,8 +290,8 @@ def _columns(plan: Plan, frame: Any) -> list[str]:
 
 def _of(frame: Frame) -> Frames[Frame]:
     """Return the namespace of a frame, which keeps it as an attribute."""
-    found: Frames[Frame] = getattr(frame, "dp")  # noqa: B009 - Polars' classes do not declare it
-    return found
+    namespace: Frames[Frame] = getattr(frame, "dp")  # noqa: B009 - Polars' classes do not declare it
+    return namespace
 
 
 def _rows_of(release: Release) -> pl.DataFrame:
@@ -299,9 +301,9 @@ def _rows_of(release: Release) -> pl.DataFrame:
     return rows
 
 
-def _released(given: object) -> Any:
+def _released(source: object) -> Any:
     """Return the release that a frame is the rows of; anything else as it is."""
-    return _of(given).release if isinstance(given, pl.DataFrame) else given
+    return _of(source).release if isinstance(source, pl.DataFrame) else source
 
 
 def register() -> None:

@@ -77,25 +77,25 @@ def _of_method(name: str, method: Callable[..., object], *, brief: bool) -> Iter
         yield f"    def {name}(self, *, release: str | int | Release, dataset: str | None = None) -> {alone}: ..."
         yield "    @overload"
     yield f"    def {name}("
-    named = False
+    has_star = False
     for parameter in parameters:
-        if parameter.kind is Parameter.KEYWORD_ONLY and not named:
-            named = True
+        if parameter.kind is Parameter.KEYWORD_ONLY and not has_star:
+            has_star = True
             yield "        *,"
-        written = f"        {_written(parameter)},"
-        yield written if len(written) <= _WIDTH else written.replace(" | ", "\n        | ")
+        line = f"        {_parameter_text(parameter)},"
+        yield line if len(line) <= _WIDTH else line.replace(" | ", "\n        | ")
     yield f"    ) -> {returned}:"
     yield from _docstring(method, brief=brief)
 
 
-def _written(parameter: Parameter) -> str:
+def _parameter_text(parameter: Parameter) -> str:
     """Return a parameter with its type and its default."""
     kind = "" if parameter.annotation is Parameter.empty else f": {parameter.annotation}"
     if parameter.default is Parameter.empty:
         return f"{parameter.name}{kind}"
     default = parameter.default
-    shown = f'"{default}"' if isinstance(default, str) else repr(default)
-    return f"{parameter.name}{kind} = {shown}"
+    text = f'"{default}"' if isinstance(default, str) else repr(default)
+    return f"{parameter.name}{kind} = {text}"
 
 
 def _docstring(documented: object, *, brief: bool = False) -> Iterator[str]:
@@ -144,7 +144,10 @@ def broken(before: str, after: str) -> list[str]:
 
     def is_kept(line: str) -> bool:
         name, parameters = _parsed(line)
-        return any([one for one in taken if one in parameters] == parameters for taken in later.get(name, []))
+        return any(
+            [parameter for parameter in signature if parameter in parameters] == parameters
+            for signature in later.get(name, [])
+        )
 
     return [line for line in before.splitlines() if not is_kept(line)]
 
@@ -163,7 +166,7 @@ def main(words: list[str]) -> int:
         A parameter of a macro has gone or moved, which would break calls of users.
     """
     if words == ["--check"]:
-        differ = [path for path, wanted in generated() if _text(path) != wanted]
+        differ = [path for path, content in generated() if _text(path) != content]
         for path in differ:
             print(f"{path}: not what its sources say. Run python -m dpsql.generate.")
         return max(write_manual(words), int(bool(differ)))
@@ -175,13 +178,13 @@ def main(words: list[str]) -> int:
 
 
 def _write() -> None:
-    for path, wanted in generated():
-        written = _text(path)
-        if path == SIGNATURES and broken(written, wanted):
-            lost = "\n".join(broken(written, wanted))
+    for path, content in generated():
+        text = _text(path)
+        if path == SIGNATURES and broken(text, content):
+            lost = "\n".join(broken(text, content))
             raise SystemExit(f"A parameter has gone or moved. If that is meant, delete in {path}:\n{lost}")
-        if written != wanted:
-            path.write_text(wanted, encoding="utf-8")
+        if text != content:
+            path.write_text(content, encoding="utf-8")
 
 
 def _text(path: Path) -> str:

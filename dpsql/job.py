@@ -91,8 +91,8 @@ def run(
     def take(result: Result, _: list[Receipt]) -> None:
         rows[:] = [result.table]
 
-    place = None if ledger is None else fspath(ledger)
-    with Runner(fspath(database), ledger=place, strict=strict) as runner:
+    location = None if ledger is None else fspath(ledger)
+    with Runner(fspath(database), ledger=location, strict=strict) as runner:
         try:
             statements = read_statements(runner.connection, text, parameters or {})
             expected = forecast(runner, statements)
@@ -116,5 +116,5 @@ def run(
 
 
 def _release(context: Context, call: Receipt) -> Release:
-    found = context.release(call.entry)
-    return changed(found, replayed=call.replayed, replay=found.replay if call.replayed else "")
+    release = context.release(call.entry)
+    return changed(release, replayed=call.replayed, replay=release.replay if call.replayed else "")

@@ -53,12 +53,12 @@ def takes(arguments: Signature, columns: Iterable[str] = ()) -> Callable[[_Funct
     """
 
     def dress(function: _Function) -> _Function:
-        written = inspect.signature(function)
+        signature = inspect.signature(function)
         leading = [
-            parameter for parameter in written.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD
+            parameter for parameter in signature.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD
         ]
-        named = list(map(_parameter, arguments.values()))
-        function.__signature__ = written.replace(parameters=[*leading, *named])  # type: ignore[attr-defined]
+        keywords = list(map(_parameter, arguments.values()))
+        function.__signature__ = signature.replace(parameters=[*leading, *keywords])  # type: ignore[attr-defined]
         function.__doc__ = "\n".join(
             [inspect.getdoc(function) or "", "", *_parameters(leading, arguments), *_returns(columns)]
         )
@@ -78,10 +78,10 @@ def _parameter(argument: Argument) -> Parameter:
 def _parameters(leading: list[Parameter], arguments: Signature) -> Iterator[str]:
     """Yield the lines of the docstring's Parameters section."""
     yield from ("Parameters", "----------")
-    for one in leading:
-        if one.name in _LEADING:
-            kind, meaning = _LEADING[one.name]
-            yield from (f"{one.name} : {kind}", f"    {meaning}")
+    for parameter in leading:
+        if parameter.name in _LEADING:
+            kind, meaning = _LEADING[parameter.name]
+            yield from (f"{parameter.name} : {kind}", f"    {meaning}")
     for argument in arguments.values():
         yield from (f"{argument.name} : {_kind(argument)}", f"    {argument.doc}")
 
@@ -127,29 +127,29 @@ class ContextMethods:
         return self._declare("dp_protect", dataset, budget)
 
     @takes(DECLARATIONS["dp_public"])
-    def dp_public(self, table: str, **said: object) -> str:
+    def dp_public(self, table: str, **arguments: object) -> str:
         """Declare that a table is public: it holds nothing about any privacy unit, so views may join it.
 
         On an engine it is a table of the engine's catalog, and the declaration holds for this session.
         """
-        return self._declare("dp_public", table, said)
+        return self._declare("dp_public", table, arguments)
 
     @takes(DECLARATIONS["dp_derive"])
-    def dp_derive(self, table: str, base: str, **said: object) -> str:
+    def dp_derive(self, table: str, base: str, **arguments: object) -> str:
         """Declare that a table was made from a protected one; return what now stands, in words.
 
         On an engine it is a table of the engine's catalog, and the declaration holds for this session. The base is
         another table of the engine, or any budget.
         """
-        return self._declare("dp_derive", table, said, base)
+        return self._declare("dp_derive", table, arguments, base)
 
     @takes(DECLARATIONS["dp_unplaced"])
-    def dp_unplaced(self, **asked: object) -> pa.Table:
+    def dp_unplaced(self, **arguments: object) -> pa.Table:
         """Return every undeclared table, with the statements that would declare it.
 
         On an engine it lists the tables of the engine's catalog.
         """
-        return self._unplaced(asked)
+        return self._unplaced(arguments)
 
     @takes(function_of(QUERY).plan.arguments)
     def query(self, sql: str, **arguments: object) -> Any:
@@ -171,7 +171,7 @@ class ContextMethods:
 class FrameMethods:
     """The methods of the namespace `dp` of Polars frames that are SQL functions: `count` is `dp_count`."""
 
-    @takes(Signature(*(one for one in DECLARATIONS["dp_protect"].values() if one.name not in OF_TABLES)))
+    @takes(Signature(*(argument for argument in DECLARATIONS["dp_protect"].values() if argument.name not in OF_TABLES)))
     def protect(self, **budget: object) -> str:
         """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
         return self._protect(budget)
@@ -197,11 +197,11 @@ def _of_context(name: str, function: Function) -> Callable[..., object]:
             return self._curve(name, arguments["release"], arguments.get("dataset"), by_name=True)
         return self._release_of(name, source, arguments)
 
-    made, more = method, ""
+    variant, more = method, ""
     if function.of_release:
-        made, more = or_of_release, f"\n\n{_OF_RELEASE}"
-    made.__doc__ = function.doc + more
-    return _dressed(made, name, ContextMethods, function, function.plan.arguments)
+        variant, more = or_of_release, f"\n\n{_OF_RELEASE}"
+    variant.__doc__ = function.doc + more
+    return _dressed(variant, name, ContextMethods, function, function.plan.arguments)
 
 
 def _of_frame(name: str, function: Function) -> Callable[..., object]:
@@ -211,9 +211,12 @@ def _of_frame(name: str, function: Function) -> Callable[..., object]:
         return self._run(name, arguments)
 
     method.__doc__ = f"{function.doc}\n\nThe rows of the release, as a Polars frame; see `{name}` of SQL."
-    taken = (argument for argument in function.plan.arguments.values() if argument.name not in OF_FRAME)
+    options = (argument for argument in function.plan.arguments.values() if argument.name not in OF_FRAME)
     signature = Signature(
-        *(replace(one, kind=f"{one.kind} | pl.DataFrame") if one.name == "features" else one for one in taken)
+        *(
+            replace(argument, kind=f"{argument.kind} | pl.DataFrame") if argument.name == "features" else argument
+            for argument in options
+        )
     )
     return _dressed(method, name.removeprefix("dp_"), FrameMethods, function, signature)
 

@@ -17,10 +17,10 @@ class Parser:
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def value(self, query: str, *given: str) -> str:
+    def value(self, query: str, *parameters: str) -> str:
         """Return the one string that a query returns."""
         with self._lock:
-            [row] = self._open().execute(query, given).fetchall()
+            [row] = self._open().execute(query, parameters).fetchall()
         return str(row[0])
 
     def tree(self, sql: str) -> str:

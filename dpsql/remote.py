@@ -47,9 +47,9 @@ class NoRedirection(HTTPRedirectHandler):
         """Follow nothing."""
 
 
-def is_gateway(place: object) -> bool:
+def is_gateway(address: object) -> bool:
     """Whether a place to connect to is the address of a gateway."""
-    return isinstance(place, str) and place.startswith(("https://", "http://"))
+    return isinstance(address, str) and address.startswith(("https://", "http://"))
 
 
 def tokens_file() -> Path:
@@ -66,16 +66,16 @@ def saved_token(url: str) -> str:
     GatewayError
         G040: there is none, or others may read the file.
     """
-    given = os.environ.get(TOKEN_VARIABLE)
-    if given:
-        return given.strip()
+    setting = os.environ.get(TOKEN_VARIABLE)
+    if setting:
+        return setting.strip()
     path = tokens_file()
     if path.is_file():
         if os.name != "nt" and stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise GatewayError("G040", f"others may read {path}. Run chmod 600 {path}.")
         for line in path.read_text(encoding="utf-8").splitlines():
-            place, _, token = line.strip().partition(" ")
-            if place.rstrip("/") == url.rstrip("/") and token:
+            address, _, token = line.strip().partition(" ")
+            if address.rstrip("/") == url.rstrip("/") and token:
                 return token.strip()
     raise GatewayError("G040", f"there is no token for {url}. Set {TOKEN_VARIABLE}, or write a line to {path}.")
 
@@ -134,7 +134,7 @@ class Remote(ContextMethods):
 
     def answer(self, statement: str, settings: Mapping[str, object]) -> tuple[pa.Table, list[dict[str, Any]]]:
         """Answer one statement; return its rows, and the receipts of the releases in it."""
-        return read_arrow(self._asked("/v1/query", _question(statement, settings), ARROW))
+        return read_arrow(self._send("/v1/query", _question(statement, settings), ARROW))
 
     def datasets(self) -> list[dict[str, Any]]:
         """Return what the token may ask about."""
@@ -146,7 +146,7 @@ class Remote(ContextMethods):
 
     def estimate(self, statement: str, **settings: object) -> dict[str, Any]:
         """Return what a statement would cost; nothing is read or charged."""
-        return _object(self._asked("/v1/estimate", _question(statement, settings), JSON))
+        return _object(self._send("/v1/estimate", _question(statement, settings), JSON))
 
     def budget(self) -> list[dict[str, Any]]:
         """Return what is spent and what remains of each dataset."""
@@ -166,7 +166,7 @@ class Remote(ContextMethods):
     def release(self, number: int) -> Release:
         """Return an own release again, at no cost."""
         table, receipts = self._stored(number)
-        return self._made(table, receipts[0], is_stored=True)
+        return self._release_from(table, receipts[0], is_stored=True)
 
     def dp_synthetic_rows(self, release: int | Release, n: int | None = None, seed: object = None) -> pa.Table:
         """Return n rows of a synthetic table of one's own, the same for the same public seed; costs nothing."""
@@ -182,7 +182,7 @@ class Remote(ContextMethods):
         return self._stored(number)
 
     def _stored(self, number: int) -> tuple[pa.Table, list[dict[str, Any]]]:
-        return read_arrow(self._asked(f"/v1/releases/{int(number)}", None, ARROW))
+        return read_arrow(self._send(f"/v1/releases/{int(number)}", None, ARROW))
 
     # What the methods of the SQL functions ask of a context.
 
@@ -193,14 +193,14 @@ class Remote(ContextMethods):
             )
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
         table, receipts = self.answer(_call(function, source, arguments), {})
-        return self._made(table, _of(receipts, function))
+        return self._release_from(table, _of(receipts, function))
 
     def _query(self, sql: object, arguments: dict[str, object]) -> Release | pa.Table:
         refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
         if not isinstance(sql, str):
             raise ParameterError("P013", f"query takes a text; got {show(type(sql).__name__)}.")
         table, receipts = self.answer(_call(QUERY, sql, arguments), {})
-        return self._made(table, receipts[0]) if receipts else table
+        return self._release_from(table, receipts[0]) if receipts else table
 
     def _estimate(self, function: str, arguments: dict[str, object]) -> pa.Table:
         refuse_unknown(arguments, ESTIMATE, "dp_estimate")
@@ -216,14 +216,14 @@ class Remote(ContextMethods):
     def _unplaced(self, _: object) -> pa.Table:
         raise GatewayError("G040", "dp_unplaced is the owner's, who calls it in the database itself.")
 
-    def _made(self, table: pa.Table, receipt: dict[str, Any], *, is_stored: bool = False) -> Release:
+    def _release_from(self, table: pa.Table, receipt: dict[str, Any], *, is_stored: bool = False) -> Release:
         """Return a release of its rows and its receipt; what is not in the receipt is asked for when it is needed."""
         number = int(receipt["entry"])
 
         def reading(name: str) -> Callable[[], Any]:
             def read() -> Any:
-                known = receipt if name in receipt else self._stored(number)[1][0]
-                return known[name]
+                record = receipt if name in receipt else self._stored(number)[1][0]
+                return record[name]
 
             return read
 
@@ -245,16 +245,16 @@ class Remote(ContextMethods):
         )
 
     def _looked(self, path: str) -> dict[str, Any]:
-        return _object(self._asked(path, None, JSON))
+        return _object(self._send(path, None, JSON))
 
-    def _asked(self, path: str, body: bytes | None, accept: str) -> bytes:
+    def _send(self, path: str, body: bytes | None, accept: str) -> bytes:
         """Send a request, and return the body of the answer; raise what it was refused with."""
         headers = {"Authorization": f"Bearer {self._token}", "Accept": accept, "Content-Type": JSON}
         request = Request(self.url + path, body, headers)  # noqa: S310 - the scheme was judged
         try:
             with self._opener.open(request, timeout=_SECONDS) as answer:
-                found: bytes = answer.read()
-                return found
+                content: bytes = answer.read()
+                return content
         except HTTPError as error:
             with error:
                 raise _refusal(error.code, error.read(1 << 20)) from None
@@ -292,8 +292,8 @@ def _spelled(value: object) -> str | float:
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(data)
-    return found
+    record: dict[str, Any] = json.loads(data)
+    return record
 
 
 def _of(receipts: list[dict[str, Any]], function: str) -> dict[str, Any]:
@@ -305,17 +305,17 @@ def _of(receipts: list[dict[str, Any]], function: str) -> dict[str, Any]:
 
 def _call(function: str, source: str | None, arguments: Mapping[str, object]) -> str:
     """Return a statement that calls a function with values."""
-    given = [text(source)] if source is not None else []
+    parts = [text(source)] if source is not None else []
     for name, value in arguments.items():
         value = {"release": value.ledger_id} if isinstance(value, Release) else value
         if value is None:
             continue
         plain: object = list(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else value
-        shown = literal_of(plain)
-        if shown is None:
+        literal = literal_of(plain)
+        if literal is None:
             raise ParameterError("P090", f"{name} cannot be a value of SQL; got {show(value)}. Give numbers and texts.")
-        given.append(f"{identifier(name)} := {shown}")
-    return f"FROM {function}({', '.join(given)})"
+        parts.append(f"{identifier(name)} := {literal}")
+    return f"FROM {function}({', '.join(parts)})"
 
 
 def _refusal(status: int, body: bytes) -> DpsqlError:

@@ -26,19 +26,19 @@ def double(value: float) -> str:
     return f"'{float(value)!r}'::DOUBLE"
 
 
-def call(function: str, *arguments: str, **named: str) -> str:
+def call(function: str, *arguments: str, **keywords: str) -> str:
     """Return a call of a built-in function, or of one of dpsql's.
 
     Parameters
     ----------
     function : str
         Its name, such as ``'floor'`` or ``'+'``.
-    *arguments, **named : str
+    *arguments, **keywords : str
         SQL expressions.
     """
     name = function if function.isidentifier() else identifier(function)
-    given = [*arguments, *(f"{identifier(key)} := {value}" for key, value in named.items())]
-    return f"system.main.{name}({', '.join(given)})"
+    parts = [*arguments, *(f"{identifier(key)} := {value}" for key, value in keywords.items())]
+    return f"system.main.{name}({', '.join(parts)})"
 
 
 def struct(fields: Mapping[str, str]) -> str:

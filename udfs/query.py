@@ -64,7 +64,7 @@ def plan(session: Session) -> Callable[..., str]:
         statement, free = session.queries.plan(sql, tree, left_out("dp_query", arguments), *_bound(texts))
         if statement is None:
             return free
-        session.note(statement.plan.function, statement.plan, aggregate=False, shown=partial(shown, statement))
+        session.note(statement.plan.function, statement.plan, aggregate=False, lines=partial(shown, statement))
         return statement.sql() if session.past.replay(statement.plan) is None else statement.stored_sql()
 
     return run

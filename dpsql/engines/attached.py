@@ -109,8 +109,8 @@ class Attached:
         SourceError
             S024: the engine has no such source.
         """
-        found = None if source in self.frames else self.engine.table(self.relative(source))
-        return None if found is None else TableName.on_engine(self.name, found)
+        path = None if source in self.frames else self.engine.table(self.relative(source))
+        return None if path is None else TableName.on_engine(self.name, path)
 
     def source(self, plan: Plan) -> object:
         """Return what a call reads: the full name of a table (a tuple), the name of a view, or a frame."""
@@ -205,9 +205,9 @@ class Attached:
             claimed = any(scan.table is None for scan in provenance.scans)
             if claimed:
                 claim = self._claimed(source, dataset, claim, declarations.protected)
-            shown = "a frame" if source in self.frames else source
+            label = "a frame" if source in self.frames else source
             charged, unit, date = place_seen(
-                shown,
+                label,
                 self.name,
                 provenance,
                 declarations,
@@ -241,19 +241,19 @@ class Attached:
             engine=self.label,
         )
 
-    def _claimed(self, source: str, dataset: str | None, claim: str | None, known: Sequence[str]) -> str:
+    def _claimed(self, source: str, dataset: str | None, claim: str | None, budgets: Sequence[str]) -> str:
         """Return the budget that the caller says the rows of a view or a frame belong to."""
         if claim is not None:
             return claim
         name = self.relative(source)
-        listed = show(next((one for one in known if fold(one) == fold(name)), "..."))
+        listed = show(next((budget for budget in budgets if fold(budget) == fold(name)), "..."))
         if dataset is not None:
-            hint = did_you_mean(dataset, known, "SELECT * FROM dp_budget() lists them.")
+            hint = did_you_mean(dataset, budgets, "SELECT * FROM dp_budget() lists them.")
             raise SourceError("S025", f"there is no budget {show(dataset)}. {hint}")
-        shown = "a frame" if source in self.frames else f"{show(source)}, a view or a frame,"
+        label = "a frame" if source in self.frames else f"{show(source)}, a view or a frame,"
         raise SourceError(
             "S025",
-            f"on engine {show(self.name)} it cannot be seen whose rows {shown} holds. Name their budget: "
+            f"on engine {show(self.name)} it cannot be seen whose rows {label} holds. Name their budget: "
             f"dataset := {listed}.",
         )
 
@@ -266,12 +266,12 @@ class Attached:
 
     def _refuse_unseen(self, source: str, what: str, claim: str, declarations: Declarations) -> None:
         """Raise unless a budget's owner answers claims about rows of which nothing is seen."""
-        shown = "a frame" if source in self.frames else source
-        refuse_claim(shown, claim, declarations)
+        label = "a frame" if source in self.frames else source
+        refuse_claim(label, claim, declarations)
         if declarations.claims(claim) != "all":
             raise SourceError(
                 "S053",
-                f"on engine {show(self.name)} what a row of {show(shown)} comes from cannot be seen ({what}): one row "
+                f"on engine {show(self.name)} what a row of {show(label)} comes from cannot be seen ({what}): one row "
                 f"of {show(claim)} may change many. Filter and compute columns alone; or collect a frame of Polars, or "
                 "write a table and declare it with dp_derive; or let the owner state claims := 'all'.",
             )
@@ -398,5 +398,5 @@ def _parts(table: TableName) -> tuple[str, ...]:
 
 def engine_of(lineage: Mapping[str, object] | None) -> str | None:
     """Return the engine that read a release's rows, with its version; None for DuckDB."""
-    found = (lineage or {}).get("engine")
-    return None if found is None else str(found)
+    engine = (lineage or {}).get("engine")
+    return None if engine is None else str(engine)

@@ -77,15 +77,15 @@ def provenance_of(
     except Exception:
         raise UnseenError("an operator that DataFusion does not show") from None
     kind = type(node).__name__
-    below = [provenance_of(one, table, names) for one in plan.inputs()]
+    below = [provenance_of(child, table, names) for child in plan.inputs()]
     if kind == "TableScan":
         for condition in node.filters():
             _refuse(condition)
         in_memory = _IN_MEMORY.fullmatch(node.table_name()) is not None
-        found = None if in_memory else table(plan)
-        if node.fetch() is not None or not (in_memory or found):
-            raise UnseenError("a scan of some rows" if found else "a scan outside of the catalog")
-        return Provenance.of(Scan(found), names(plan))
+        path = None if in_memory else table(plan)
+        if node.fetch() is not None or not (in_memory or path):
+            raise UnseenError("a scan of some rows" if path else "a scan outside of the catalog")
+        return Provenance.of(Scan(path), names(plan))
     if kind == "Union":
         return union(below)
     if len(below) != 1 or kind not in ("Filter", "Projection", "Repartition", "Sort", "SubqueryAlias"):
@@ -104,8 +104,8 @@ def _passed(expression: Expr, below: Provenance) -> Passed:
     name = expression.schema_name()
     inner = expression
     while inner.variant_name() == "Alias":
-        shown: Any = inner.to_variant()
-        inner = shown.expr()
+        alias: Any = inner.to_variant()
+        inner = alias.expr()
     if inner.variant_name() == "Column":
         column: Any = inner.to_variant()
         name = column.name() if inner is expression else name
@@ -118,12 +118,12 @@ def _refuse(expression: Expr) -> None:
     """Raise unless an expression's value in a row follows from that row."""
     kind = expression.variant_name()
     if kind == "ScalarFunction":
-        found = None
+        match = None
         try:
             expression.to_variant()
         except Exception as hidden:
-            found = _COMPUTED_BY.match(str(hidden))
-        if found is None or found[1] not in _FUNCTIONS:
+            match = _COMPUTED_BY.match(str(hidden))
+        if match is None or match[1] not in _FUNCTIONS:
             raise UnseenError(f"{expression.rex_call_operator()}()")
     elif kind not in _EXPRESSIONS:
         raise UnseenError(kind)
@@ -136,7 +136,7 @@ def _below(expression: Expr) -> Iterator[Expr]:
     kind = expression.variant_name()
     if kind == "Case":
         case: Any = expression.to_variant()
-        parts = [case.expr(), case.else_expr(), *(one for pair in case.when_then_expr() for one in pair)]
+        parts = [case.expr(), case.else_expr(), *(operand for pair in case.when_then_expr() for operand in pair)]
         yield from (part for part in parts if part is not None)
     elif kind == "Alias":
         alias: Any = expression.to_variant()
@@ -181,22 +181,22 @@ class DataFusionEngine:
         catalog = catalog or self._setting("catalog.default_catalog")
         schema = schema or self._setting("catalog.default_schema")
         try:
-            found = self._session.catalog(catalog).schema(schema).table(name)
+            table = self._session.catalog(catalog).schema(schema).table(name)
         except Exception:  # DataFusion raises no class of its own
             return None
-        return (catalog, schema, name) if found.kind == "physical" else None
+        return (catalog, schema, name) if table.kind == "physical" else None
 
     def catalog(self) -> dict[str, tuple[str, ...]]:
         """Return the tables of every catalog that the session knows."""
-        found: dict[str, tuple[str, ...]] = {}
+        tables: dict[str, tuple[str, ...]] = {}
         for catalog in self._session.catalog_names():
             for schema in self._session.catalog(catalog).names():
-                known = self._session.catalog(catalog).schema(schema)
-                for name in known.names():
-                    if known.table(name).kind == "physical":
+                namespace = self._session.catalog(catalog).schema(schema)
+                for name in namespace.names():
+                    if namespace.table(name).kind == "physical":
                         parts = (catalog, schema, name)
-                        found[".".join(part if _FOLDED.fullmatch(part) else _quoted(part) for part in parts)] = parts
-        return found
+                        tables[".".join(part if _FOLDED.fullmatch(part) else _quoted(part) for part in parts)] = parts
+        return tables
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types, which DataFusion resolves without reading rows.
@@ -223,8 +223,8 @@ class DataFusionEngine:
         def names(plan: LogicalPlan) -> list[str]:
             return list(self._session.create_dataframe_from_logical_plan(plan).schema().names)
 
-        def read(given: object) -> Provenance:
-            return provenance_of(self._frame(given).logical_plan(), self._scanned, names)
+        def read(origin: object) -> Provenance:
+            return provenance_of(self._frame(origin).logical_plan(), self._scanned, names)
 
         return seen_through(source, read)
 
@@ -270,8 +270,8 @@ class DataFusionEngine:
 
         def work(*arrays: pa.Array) -> pa.Array:
             rows = pa.RecordBatch.from_arrays(list(arrays), names=kinds.names)
-            [found] = function([rows])
-            return pa.StructArray.from_arrays([found.column(name) for name in added.names], fields=list(added))
+            [batch] = function([rows])
+            return pa.StructArray.from_arrays([batch.column(name) for name in added.names], fields=list(added))
 
         columns = _columns(kinds.names)
         mapped = udf(work, list(kinds.types), pa.struct(list(added)), "immutable", name="dpsql_map")(*columns)
@@ -280,8 +280,8 @@ class DataFusionEngine:
     def _setting(self, name: str) -> str:
         """Return a setting, also if the session hides its settings."""
         settings = SessionContext(self._session.copied_config().with_information_schema(True))
-        [shown] = settings.sql(f"SHOW datafusion.{name}").collect()
-        return str(shown.column("value")[0])
+        [answer] = settings.sql(f"SHOW datafusion.{name}").collect()
+        return str(answer.column("value")[0])
 
     def _frame(self, source: object) -> DataFrame:
         if isinstance(source, DataFrame):  # which keeps the settings that its session had when it was made
@@ -297,9 +297,9 @@ class DataFusionEngine:
 
 
 def _believed(source: object, step: str) -> SourceError:
-    shown = show(source) if isinstance(source, str) else "a DataFrame"
+    label = show(source) if isinstance(source, str) else "a DataFrame"
     return SourceError(
-        "S034", f"engine datafusion would believe the minimum and maximum in the files of {shown}, without NaN. {step}."
+        "S034", f"engine datafusion would believe the minimum and maximum in the files of {label}, without NaN. {step}."
     )
 
 

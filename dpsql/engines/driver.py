@@ -59,18 +59,18 @@ def delivered(kind: pa.Schema) -> pa.Schema:
 
 def ended(records: Iterable[pa.RecordBatch], kind: pa.Schema, end: int = OF_TASK) -> Iterator[pa.RecordBatch]:
     """Yield records of a type and, behind them, the row that ends them."""
-    whole = ending(kind)
+    schema = ending(kind)
     for record in records:
-        yield pa.RecordBatch.from_arrays([*record.columns, pa.nulls(record.num_rows, pa.int64())], schema=whole)
-    yield pa.RecordBatch.from_pylist([{field.name: end if field.name == END else None for field in whole}], whole)
+        yield pa.RecordBatch.from_arrays([*record.columns, pa.nulls(record.num_rows, pa.int64())], schema=schema)
+    yield pa.RecordBatch.from_pylist([{field.name: end if field.name == END else None for field in schema}], schema)
 
 
-def numbered(rows: Iterable[pa.RecordBatch], place: int, kind: pa.Schema) -> Iterator[pa.RecordBatch]:
+def numbered(rows: Iterable[pa.RecordBatch], number: int, kind: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows of `ended` with their places, from the first one of their task on; `kind` is that of `delivered`."""
     for batch in rows:
-        numbers = pa.array(range(place, place + batch.num_rows), type=pa.int64())
+        numbers = pa.array(range(number, number + batch.num_rows), type=pa.int64())
         yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=kind)
-        place += batch.num_rows
+        number += batch.num_rows
 
 
 class JobNumbers:
@@ -123,11 +123,11 @@ def received(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if mark is not None:
                 ends[mark].append(number)
         records = batch.drop_columns([END, NUMBER])
-        places = [place for place, mark in enumerate(marks) if mark is None]
-        if places:
-            yield records if len(places) == len(marks) else records.take(pa.array(places, type=pa.int64()))
-    whole = {number for end in ends[OF_TASK] for number in range(end >> PLACES << PLACES, end + 1)}
-    if ends[OF_JOB] != [len(ends[OF_TASK]) << PLACES] or {*whole, *ends[OF_JOB]} != seen:
+        positions = [position for position, mark in enumerate(marks) if mark is None]
+        if positions:
+            yield records if len(positions) == len(marks) else records.take(pa.array(positions, type=pa.int64()))
+    task_numbers = {number for end in ends[OF_TASK] for number in range(end >> PLACES << PLACES, end + 1)}
+    if ends[OF_JOB] != [len(ends[OF_TASK]) << PLACES] or {*task_numbers, *ends[OF_JOB]} != seen:
         raise IncompleteError("a record was lost")
     if {end >> PLACES for end in ends[OF_TASK]} != {*range(len(ends[OF_TASK]))}:
         raise IncompleteError("a task was lost")
@@ -206,9 +206,9 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
 
     def passes(running: RunningCall) -> Entry:
         if plan.readings > 1:  # workers get what was drawn after an earlier pass
-            known = session.reserve(running)
-            if known is not None:
-                return known
+            entry = session.reserve(running)
+            if entry is not None:
+                return entry
         last = len(plan.passes)
         for number in range(1, last):
             session.turn(ticket, number, partial(run.fold, number))
@@ -276,22 +276,22 @@ class _Run:
     def _merged(self, task: Task, records: Iterable[pa.RecordBatch]) -> Collector:
         """Merge all records of a pass. What is raised here is as secret as rows: `Session.guarded` hides it."""
         try:
-            found = task.read(received(records))
+            total = task.read(received(records))
         except IncompleteError:
             self.incomplete = True
             raise
-        counted = {part: rows for part, rows in found.rows.items() if rows}
-        self.fingerprints.add(found.fingerprint)
+        counted = {part: rows for part, rows in total.rows.items() if rows}
+        self.fingerprints.add(total.fingerprint)
         agree = self.seen.setdefault((task.parts, task.blocks), counted) == counted and len(self.fingerprints) == 1
         if not agree or len({sum(rows.values()) for rows in self.seen.values()}) > 1:
             raise ValueError("the source yields other rows at every reading")
-        return found.collector
+        return total.collector
 
 
 def _with_keys(session: Session, call: Call) -> Call:
     """Return a call that has learned the keys that a public table of DuckDB lists."""
     if not isinstance(call, GroupedCall) or call.plan.keys_table is None:
         return call
-    found = keys_of_rows(session.sources.listed(call.plan), len(call.plan.by))
-    refuse_many(found.count)
-    return replace(call, listed=found)
+    keys = keys_of_rows(session.sources.listed(call.plan), len(call.plan.by))
+    refuse_many(keys.count)
+    return replace(call, listed=keys)

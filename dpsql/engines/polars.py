@@ -98,9 +98,9 @@ class _Reader:
             return self._scanned(Scan(), node.selection, schema)
         if kind == "Scan":
             form = node.scan_type[0]
-            asked = [name for name in _SCAN_OPTIONS if getattr(node.file_options, name, None) is not None]
-            if form not in _FORMATS or asked:
-                raise UnseenError(f"a scan with {asked[0]}" if asked else f"a scan of {form}")
+            options = [name for name in _SCAN_OPTIONS if getattr(node.file_options, name, None) is not None]
+            if form not in _FORMATS or options:
+                raise UnseenError(f"a scan with {options[0]}" if options else f"a scan of {form}")
             return self._scanned(scan_of_files([_plain(path) for path in node.paths]), node.predicate, schema)
         if kind in ("Cache", "SimpleProjection", "Filter", "Sort", "Select", "HStack"):
             if getattr(node, "slice", None) is not None:
@@ -109,7 +109,7 @@ class _Reader:
             self._plan.set_node(node.input)
             return self._computed(kind, node, below, dict(self._plan.get_schema()), schema)
         if kind == "Union" and getattr(node, "slice", None) is None and getattr(node, "options", None) is None:
-            return union([self.rows(one) for one in node.inputs])
+            return union([self.rows(branch) for branch in node.inputs])
         raise UnseenError(kind)
 
     def _scanned(self, scan: Scan, predicate: Any, schema: dict[str, Any]) -> Provenance:
@@ -128,10 +128,10 @@ class _Reader:
         if kind == "Filter":
             self._refuse(node.predicate.node, read)
             return below
-        made = {expression.output_name: self._passed(expression.node, below, read) for expression in _expressions(node)}
-        kept = {} if kind == "Select" else dict(below.columns)
-        known = {**kept, **made}
-        return below.select((name, known.get(name)) for name in schema)
+        new = {expression.output_name: self._passed(expression.node, below, read) for expression in _expressions(node)}
+        old = {} if kind == "Select" else dict(below.columns)
+        columns = {**old, **new}
+        return below.select((name, columns.get(name)) for name in schema)
 
     def _passed(self, number: int, below: Provenance, read: dict[str, Any]) -> tuple[str, ...] | None:
         """Return the column that an expression is; None for one that computes, from what is on the list."""
@@ -280,14 +280,14 @@ class PolarsEngine:
             list(self._batches(nobody.map_batches(lambda rows: rows, schema=kinds, streamable=True), in_order=False))
             list(self._batches(nobody.sort(PART), in_order=True))
             failing = nobody.map_batches(_fail, schema=kinds, streamable=True)
-            told = False
+            is_reported = False
             try:
                 list(self._batches(failing, in_order=False))
             except ZeroDivisionError:
-                told = True
+                is_reported = True
         except Exception:
-            told = False
-        if not told:
+            is_reported = False
+        if not is_reported:
             raise SourceError(
                 "S055",
                 f"polars {self.version} cannot stream batches of rows as dpsql needs. Install polars 1.37.1 or later.",
@@ -322,8 +322,8 @@ class PolarsEngine:
         nothing = polars.DataFrame(kinds.empty_table())  # its types are those of the rows that `work.split` yields
 
         def split(rows: polars.DataFrame) -> polars.DataFrame:
-            found = [polars.DataFrame(batch) for batch in work.split(_arrow(rows).to_batches())]
-            return polars.concat(found) if found else nothing
+            frames = [polars.DataFrame(batch) for batch in work.split(_arrow(rows).to_batches())]
+            return polars.concat(frames) if frames else nothing
 
         rows = frame.map_batches(split, schema=nothing.schema, streamable=True).sort(PART)
         yield from numbered_task(work.run(self._batches(rows, in_order=True)), work.record)
@@ -338,8 +338,8 @@ class PolarsEngine:
         frame = self._frame(source)
 
         def run(rows: polars.DataFrame) -> polars.DataFrame:
-            found = [polars.DataFrame(batch.select(added.names)) for batch in function(_arrow(rows).to_batches())]
-            return rows.hstack(polars.concat(found)) if found else rows.hstack(polars.DataFrame(added.empty_table()))
+            frames = [polars.DataFrame(batch.select(added.names)) for batch in function(_arrow(rows).to_batches())]
+            return rows.hstack(polars.concat(frames)) if frames else rows.hstack(polars.DataFrame(added.empty_table()))
 
         kinds = {**frame.collect_schema(), **polars.DataFrame(added.empty_table()).schema}
         return frame.map_batches(
@@ -347,11 +347,11 @@ class PolarsEngine:
         )
 
     def _frame(self, source: object) -> polars.LazyFrame:
-        found: Any = self._frames.get(source) if isinstance(source, str) else source
-        if not isinstance(found, polars.LazyFrame | polars.DataFrame):
-            known = f" It has: {', '.join(sorted(self._frames))}." if self._frames else ""
-            raise SourceError("S024", f"engine polars has no frame {show(source)}.{known} Give a frame, or its name.")
-        return found.lazy()
+        frame: Any = self._frames.get(source) if isinstance(source, str) else source
+        if not isinstance(frame, polars.LazyFrame | polars.DataFrame):
+            hint = f" It has: {', '.join(sorted(self._frames))}." if self._frames else ""
+            raise SourceError("S024", f"engine polars has no frame {show(source)}.{hint} Give a frame, or its name.")
+        return frame.lazy()
 
 
 def _fail(rows: polars.DataFrame) -> polars.DataFrame:

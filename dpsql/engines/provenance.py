@@ -66,12 +66,12 @@ class Provenance:
 
     def column(self, name: str) -> tuple[str, ...] | None:
         """Return what a column is in each scan; None if it is computed, or if two columns have the name."""
-        found = [passed for one, passed in self.columns if fold(one) == fold(name)]
-        return found[0] if len(found) == 1 else None
+        matches = [passed for column, passed in self.columns if fold(column) == fold(name)]
+        return matches[0] if len(matches) == 1 else None
 
     def has(self, name: str) -> bool:
         """Whether there is a column of a name, as SQL compares names."""
-        return any(fold(one) == fold(name) for one, _ in self.columns)
+        return any(fold(column) == fold(name) for column, _ in self.columns)
 
     def select(self, columns: Iterable[Passed]) -> Provenance:
         """Return the same rows with other columns."""
@@ -132,19 +132,19 @@ def scan_of_files(files: Sequence[str]) -> Scan:
 
 
 # Frames that dpsql made, each with the frame whose rows it has: no plan shows what a function of Python does.
-_made: dict[int, tuple[weakref.ref[object], object]] = {}
+_origins: dict[int, tuple[weakref.ref[object], object]] = {}
 
 
 def made_from(frame: _Frame, origin: object) -> _Frame:
     """Note that each row of a frame is one row of another, with the columns that it had, and return the frame."""
     number = id(frame)
-    _made[number] = weakref.ref(frame, lambda _: _made.pop(number, None)), origin
+    _origins[number] = weakref.ref(frame, lambda _: _origins.pop(number, None)), origin
     return frame
 
 
 def seen_through(source: Any, read: Callable[[Any], Provenance]) -> Provenance:
     """Return the provenance of a source; of a frame that dpsql made, of what it was made from."""
-    known = _made.get(id(source))
-    if known is None or known[0]() is not source:
+    origin = _origins.get(id(source))
+    if origin is None or origin[0]() is not source:
         return read(source)
-    return seen_through(known[1], read)
+    return seen_through(origin[1], read)

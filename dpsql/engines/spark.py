@@ -90,8 +90,8 @@ class SparkEngine:
 
     def __init__(self, session: SparkSession, tasks: int | None = None) -> None:
         self._session = session
-        self._given = None if tasks is None else positive_integer("tasks", tasks, hint="Give some for each core.")
-        self._tasks = self._given
+        self._fixed_tasks = None if tasks is None else positive_integer("tasks", tasks, hint="Give some for each core.")
+        self._tasks = self._fixed_tasks
         self.name, self.version = _ask(lambda: _server(session))
 
     def table(self, source: str) -> tuple[str, ...] | None:
@@ -129,11 +129,11 @@ class SparkEngine:
         frame = self._frame(source)
         fields = _ask(lambda: frame.schema.fields, source)
         plan = _ask(lambda: _plan_text(frame), source)
-        found = _RANDOM.search(plan)
-        if found is not None and not self._is_seen(source):
+        draw = _RANDOM.search(plan)
+        if draw is not None and not self._is_seen(source):
             raise SourceError(
                 "S031",
-                f"source {_label(source)} draws at random ({found[0].rstrip('(').split()[0]}), so every attempt at a "
+                f"source {_label(source)} draws at random ({draw[0].rstrip('(').split()[0]}), so every attempt at a "
                 "task would read other rows. Write it to a table, and give that.",
             )
         if _SAILS_PARQUET in plan and not _ask(lambda: self._is_exact(frame), source):
@@ -152,8 +152,8 @@ class SparkEngine:
 
         No plan shows whether a filter skips files by their statistics: there the user's word alone counts.
         """
-        said = self._session.conf.get(EXACT_PARQUET, "false") == "true"
-        return said and _FROM_STATISTICS not in _plan_text(frame.groupBy().count())
+        promise = self._session.conf.get(EXACT_PARQUET, "false") == "true"
+        return promise and _FROM_STATISTICS not in _plan_text(frame.groupBy().count())
 
     def provenance(self, source: object) -> Provenance:
         """Return what the rows of a view or a frame come from; the server tells the names of columns alone."""
@@ -174,12 +174,12 @@ class SparkEngine:
         client = frame.sparkSession.client
 
         def names(relation: Any) -> list[str]:
-            plan = type(whole)()
+            plan = type(frame_plan)()
             plan.root.CopyFrom(relation)
             return list(_ask(lambda: client.schema(plan).names, source))
 
-        whole = frame._plan.to_proto(client)
-        return ConnectReader(self.table, names).rows(whole.root)
+        frame_plan = frame._plan.to_proto(client)
+        return ConnectReader(self.table, names).rows(frame_plan.root)
 
     def check(self, work: Work) -> None:
         """Run the work in workers, over no rows; their number says how many tasks are worth their while.
@@ -199,20 +199,20 @@ class SparkEngine:
             )
 
         try:
-            found = self._run_on_workers(rehearse, _CHECKED)
+            workers = self._run_on_workers(rehearse, _CHECKED)
         except InternalError:
             _ask(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # or is the server lost?
-            found = []
-        if {worker["version"] for worker in found} != {__version__}:
+            workers = []
+        if {worker["version"] for worker in workers} != {__version__}:
             raise SourceError(
                 "S026",
                 f"the workers of engine spark {self._lack()}. Install dpsql {__version__} where Spark runs Python, "
                 "restart the workers, and let PYSPARK_PYTHON name that Python.",
             )
-        if self._given is None:
+        if self._fixed_tasks is None:
             elastic = _ask(lambda: self._session.conf.get("spark.dynamicAllocation.enabled", "false")) == "true"
-            cores = max(worker["cores"] or 1 for worker in found)
-            self._tasks = None if elastic else _PER_CORE * max(len(found), cores)
+            cores = max(worker["cores"] or 1 for worker in workers)
+            self._tasks = None if elastic else _PER_CORE * max(len(workers), cores)
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Run the work over each of Spark's partitions; no row is shuffled.
@@ -227,15 +227,15 @@ class SparkEngine:
             records = work.run(_renamed(rows, columns))
             return records if work.is_wide else ended(records, work.record)
 
-        def made() -> DataFrame:
+        def map_rows() -> DataFrame:
             return self._rows(source, columns).mapInArrow(run, _spark_schema(kind))
 
         if work.is_wide:
-            return self._merged(made, work)
+            return self._merged(map_rows, work)
         last = f"CAST({OF_JOB} AS BIGINT) AS {END}"
         return _collected(
             lambda: (
-                made()
+                map_rows()
                 .unionAll(self._session.range(0, 1, 1, 1).selectExpr(*map(_null, _spark_schema(work.record)), last))
                 .selectExpr("*", f"monotonically_increasing_id() AS {NUMBER}")
             ),
@@ -289,18 +289,18 @@ class SparkEngine:
         kind = delivered(work.record)
 
         def run(group: pa.Table) -> pa.Table:
-            nobodys, place = (
+            nobodys, number = (
                 group.column(group.num_columns - 1),
                 group.column(group.num_columns - 2)[0].as_py() << PLACES,
             )
             own = group.filter(pc.is_null(nobodys)).remove_column(group.num_columns - 1)
             records = function(own.to_batches()) if own.num_rows else ()
-            return pa.Table.from_batches(numbered(ended(records, work.record), place, kind), kind)
+            return pa.Table.from_batches(numbered(ended(records, work.record), number, kind), kind)
 
         def job() -> DataFrame:
-            made = rows()
-            nobody = [f"id AS {key}" if field.name == key else _null(field) for field in made.schema.fields]
-            marked = made.selectExpr("*", f"CAST(NULL AS BIGINT) AS {END}")
+            frame = rows()
+            nobody = [f"id AS {key}" if field.name == key else _null(field) for field in frame.schema.fields]
+            marked = frame.selectExpr("*", f"CAST(NULL AS BIGINT) AS {END}")
             keys = self._session.range(0, count, 1, 1).selectExpr(*nobody, f"CAST({OF_TASK} AS BIGINT) AS {END}")
             return marked.unionAll(keys).groupBy(key).applyInArrow(run, _spark_schema(kind))
 
@@ -332,8 +332,8 @@ class SparkEngine:
 
     def _run_on_workers(self, function: Mapped, kind: pa.Schema) -> list[dict[str, Any]]:
         """Return what workers make from rows that are nobody's: as many as Apache Spark runs at once, one on Sail."""
-        made = _collected(lambda: self._session.range(_NOBODY).mapInArrow(function, _spark_schema(kind)), kind)
-        return [row for batch in made for row in batch.to_pylist()]
+        batches = _collected(lambda: self._session.range(_NOBODY).mapInArrow(function, _spark_schema(kind)), kind)
+        return [row for batch in batches for row in batch.to_pylist()]
 
     def _lack(self) -> str:
         """Return what keeps the workers from running dpsql, in words."""
@@ -343,10 +343,10 @@ class SparkEngine:
             for _ in batches:
                 pass
             try:
-                found = f"have dpsql {import_module('dpsql').__version__}"
+                answer = f"have dpsql {import_module('dpsql').__version__}"
             except ImportError as missing:
-                found = f"lack the package {missing.name}"
-            yield pa.RecordBatch.from_arrays([pa.array([found])], names=["found"])
+                answer = f"lack the package {missing.name}"
+            yield pa.RecordBatch.from_arrays([pa.array([answer])], names=["found"])
 
         try:
             return str(self._run_on_workers(probe, kind)[0]["found"])
@@ -356,9 +356,9 @@ class SparkEngine:
 
 def _server(session: SparkSession) -> tuple[str, str]:
     """Return what a server is, and its version: Sail gives the session the version of Spark whose client it serves."""
-    [[said]] = session.sql("SELECT version()").collect()
+    [[version]] = session.sql("SELECT version()").collect()
     spark = session.version
-    return ("spark", spark) if said.startswith(spark) else ("sail", said)
+    return ("spark", spark) if version.startswith(spark) else ("sail", version)
 
 
 def _full_name(table: Table) -> tuple[str, ...] | None:
@@ -464,9 +464,9 @@ def open_engine(_: str, location: str) -> SparkEngine:
     """Return the engine of a server of Spark Connect by its URL; parameters ``dpsql.…`` are settings of the session."""
     from pyspark.sql.connect.session import SparkSession  # a session on a JVM does not have its packages
 
-    place, *parameters = location.split(";")
+    address, *parameters = location.split(";")
     ours = dict(parameter.split("=", 1) for parameter in parameters if re.match(r"dpsql\.\w+=", parameter))
-    remote = ";".join([place, *(one for one in parameters if one.partition("=")[0] not in ours)])
+    remote = ";".join([address, *(parameter for parameter in parameters if parameter.partition("=")[0] not in ours)])
     url = urlsplit(remote)
     with create_connection((url.hostname, url.port or 15002), timeout=10):  # the client would try for ten minutes
         session: Any = SparkSession.builder.remote(remote).create()  # not one that another option has opened

@@ -104,8 +104,8 @@ class ConnectReader:
         rule = getattr(self, f"_{kind}", None)
         if kind is None or rule is None:
             raise UnseenError(str(kind))
-        found: Provenance = rule(getattr(relation, kind), relation)
-        return found
+        origin: Provenance = rule(getattr(relation, kind), relation)
+        return origin
 
     def _read(self, read: Any, relation: Any) -> Provenance:
         if read.is_streaming:
@@ -113,10 +113,10 @@ class ConnectReader:
         if read.WhichOneof("read_type") == "named_table":
             if read.named_table.options:  # such as Delta's readChangeFeed, which gives a row for every change of one
                 raise UnseenError("a table with options")
-            found = self.table(read.named_table.unparsed_identifier)
-            if found is None:
+            path = self.table(read.named_table.unparsed_identifier)
+            if path is None:
                 raise UnseenError("a view by its name")
-            return Provenance.of(Scan(found), self.names(relation))
+            return Provenance.of(Scan(path), self.names(relation))
         source = read.data_source
         if source.format not in _FORMATS or source.predicates:
             raise UnseenError(f"a read of format {source.format}")
@@ -151,8 +151,8 @@ class ConnectReader:
 
     def _with_columns(self, changed: Any, _: Any) -> Provenance:
         below = self.rows(changed.input)
-        made = [self._aliased(alias, below) for alias in changed.aliases]
-        return below.select(_replaced(below.columns, made))
+        columns = [self._aliased(alias, below) for alias in changed.aliases]
+        return below.select(_replaced(below.columns, columns))
 
     def _with_columns_renamed(self, changed: Any, _: Any) -> Provenance:
         below = self.rows(changed.input)
@@ -162,18 +162,20 @@ class ConnectReader:
             raise UnseenError("a chain of new names")
         return below.select((names.get(fold(name), name), passed) for name, passed in below.columns)
 
-    def _to_df(self, named: Any, _: Any) -> Provenance:
-        below = self.rows(named.input)
-        if len(named.column_names) != len(below.columns):
+    def _to_df(self, renaming: Any, _: Any) -> Provenance:
+        below = self.rows(renaming.input)
+        if len(renaming.column_names) != len(below.columns):
             raise UnseenError("other numbers of names")
-        return below.select((name, column[1]) for name, column in zip(named.column_names, below.columns, strict=True))
+        return below.select(
+            (name, column[1]) for name, column in zip(renaming.column_names, below.columns, strict=True)
+        )
 
     def _drop(self, dropped: Any, _: Any) -> Provenance:
         below = self.rows(dropped.input)
         gone = {fold(name) for name in dropped.column_names}
         for column in dropped.columns:
             gone.add(fold(self._passed(column, below)[0]))
-        return below.select(one for one in below.columns if fold(one[0]) not in gone)
+        return below.select(passed for passed in below.columns if fold(passed[0]) not in gone)
 
     def _same_rows(self, same: Any, _: Any) -> Provenance:
         return self.rows(same.input)
@@ -198,9 +200,9 @@ class ConnectReader:
             return self._aliased(expression.alias, below)
         if kind in ("unresolved_attribute", "expression_string"):
             name = _column(expression, kind, below)
-            found = next((column for column in below.columns if fold(column[0]) == fold(name[-1])), None)
-            whole = found is not None and len(name) == 1
-            return (found[0] if found and whole else name[-1]), below.column(name[0]) if whole else None
+            attribute = next((column for column in below.columns if fold(column[0]) == fold(name[-1])), None)
+            is_whole = attribute is not None and len(name) == 1
+            return (attribute[0] if attribute and is_whole else name[-1]), below.column(name[0]) if is_whole else None
         self._refuse(expression, below)
         return "", None
 
@@ -267,11 +269,11 @@ def _column(expression: Any, kind: str, below: Provenance) -> list[str]:
     return parts
 
 
-def _replaced(columns: Iterable[Passed], made: Sequence[Passed]) -> list[Passed]:
+def _replaced(columns: Iterable[Passed], additions: Sequence[Passed]) -> list[Passed]:
     """Return columns with new ones, in the place of those of the same names or behind them."""
-    new = {fold(name): (name, passed) for name, passed in made}
-    kept = [new.pop(fold(column[0]), column) for column in columns]
-    return [*kept, *new.values()]
+    new = {fold(name): (name, passed) for name, passed in additions}
+    replacements = [new.pop(fold(column[0]), column) for column in columns]
+    return [*replacements, *new.values()]
 
 
 @dataclass(frozen=True)
@@ -291,27 +293,27 @@ class JvmReader:
         kind = str(node.getClass().getSimpleName())
         below = _items(node.children())
         if not below:
-            found = Provenance.of(self._scan(kind, node), [str(item.name()) for item in _items(node.output())])
-            pairs = zip(_items(node.output()), found.columns, strict=True)
-            return found.scans, {_number(one): passed for one, (_, passed) in pairs}
+            origin = Provenance.of(self._scan(kind, node), [str(item.name()) for item in _items(node.output())])
+            pairs = zip(_items(node.output()), origin.columns, strict=True)
+            return origin.scans, {_number(attribute): passed for attribute, (_, passed) in pairs}
         if kind == "Union":
-            found = union([self.rows(one) for one in below])
-            pairs = zip(_items(node.output()), found.columns, strict=True)
-            return found.scans, {_number(one): passed for one, (_, passed) in pairs}
+            origin = union([self.rows(branch) for branch in below])
+            pairs = zip(_items(node.output()), origin.columns, strict=True)
+            return origin.scans, {_number(attribute): passed for attribute, (_, passed) in pairs}
         if len(below) != 1 or kind not in ("Project", "Filter", "SubqueryAlias", "View", "Repartition", "Sort"):
             raise UnseenError(kind)
-        scans, known = self._scans_and_columns(below[0])
+        scans, columns = self._scans_and_columns(below[0])
         if kind == "Filter":
             _refuse_class(node.condition())
         elif kind == "Project":
-            known = {_number(one): self._of(one, known) for one in _items(node.projectList())}
-        return scans, known
+            columns = {_number(expression): self._of(expression, columns) for expression in _items(node.projectList())}
+        return scans, columns
 
-    def _of(self, expression: Any, known: dict[int, tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    def _of(self, expression: Any, columns: dict[int, tuple[str, ...] | None]) -> tuple[str, ...] | None:
         while str(expression.getClass().getSimpleName()) == "Alias" or _changes_nothing(expression):
             expression = expression.child()
         if str(expression.getClass().getSimpleName()) == "AttributeReference":
-            return known.get(_number(expression))
+            return columns.get(_number(expression))
         _refuse_class(expression)
         return None
 
@@ -330,10 +332,10 @@ class JvmReader:
         raise UnseenError(kind)
 
     def _table_name(self, name: str) -> tuple[str, ...]:
-        found = self.table(name)
-        if found is None:
+        path = self.table(name)
+        if path is None:
             raise UnseenError("a table outside of the catalog")
-        return found
+        return path
 
 
 def _changes_nothing(expression: Any) -> bool:

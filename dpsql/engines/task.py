@@ -92,11 +92,11 @@ class Predictor:
     def _predicted(self, batch: pa.RecordBatch) -> list[pa.Array]:
         rows = self._rows(batch)
         numbers = self.model.predict_rows(rows)
-        found = pa.array(numbers, mask=np.isnan(numbers))
+        predictions = pa.array(numbers, mask=np.isnan(numbers))
         if not isinstance(self.model, LinearClassifier):
-            return [found]
+            return [predictions]
         classes = pa.array(self.model.predict_classes(rows), type=pa.string())
-        return [classes.cast(self.model.class_type), found]
+        return [classes.cast(self.model.class_type), predictions]
 
     def _rows(self, batch: pa.RecordBatch) -> pa.Array:
         """Return what the model reads: a column of vectors, or all columns as one of structs."""
@@ -259,7 +259,7 @@ class Task:
 
     def merge(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one record that says what some records say together."""
-        yield _silenced(lambda given: self._record(self.read(given)), records)
+        yield _silenced(lambda batches: self._record(self.read(batches)), records)
 
     def read(self, records: Iterable[pa.RecordBatch]) -> FoldedRows:
         """Return what records say together. What this raises is as secret as rows.
@@ -269,31 +269,31 @@ class Task:
         ValueError
             A record is of another call, or a part comes twice.
         """
-        found = FoldedRows(self.zero.zero())
-        whole = fold_of(found.collector)
+        total = FoldedRows(self.zero.zero())
+        accumulator = fold_of(total.collector)
         for batch in records:
             for record in batch.to_pylist():
                 if record["version"] != __version__ or record["pass"] != self.digest:
                     raise ValueError("a worker returned the record of another call")
-                found.count(dict(zip(record["parts"], record["rows"], strict=True)))
-                found.fingerprint = (found.fingerprint + record["fingerprint"]) % _FINGERPRINTS
+                total.count(dict(zip(record["parts"], record["rows"], strict=True)))
+                total.fingerprint = (total.fingerprint + record["fingerprint"]) % _FINGERPRINTS
                 with pa.ipc.open_stream(record["state"]) as reader:
-                    whole.absorb(reader.read_next_batch())
-        return found
+                    accumulator.absorb(reader.read_next_batch())
+        return total
 
     def _folded(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-        found = FoldedRows(self.zero.zero())
+        total = FoldedRows(self.zero.zero())
         if self.parts:
             tables = _whole_parts(batches)
         else:
             size = _BATCH_ROWS if self.is_direct else _STATEMENT_ROWS
             tables = (({_NO_PART: table.num_rows}, table) for table in _tables(batches, size))
         for rows, table in tables:
-            found.count(rows)
-            found.fingerprint = (found.fingerprint + self._fingerprint(table)) % _FINGERPRINTS
+            total.count(rows)
+            total.fingerprint = (total.fingerprint + self._fingerprint(table)) % _FINGERPRINTS
             with _turns:
-                self._add(found.collector, table)
-        return self._record(found)
+                self._add(total.collector, table)
+        return self._record(total)
 
     def _fingerprint(self, table: pa.Table) -> int:
         """Return the sum of a hash of each row, where passes are compared with one another."""
@@ -322,16 +322,16 @@ class Task:
             rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
             self.call.collect(collector, rows, Batch(secret=self.secret))
 
-    def _record(self, found: FoldedRows) -> pa.RecordBatch:
-        state = fold_of(found.collector).state()
+    def _record(self, total: FoldedRows) -> pa.RecordBatch:
+        state = fold_of(total.collector).state()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, state.schema) as writer:
             writer.write_batch(state)
-        written = sink.getvalue().to_pybytes()
+        content = sink.getvalue().to_pybytes()
         # Every attempt at the same rows has the same state to the last bit, and so the same node.
-        node = int.from_bytes(hashlib.sha256(written).digest()[:8]) % NODES
-        rows = [list(found.rows), list(found.rows.values())]
-        values = [__version__, self.digest, *rows, found.fingerprint, written, node]
+        node = int.from_bytes(hashlib.sha256(content).digest()[:8]) % NODES
+        rows = [list(total.rows), list(total.rows.values())]
+        values = [__version__, self.digest, *rows, total.fingerprint, content, node]
         return pa.RecordBatch.from_arrays(
             [pa.array([value], type=field.type) for value, field in zip(values, RECORD, strict=True)], schema=RECORD
         )
@@ -348,7 +348,7 @@ class Task:
             yield from (rows.filter(part.is_valid()) if part.null_count else rows).to_batches()
 
 
-def _silenced(work: Callable[[Given], Result], given: Given) -> Result:
+def _silenced(work: Callable[[Given], Result], argument: Given) -> Result:
     """Return what the work gives. What it raises is replaced, and not chained: it may contain a value.
 
     Raises
@@ -356,22 +356,22 @@ def _silenced(work: Callable[[Given], Result], given: Given) -> Result:
     RuntimeError
     """
     with np.errstate(all="ignore"), suppress(Exception):  # NumPy's warnings would tell of values, too
-        return work(given)
+        return work(argument)
     raise RuntimeError(FAILED)
 
 
 def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
     """Yield rows as tables of about so many rows."""
-    held: list[pa.RecordBatch] = []
+    buffer: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        buffer.append(batch)
         count += batch.num_rows
         if count >= most:
-            yield _plain_table(pa.Table.from_batches(held))
-            held, count = [], 0
+            yield _plain_table(pa.Table.from_batches(buffer))
+            buffer, count = [], 0
     if count:
-        yield _plain_table(pa.Table.from_batches(held))
+        yield _plain_table(pa.Table.from_batches(buffer))
 
 
 def _whole_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[dict[int, int], pa.Table]]:
@@ -379,21 +379,21 @@ def _whole_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[dict[int, 
 
     One statement for many small parts costs what it costs for one.
     """
-    held: list[pa.RecordBatch] = []
+    buffer: list[pa.RecordBatch] = []
     counted: dict[int, int] = {}
     last = None
     for batch in batches:
         for part, rows in parts_apart(batch):
             if part != last and sum(counted.values()) >= _PART_ROWS:
-                yield counted, _plain_table(pa.Table.from_batches(held))
-                held, counted = [], {}
+                yield counted, _plain_table(pa.Table.from_batches(buffer))
+                buffer, counted = [], {}
             elif part != last and part in counted:
                 raise ValueError("the rows of a part do not follow one another")
-            held.append(rows.drop_columns([PART]))
+            buffer.append(rows.drop_columns([PART]))
             counted[part] = counted.get(part, 0) + rows.num_rows
             last = part
-    if held:
-        yield counted, _plain_table(pa.Table.from_batches(held))
+    if buffer:
+        yield counted, _plain_table(pa.Table.from_batches(buffer))
 
 
 def _plain_table(rows: pa.Table) -> pa.Table:
@@ -421,9 +421,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def is_direct(plan: Plan) -> bool:
     """Whether the rows of a call reach its collector as they are, without a statement of SQL."""
-    named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
+    has_identity = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
     first = plan.passes[0]
-    return first.statement == COLLECTED and plan.condition is None and not (named or first.keyed)
+    return first.statement == COLLECTED and plan.condition is None and not (has_identity or first.keyed)
 
 
 def parts_of(plan: Plan, zero: Collector, parts: int) -> int:
@@ -438,19 +438,19 @@ def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
     layout = plan.layout
     if plan.row_columns is None:
         return list(schema.names)
-    named = [*plan.row_columns.values(), layout.privacy_unit, layout.row_id]
+    names = [*plan.row_columns.values(), layout.privacy_unit, layout.row_id]
     if layout.kind == "long":
-        named += [str(layout.features), layout.value]
+        names += [str(layout.features), layout.value]
     if plan.condition is not None:
-        named += columns_of(plan.condition)
+        names += columns_of(plan.condition)
     if plan.chosen_by_date is not None:
-        named.append(plan.chosen_by_date.dated.column)
-    wanted = {fold(name) for name in named if name is not None}
-    return [name for name in schema.names if fold(name) in wanted] or schema.names[:1]
+        names.append(plan.chosen_by_date.dated.column)
+    keys = {fold(name) for name in names if name is not None}
+    return [name for name in schema.names if fold(name) in keys] or schema.names[:1]
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     """Return a column by its name as SQL compares names."""
-    position = [fold(one) for one in rows.schema.names].index(fold(name))
+    position = [fold(spelling) for spelling in rows.schema.names].index(fold(name))
     column = rows.column(position)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

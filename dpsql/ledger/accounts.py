@@ -78,13 +78,13 @@ def counted(transaction: Transaction, grant: Grant) -> tuple[Spent, str | None]:
     account count that follow on the first one recorded in this period, or later: so a clock that goes back makes no
     entry count less. They are composed from nothing, under the accountant of the dataset.
     """
-    whole, now = account(transaction, grant.principal, grant.dataset, grant.cap), time_text(clock.now())
+    total, now = account(transaction, grant.principal, grant.dataset, grant.cap), time_text(clock.now())
     period = grant.period_at(now)
     if period is None:
-        return whole, None
+        return total, None
     start, budget = f"{first_day(grant.per or '', period)}T", transaction.state(grant.dataset).budget
     first = under_cap(Spent(), grant.cap, budget)
-    return _since(transaction, grant.dataset, account_of(grant.principal), start, whole.releases, first), period
+    return _since(transaction, grant.dataset, account_of(grant.principal), start, total.releases, first), period
 
 
 def _since(transaction: Transaction, dataset: str, block: str, start: str, number: int, first: Spent) -> Spent:
@@ -96,15 +96,15 @@ def _since(transaction: Transaction, dataset: str, block: str, start: str, numbe
     failed, or another file took the ledger's place) everything is composed anew.
     """
     key = (dataset, block, start, first)
-    known = transaction.composed.get(key)
-    if known is not None:
-        last, end, spent = known
+    memory = transaction.composed.get(key)
+    if memory is not None:
+        last, end, spent = memory
         rows = transaction.charges_since(dataset, block, last, number)
         if not rows or (rows[0]["sequence"], rows[0]["hash"]) != (last, end):
-            known = None
+            memory = None
         else:
             rows = rows[1:]
-    if known is None:
+    if memory is None:
         rows, spent = transaction.charges_since(dataset, block, start, number), first
     spent = _composed(spent, rows)
     if rows:
@@ -144,5 +144,5 @@ def _after_accepted(composition: Composition, row: Row) -> Composition:
 def account(transaction: Transaction, principal: str, dataset: str, cap: Budget | None) -> Spent:
     """Return what a principal has spent of a dataset."""
     state, name = transaction.state(dataset), account_of(principal)
-    found = transaction.blocks(dataset, [name]).spent.get(name, Spent())
-    return under_cap(found, cap, state.budget)
+    spent = transaction.blocks(dataset, [name]).spent.get(name, Spent())
+    return under_cap(spent, cap, state.budget)

@@ -140,12 +140,12 @@ class Blocks:
 
     def of(self, budget: Budget | None, name: str) -> Spent:
         """Return what is spent of a block under a budget."""
-        found = self.spent.get(name)
-        if found is None and self.begins(name):
-            found = self.spent[FRESH]
-        if found is None:
-            found = Spent() if budget is None else Spent().under(budget, _order(self.spent[FRESH]), of_block=True)
-        return found
+        spent = self.spent.get(name)
+        if spent is None and self.begins(name):
+            spent = self.spent[FRESH]
+        if spent is None:
+            spent = Spent() if budget is None else Spent().under(budget, _order(self.spent[FRESH]), of_block=True)
+        return spent
 
     def charged(self, budget: Budget | None, names: Iterable[str], cost: Cost) -> Blocks:
         """Return what is spent after some blocks are charged."""
@@ -173,8 +173,8 @@ def _order(spent: Spent) -> Fraction | None:
 
 def begun_of(arguments: str) -> date | None:
     """Return the day that `Blocks.facts` names."""
-    found = json.loads(arguments).get("begun")
-    return None if found is None else date.fromisoformat(found)
+    day = json.loads(arguments).get("begun")
+    return None if day is None else date.fromisoformat(day)
 
 
 def restated(
@@ -254,18 +254,18 @@ def merged(own: Ended, ended: Sequence[Ended], after: Budget, begun: date | None
     """
     if after.dated is None:
         return None
-    parts = [one.under(after, begun) for one in ended]
-    summed = [{name: Spent().with_all_of(*each.losses) for name, each in part.spent.items()} for part in parts]
+    parts = [predecessor.under(after, begun) for predecessor in ended]
+    summed = [{name: Spent().with_all_of(*total.losses) for name, total in part.spent.items()} for part in parts]
     accounts = [Blocks(spent, part.begun) for spent, part in zip(summed, parts, strict=True)]
     if own.budget is not None or own.total.releases:
         accounts.insert(0, own.under(after, begun))
     # Blocks that have begun for one of them have for all; where nothing was spent before, it does not matter.
     days = [account.begun for account in accounts if account.spent[FRESH].losses != (0, 0, 0)]
-    day = None if None in days else max((each for each in days if each is not None), default=None)
-    accounts = [Blocks(one.spent, day) for one in accounts]
-    names = sorted({name for one in accounts for name in one.spent} - {FRESH})
-    spent = {name: _together([one.of(None, name) for one in accounts]) for name in names}
-    return Blocks({FRESH: _together([one.spent[FRESH] for one in accounts]), **spent}, day)
+    day = None if None in days else max((start for start in days if start is not None), default=None)
+    accounts = [Blocks(account.spent, day) for account in accounts]
+    names = sorted({name for account in accounts for name in account.spent} - {FRESH})
+    spent = {name: _together([account.of(None, name) for account in accounts]) for name in names}
+    return Blocks({FRESH: _together([account.spent[FRESH] for account in accounts]), **spent}, day)
 
 
 def _together(parts: Sequence[Spent]) -> Spent:
@@ -374,11 +374,11 @@ def refuse_blocks(
         name = limited.removesuffix("_total")
         spent_before, spent_after = total.charged(name), person.charged(name)
         if spent_after is None or spent_after > limit:
-            left = units_text(max(0, limit - (spent_before or 0)))
+            remainder = units_text(max(0, limit - (spent_before or 0)))
             raise BudgetError(
                 "B001",
-                f"over all blocks of dataset '{dataset}' a person may lose {name} {units_text(limit)}, of which {left} "
-                f"remains, and {len(during.blocks)} blocks may cost one person "
+                f"over all blocks of dataset '{dataset}' a person may lose {name} {units_text(limit)}, of which "
+                f"{remainder} remains, and {len(during.blocks)} blocks may cost one person "
                 f"{'no finite amount' if spent_after is None else units_text(spent_after - (spent_before or 0))}. "
                 f"Name fewer blocks, or less {name}; only the data's owner can change {limited}.",
             )

@@ -149,32 +149,32 @@ class Budget:
             delta_total=totals[1],
         )
 
-    def restated(self, given: Mapping[str, object]) -> Budget:
+    def restated(self, changes: Mapping[str, object]) -> Budget:
         """Return this budget with the owner's changes; omitted arguments keep their values.
 
         A budget in epsilon becomes one in rho, or vice versa, if the other is given. ``privacy_unit = 'row'`` withdraws
         the privacy unit, and ``period = 'none'`` the periods.
         """
         amounts = {name: getattr(self, name) for name in ("epsilon", "delta", "rho")}
-        if given.get("rho") is not None:
+        if changes.get("rho") is not None:
             amounts["epsilon"] = None
-        elif given.get("epsilon") is not None:
+        elif changes.get("epsilon") is not None:
             amounts["rho"] = None
-        kept = {name: value for name, value in amounts.items() if value is not None} | self.stated
-        if kept.get("delta") == 0:
-            del kept["delta"]
-        if given.get("rho") is None:  # which adds up in one way
-            kept["accountant"] = self.accountant
-        kept |= {"claims": self.claims, "enum_labels": self.enum_labels}
-        if given.get("period") != NO_PERIOD:
-            kept |= {name: getattr(self, name) for name in PERIOD_NAMES if getattr(self, name) is not None}
-        if given.get("privacy_unit") == NO_UNIT:
-            kept.pop("max_rows_per_unit", None)
+        terms = {name: value for name, value in amounts.items() if value is not None} | self.stated
+        if terms.get("delta") == 0:
+            del terms["delta"]
+        if changes.get("rho") is None:  # which adds up in one way
+            terms["accountant"] = self.accountant
+        terms |= {"claims": self.claims, "enum_labels": self.enum_labels}
+        if changes.get("period") != NO_PERIOD:
+            terms |= {name: getattr(self, name) for name in PERIOD_NAMES if getattr(self, name) is not None}
+        if changes.get("privacy_unit") == NO_UNIT:
+            terms.pop("max_rows_per_unit", None)
         for pair in (("target_levels",), ("target_lower", "target_upper")):
             other = ("target_lower", "target_upper") if pair == ("target_levels",) else ("target_levels",)
-            if any(given.get(name) is not None for name in pair):
-                kept = {name: value for name, value in kept.items() if name not in other}
-        return Budget.of(**kept | {name: value for name, value in given.items() if value is not None})
+            if any(changes.get(name) is not None for name in pair):
+                terms = {name: value for name, value in terms.items() if name not in other}
+        return Budget.of(**terms | {name: value for name, value in changes.items() if value is not None})
 
     @property
     def policy_text(self) -> str:
@@ -199,11 +199,11 @@ class Budget:
     @property
     def stated(self) -> dict[str, object]:
         """What the owner stated, by the argument names of a call; nothing that was left out."""
-        stated: dict[str, object] = dict(self.bounds or {})
+        terms: dict[str, object] = dict(self.bounds or {})
         for name in ("neighbours", "privacy_unit", "max_rows_per_unit"):
             if getattr(self, name) is not None:
-                stated[name] = getattr(self, name)
-        return stated
+                terms[name] = getattr(self, name)
+        return terms
 
     @property
     def limits(self) -> dict[str, int]:
@@ -257,9 +257,9 @@ class Budget:
         if self.enum_labels != ENUM_LABELS[0]:
             record["enum_labels"] = self.enum_labels
         for name in PERIOD_NAMES:
-            stated: str | dict[str, str | None] | Fraction | None = getattr(self, name)
-            if stated is not None:
-                record[name] = units_text(units_down(stated)) if isinstance(stated, Fraction) else stated
+            term: str | dict[str, str | None] | Fraction | None = getattr(self, name)
+            if term is not None:
+                record[name] = units_text(units_down(term)) if isinstance(term, Fraction) else term
         return json.dumps(record, sort_keys=True, separators=(",", ":"), default=dict)
 
     @classmethod
@@ -308,11 +308,11 @@ def _in_units(name: str, number: Fraction) -> Fraction:
     return Fraction(units, UNITS_PER_ONE)
 
 
-def _stated_bounds(given: Mapping[str, object]) -> dict[str, object] | None:
-    unknown = [name for name in given if name not in STATED_NAMES]
+def _stated_bounds(arguments: Mapping[str, object]) -> dict[str, object] | None:
+    unknown = [name for name in arguments if name not in STATED_NAMES]
     if unknown:
         raise ParameterError("P016", f"dp_protect has no argument {parameters.show(unknown[0])}.")
-    bounds = {name: value for name, value in given.items() if value is not None}
+    bounds = {name: value for name, value in arguments.items() if value is not None}
     hint = "Give both sides from domain knowledge, or neither."
     for low, high in (BOUND_NAMES[:2], BOUND_NAMES[2:]):
         if low in bounds or high in bounds:

@@ -42,10 +42,10 @@ def granted(grants: Grants, principal: str, dataset: str) -> Grant:
     GatewayError
         G015: nothing does.
     """
-    found = grants.grant(principal, dataset, clock.now())
-    if found is None or not found.asks:
+    grant = grants.grant(principal, dataset, clock.now())
+    if grant is None or not grant.asks:
         raise GatewayError("G015", NO_DATASET)
-    return found
+    return grant
 
 
 def under_cap(spent: Spent, cap: Budget | None, budget: Budget | None, order: Fraction | None = None) -> Spent:
@@ -83,5 +83,5 @@ def under_cap(spent: Spent, cap: Budget | None, budget: Budget | None, order: Fr
 
 def cap_of(grants: Mapping[tuple[str, str], Grant], principal: str, dataset: str) -> Budget | None:
     """Return the cap of the latest grant, whether it has expired or not; None without one."""
-    found = grants.get((principal, dataset))
-    return None if found is None else found.cap
+    grant = grants.get((principal, dataset))
+    return None if grant is None else grant.cap

@@ -91,8 +91,8 @@ class Row(Draft):
 
 def row_of(columns: Sequence[str], values: Iterable[object]) -> Row:
     """Return the columns of a row by name; a damaged ledger may hold anything, which only the hash shows."""
-    found: Any = dict(zip(columns, values, strict=True))
-    row: Row = found
+    record: Any = dict(zip(columns, values, strict=True))
+    row: Row = record
     return row
 
 
@@ -126,17 +126,17 @@ def hash_of_row(previous: str, row: Row) -> str | None:
         return None
 
 
-def damaged(place: str, sequence: object) -> LedgerError:
+def damaged(location: str, sequence: object) -> LedgerError:
     """Return the error for an entry that differs from what was written."""
     which = f"entry {sequence}" if isinstance(sequence, int) else "an entry"
     return LedgerError(
         "L030",
-        f"{which} of ledger {place!r} is damaged: it is not what was written. Nothing was released. "
+        f"{which} of ledger {location!r} is damaged: it is not what was written. Nothing was released. "
         "Run dpsql ledger verify, and restore a backup with dpsql ledger restore.",
     )
 
 
-def verified_rows(place: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[Row]:
+def verified_rows(location: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows from the first on, each after it is verified.
 
     Raises
@@ -147,7 +147,7 @@ def verified_rows(place: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[R
     previous = genesis(ledger_id)
     for sequence, row in enumerate(rows, 1):
         if row["sequence"] != sequence or hash_of_row(previous, row) != row["hash"]:
-            raise damaged(place, sequence)
+            raise damaged(location, sequence)
         previous = row["hash"]
         yield row
 
@@ -273,12 +273,12 @@ class NotedHead:
             create(self.path, _content(head))
             self._open_to_the_same_users(self.path)
         with open(self.path, "r+b", buffering=0) as file:
-            place = head.sequence % _RECORDS * _SECTOR
-            file.seek(place)
+            offset = head.sequence % _RECORDS * _SECTOR
+            file.seek(offset)
             present = _head(file.read(_SECTOR))
             if present is not None and present.ledger == head.ledger and present.sequence >= head.sequence:
                 return
-            file.seek(place)
+            file.seek(offset)
             file.write(_sector(head))
             _sync(file.fileno())
 
@@ -299,10 +299,10 @@ class NotedHead:
     def _open_to_the_same_users(self, path: str) -> None:
         """Give a file the owner and the permissions of the ledger, as SQLite does with its log."""
         with suppress(OSError):  # of another owner, or on a file system without owners
-            found = os.stat(self._ledger)
-            os.chmod(path, stat.S_IMODE(found.st_mode))
+            status = os.stat(self._ledger)
+            os.chmod(path, stat.S_IMODE(status.st_mode))
             if hasattr(os, "chown"):
-                os.chown(path, found.st_uid, found.st_gid)
+                os.chown(path, status.st_uid, status.st_gid)
 
 
 def _content(head: Head) -> bytes:
@@ -318,10 +318,10 @@ def _sector(head: Head) -> bytes:
 
 def _head(sector: bytes) -> Head | None:
     """Return what a sector notes; None where it is empty or not what was written."""
-    found = _record.fullmatch(sector)
-    if found is None or _check(sector[: found.end(3)]) != found.group(4).decode():
+    match = _record.fullmatch(sector)
+    if match is None or _check(sector[: match.end(3)]) != match.group(4).decode():
         return None
-    return Head(int(found.group(2)), found.group(3).decode(), found.group(1).decode())
+    return Head(int(match.group(2)), match.group(3).decode(), match.group(1).decode())
 
 
 def _check(text: bytes) -> str:

@@ -114,8 +114,8 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
     during = None if arguments.get("during") is None else During.from_json(arguments["during"])
     person: tuple[float | None, float | None] = None, None
     if during is not None:
-        each = Cost(_fraction(row["epsilon"]), _fraction(row["delta"]) or Fraction(0), None)
-        charged = _charged(of_person(each, len(during.blocks)))
+        block_cost = Cost(_fraction(row["epsilon"]), _fraction(row["delta"]) or Fraction(0), None)
+        charged = _charged(of_person(block_cost, len(during.blocks)))
         person = (0, 0) if entry.replayed else (_amount(charged["epsilon"]), _amount(charged["delta"]))
     return Receipt(
         entry=entry.sequence,
@@ -405,15 +405,15 @@ def append_merged(transaction: Transaction, dataset: str, ended: str, *, keeps_d
 
     With `keeps_dates` its rows have the dates in the new dataset that they had.
     """
-    one, state = ended_of(transaction, ended, keeps_dates=keeps_dates), transaction.state(dataset)
-    epsilon, delta, rho = one.total.losses
+    predecessor, state = ended_of(transaction, ended, keeps_dates=keeps_dates), transaction.state(dataset)
+    epsilon, delta, rho = predecessor.total.losses
     row = entry_row("release", dataset, "dp_protect", "{}", guarantee=f"all releases on {ended}", status=MERGED)
     row["epsilon"] = None if epsilon is None else str(epsilon)
     row["delta"], row["rho"] = str(delta), None if rho is None else str(rho)
     after = state.spent.with_all_of(epsilon, delta, rho)
     facts = {"merged": ended, **({"keeps_dates": True} if keeps_dates else {})}
     transaction.append({**row, "lineage": json_text(facts)}, changed(state, spent=after))
-    return one
+    return predecessor
 
 
 def ended_of(transaction: Transaction, dataset: str, *, keeps_dates: bool) -> Ended:

@@ -75,17 +75,17 @@ def restore(source: str, destination: str, *, set_aside: bool = False) -> Restor
         L036: the ledger holds entries that the backup does not have. L037: one of the two is damaged.
     """
     step = "Add --set-aside to rename the file and begin again from the backup."
-    place = None if is_url(destination) else os.path.realpath(destination)
-    noted = None if place is None else NotedHead(place).read()
+    path = None if is_url(destination) else os.path.realpath(destination)
+    noted = None if path is None else NotedHead(path).read()
     with closing(Ledger.open(source, read_only=True)) as good:
         _refuse_damaged(good, "Give another backup.")
         try:
             return _accepted(destination, noted, "dpsql ledger restore", step, good)
         except LedgerError:
-            if not set_aside or place is None or not os.path.exists(place):
+            if not set_aside or path is None or not os.path.exists(path):
                 raise
-        noted = max((each for each in (noted, _end_of(place)) if each is not None), default=None)
-        aside = _set_aside(Path(place))
+        noted = max((head for head in (noted, _end_of(path)) if head is not None), default=None)
+        aside = _set_aside(Path(path))
         return replace(_accepted(destination, noted, "dpsql ledger restore", step, good), aside=aside)
 
 

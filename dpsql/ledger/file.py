@@ -47,8 +47,8 @@ class LedgerFile:
     @property
     def number(self) -> str | None:
         """The number of the file on its disk; that of the disk changes when it is mounted."""
-        found = _identity_of(self.path)
-        return None if found is None else str(found[1])
+        identity = _identity_of(self.path)
+        return None if identity is None else str(identity[1])
 
     def connect(self, *, timeout: float, check_same_thread: bool) -> sqlite3.Connection:
         """Open a file without write permission for it or its folder."""
@@ -61,9 +61,9 @@ class LedgerFile:
 
     def note(self, info: MutableMapping[str, object]) -> None:
         """Note which files a new connection has opened."""
-        info["dpsql_files"] = found = self._files()
+        info["dpsql_files"] = files = self._files()
         if self._identity is None:
-            self._identity = found[0]
+            self._identity = files[0]
 
     def refuse_moved(self, info: MutableMapping[str, object]) -> None:
         """Raise unless the files are still those that the connection has opened.
@@ -74,8 +74,8 @@ class LedgerFile:
             L031, or L032 where it was emptied; L052 where it has a second name.
         """
         refuse_linked(self.path)
-        found = self._files()
-        if found != info["dpsql_files"] or found[0] != self._identity:
+        files = self._files()
+        if files != info["dpsql_files"] or files[0] != self._identity:
             refuse_empty(self.path)
             raise LedgerError(
                 "L031",
@@ -205,10 +205,10 @@ def _is_database(path: Path) -> bool:
 def _identity_of(path: str, *, least: int = 0) -> Identity:
     """Return what identifies a file of at least a given size, as long as it is held open."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if found.st_size >= least else None
+    return (status.st_dev, status.st_ino) if status.st_size >= least else None
 
 
 def _size_of(path: str) -> int:
@@ -223,11 +223,11 @@ def _state_of(path: str) -> tuple[object, ...]:
     seen: list[object] = []
     for name in (path, f"{path}-wal"):
         try:
-            found = os.stat(name)
+            status = os.stat(name)
         except OSError:
             seen.append(None)
         else:
-            seen.append((found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+            seen.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
     return tuple(seen)
 
 
@@ -279,10 +279,10 @@ def refuse_linked(path: str) -> None:
 def _links(path: str) -> int:
     """Return how many names a file has; 0 for a folder."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return 0
-    return found.st_nlink if stat.S_ISREG(found.st_mode) else 0
+    return status.st_nlink if stat.S_ISREG(status.st_mode) else 0
 
 
 def create(path: str, content: bytes) -> None:

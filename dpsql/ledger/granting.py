@@ -182,9 +182,9 @@ class OpenLedger:
 
     def declarations(self) -> RecordedDeclarations:
         """Return every declaration that stands; one look-up as long as there is no new one."""
-        known = self._declarations
-        found = self._declarations = self._read(lambda transaction: transaction.declarations(known))
-        return found
+        memory = self._declarations
+        declarations = self._declarations = self._read(lambda transaction: transaction.declarations(memory))
+        return declarations
 
     def policy(self, dataset: str) -> Budget | None:
         """Return the budget and policy that stand for a dataset; None while it is unlimited."""
@@ -463,9 +463,9 @@ class GrantingLedger(OpenLedger):
 
     def grants(self) -> Grants:
         """Return who may ask for what; one look-up as long as nothing was granted or revoked."""
-        known = self._grants
-        found = self._grants = self._read(lambda transaction: transaction.grants(known))
-        return found
+        memory = self._grants
+        grants = self._grants = self._read(lambda transaction: transaction.grants(memory))
+        return grants
 
     def end_lost_reservations(self) -> list[int]:
         """End what principals had reserved when the process that worked for them was lost; return their entries.
@@ -502,7 +502,7 @@ class GrantingLedger(OpenLedger):
             standing = transaction.grants(None).grants
             if standing.get((grant.principal, dataset)) == grant:
                 return False
-            subjects = {each.subject: each.principal for each in standing.values() if each.subject is not None}
+            subjects = {entry.subject: entry.principal for entry in standing.values() if entry.subject is not None}
             if grant.subject is not None and subjects.get(grant.subject, grant.principal) != grant.principal:
                 raise ParameterError(
                     "P013",
@@ -536,12 +536,16 @@ class GrantingLedger(OpenLedger):
 
         def work(transaction: Transaction) -> None:
             grants = transaction.grants(None)
-            known = {
+            holdings = {
                 *(("dataset", name) for owner, name in grants.grants if owner == principal),
-                *(("token", held.id) for held in grants.tokens.values() if held.principal == principal),
+                *(
+                    ("token", credential.id)
+                    for credential in grants.tokens.values()
+                    if credential.principal == principal
+                ),
             }
             what = ("dataset", of) if of is not None else ("token", token)
-            if not known or (what[1] is not None and what not in known):
+            if not holdings or (what[1] is not None and what not in holdings):
                 raise ParameterError(
                     "P013", f"principal '{principal}' has no such grant or token. `dpsql principals` lists them."
                 )
@@ -619,30 +623,32 @@ def _granted_budget(transaction: Transaction, grant: Grant) -> GrantedBudget:
     limits = {} if grant.cap is None else grant.cap.limits
     charged = {name: spent.charged(name) for name in ("epsilon", "delta", "rho")}
     limit = limits.get("epsilon")
-    left = None if limit is None else 0.0 if charged["epsilon"] is None else _number(max(0, limit - charged["epsilon"]))
+    remainder = (
+        None if limit is None else 0.0 if charged["epsilon"] is None else _number(max(0, limit - charged["epsilon"]))
+    )
     return GrantedBudget(
         grant.dataset,
         grant.per,
         period,
         spent.releases,
-        *(_number(limits.get("epsilon")), _number(charged["epsilon"]), left),
+        *(_number(limits.get("epsilon")), _number(charged["epsilon"]), remainder),
         *(_number(limits.get("delta")), _number(charged["delta"])),
         *(_number(limits.get("rho")), _number(charged["rho"])),
     )
 
 
 def _granted_row(transaction: Transaction, grant: Grant) -> GrantedRow:
-    found = _granted_budget(transaction, grant)
-    names = ("rho",) if found.rho_cap is not None else ("epsilon", "delta")
-    spent = {name: getattr(found, f"{name}_spent") for name in names}
-    said = [f"{name} {'no finite bound' if value is None else f'{value:.12g}'}" for name, value in spent.items()]
+    budget = _granted_budget(transaction, grant)
+    names = ("rho",) if budget.rho_cap is not None else ("epsilon", "delta")
+    spent = {name: getattr(budget, f"{name}_spent") for name in names}
+    amounts = [f"{name} {'no finite bound' if value is None else f'{value:.12g}'}" for name, value in spent.items()]
     return GrantedRow(
         grant.principal,
         grant.dataset,
         grant.role,
         None if grant.cap is None else grant.cap.text + (f" per {grant.per}" if grant.per else ""),
-        ", ".join(each for each in said if each != "delta 0"),
-        found.releases,
+        ", ".join(amount for amount in amounts if amount != "delta 0"),
+        budget.releases,
         None if grant.default_epsilon is None else float(grant.default_epsilon),
         None if grant.functions is None else ", ".join(grant.functions),
         None if grant.sources is None else ", ".join(grant.sources),

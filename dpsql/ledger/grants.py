@@ -162,13 +162,13 @@ class Grant:
         """
         cap = self.cap or Budget()
         amounts = {"epsilon": cap.epsilon, "delta": cap.delta, "rho": cap.rho, "default_epsilon": self.default_epsilon}
-        said = {name: parameters.show(value) for name, value in amounts.items() if value is not None}
-        said |= {"dataset": self.dataset, "role": self.role, "per": self.per or "", "subject": self.subject or ""}
-        said |= {name: "true" for name in ("share", "total") if getattr(self, name)}
-        said |= {name: ",".join(getattr(self, name) or ()) for name in ("functions", "sources")}
-        left = None if self.expires is None else max(_time(self.expires) - now, timedelta())
-        said["days"] = NEVER if left is None else str(max(1, -(-left // timedelta(days=1))))
-        return {name: text for name, text in said.items() if text}
+        texts = {name: parameters.show(value) for name, value in amounts.items() if value is not None}
+        texts |= {"dataset": self.dataset, "role": self.role, "per": self.per or "", "subject": self.subject or ""}
+        texts |= {name: "true" for name in ("share", "total") if getattr(self, name)}
+        texts |= {name: ",".join(getattr(self, name) or ()) for name in ("functions", "sources")}
+        remainder = None if self.expires is None else max(_time(self.expires) - now, timedelta())
+        texts["days"] = NEVER if remainder is None else str(max(1, -(-remainder // timedelta(days=1))))
+        return {name: text for name, text in texts.items() if text}
 
     @classmethod
     def read(cls, row: GrantRow) -> Grant:
@@ -265,12 +265,12 @@ class Grants:
         GatewayError
             G020, with one text whatever is wrong.
         """
-        found = None
+        token = None
         if isinstance(text, str) and _is_token(text):
-            found = self.tokens.get(digest_of(text))
-        if found is None or not found.stands(now):
+            token = self.tokens.get(digest_of(text))
+        if token is None or not token.stands(now):
             raise no_token()
-        return found.principal
+        return token.principal
 
     def principal_of_subject(self, subject: str | None, now: datetime) -> str:
         """Return whom an identity provider calls by a name; one grant that stands says so.
@@ -281,10 +281,10 @@ class Grants:
             G020, as of `principal_of`.
         """
         standing = (grant for grant in self.grants.values() if grant.subject == subject and grant.stands(now))
-        found = None if subject is None else next(standing, None)
-        if found is None:
+        holder = None if subject is None else next(standing, None)
+        if holder is None:
             raise no_token()
-        return found.principal
+        return holder.principal
 
     def of(self, principal: str, now: datetime) -> list[Grant]:
         """Return the grants of a principal that have not expired, by dataset."""
@@ -292,8 +292,8 @@ class Grants:
 
     def grant(self, principal: str, dataset: str, now: datetime) -> Grant | None:
         """Return what a principal may ask of a dataset; None if it is nothing."""
-        found = self.grants.get((principal, dataset))
-        return found if found is not None and found.stands(now) else None
+        grant = self.grants.get((principal, dataset))
+        return grant if grant is not None and grant.stands(now) else None
 
     def tokens_of(self, principal: str) -> list[Token]:
         """Return the tokens of a principal, oldest first, also those that have expired."""
@@ -326,15 +326,15 @@ class StandingGrants:
     def take(self, row: GrantRow) -> None:
         """Take the next row in."""
         principal, facts = row["principal"], row["facts"]
-        held = self._tokens.get(principal, [])
+        tokens = self._tokens.get(principal, [])
         if row["kind"] == GRANT:
             self.grants[principal, row["dataset"]] = Grant.read(row)
         elif row["kind"] == TOKEN:
-            kept = [replace(token, expires=min(token.expires, facts["keeps"])) for token in held]
-            held = [token for token in kept if token.expires > row["recorded_at"]]
-            self._tokens[principal] = [*held, Token(facts["id"], facts["digest"], principal, facts["expires"])]
+            rotated_tokens = [replace(token, expires=min(token.expires, facts["keeps"])) for token in tokens]
+            tokens = [token for token in rotated_tokens if token.expires > row["recorded_at"]]
+            self._tokens[principal] = [*tokens, Token(facts["id"], facts["digest"], principal, facts["expires"])]
         elif "token" in facts:
-            self._tokens[principal] = [token for token in held if token.id != facts["token"]]
+            self._tokens[principal] = [token for token in tokens if token.id != facts["token"]]
         elif "dataset" in facts:
             self.grants.pop((principal, facts["dataset"]), None)
         else:
@@ -343,7 +343,7 @@ class StandingGrants:
 
     def told(self, end: tuple[int, str]) -> Grants:
         """Return what stands; `end` is number and hash of the last row."""
-        tokens = {token.digest: token for held in self._tokens.values() for token in held}
+        tokens = {token.digest: token for group in self._tokens.values() for token in group}
         return Grants(*end, dict(self.grants), tokens)
 
 
@@ -414,5 +414,5 @@ def _time(text: str) -> datetime:
 def _names(argument: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
     if names is None:
         return None
-    found: Sequence[str] = [parameters.text(argument, name, hint=f"Give {argument} by their names.") for name in names]
-    return tuple(dict.fromkeys(found))
+    texts: Sequence[str] = [parameters.text(argument, name, hint=f"Give {argument} by their names.") for name in names]
+    return tuple(dict.fromkeys(texts))

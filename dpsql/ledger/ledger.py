@@ -56,8 +56,8 @@ class AcceptingLedger(GrantingLedger):
     def lost(self, remembered: Sequence[Totals], ledger_id: str) -> list[Lost]:
         """Return what this ledger has lost of the totals that a database remembers of a ledger; charges nothing."""
         same = self.id == ledger_id
-        found = self._read(lambda transaction: lost_charges(transaction, remembered, same=same))
-        return [charge for charges in found for charge in charges]
+        groups = self._read(lambda transaction: lost_charges(transaction, remembered, same=same))
+        return [charge for charges in groups for charge in charges]
 
     def charge_lost(
         self, remembered: Sequence[Totals], ledger_id: str, kind: str, facts: Mapping[str, object]
@@ -88,7 +88,7 @@ class AcceptingLedger(GrantingLedger):
             charges = lost_charges(transaction, remembered, same=same)
             append_lost(transaction, charges, charged)
             transaction.append(declared, transaction.state(dataset))
-            return [one for charge in charges for one in charge]
+            return [loss for charge in charges for loss in charge]
 
         return self._write(work)
 
@@ -165,10 +165,10 @@ class Ledger(AcceptingLedger):
                     f"dataset '{dataset}' already has a budget of {standing.text}, or another policy. Call under it. "
                     "Only the data's owner can change it, with replace := true; what was spent stays spent.",
                 )
-            ended = [folded_dataset(each) for each in merge if merged_into(_lineage_of(transaction, each)) != dataset]
+            ended = [folded_dataset(name) for name in merge if merged_into(_lineage_of(transaction, name)) != dataset]
             own = ended_of(transaction, dataset, keeps_dates=True)
-            kept = [folded_dataset(keep_date) for keep_date in keep_dates]
-            parts = [append_merged(transaction, dataset, each, keeps_dates=each in kept) for each in ended]
+            keepers = [folded_dataset(keep_date) for keep_date in keep_dates]
+            parts = [append_merged(transaction, dataset, name, keeps_dates=name in keepers) for name in ended]
             begin = None
             if budget.dated is not None:
                 begun = None if dated_ahead else datetime.now(UTC).date() + timedelta(days=1)  # in every time zone
@@ -178,8 +178,8 @@ class Ledger(AcceptingLedger):
                     begin = restated(standing, budget, own.total, own.blocks, begun)
             entry = append_budget(transaction, dataset, budget, lineage)
             append_accounts(transaction, dataset, budget, entry, begin)
-            for each in ended:
-                append_budget(transaction, each, ENDED, {"table": None, "merged_into": dataset})
+            for name in ended:
+                append_budget(transaction, name, ENDED, {"table": None, "merged_into": dataset})
             return True
 
         return self._write(work)
@@ -321,7 +321,7 @@ class Ledger(AcceptingLedger):
                 return stored, None, paid
             if paid is None:
                 charge.refuse(transaction, cost)
-            result, failure = _drawn(charge.event, draw)
+            result, failure = _run_draw(charge.event, draw)
             done: Draft = {**row, "result": result}
             if paid is not None:
                 outcome = RELEASED if failure is None else NOTHING_RELEASED
@@ -389,8 +389,8 @@ class Ledger(AcceptingLedger):
             charge.refuse(transaction, cost)
             return append_charges(transaction, reserved, keys, cost, charge.during), reserved
 
-        entry, told = self._write(work)
-        self._tell(entry, told, keys)
+        entry, draft = self._write(work)
+        self._tell(entry, draft, keys)
         return entry
 
     def is_reserved(self, charge: Charge) -> bool:
@@ -415,8 +415,8 @@ class Ledger(AcceptingLedger):
                 return append_charges(transaction, {**row, "dataset": standing[0]}, standing, cost, charge.during), row
             return append_end(transaction, row, keys, paid, NOTHING_RELEASED), free(row)
 
-        entry, told = self._write(work)
-        self._tell(entry, told, keys)
+        entry, draft = self._write(work)
+        self._tell(entry, draft, keys)
         return entry.sequence
 
     def verify(self, head: str | None = None, *, noted: bool = True) -> VerifyReport:
@@ -451,7 +451,7 @@ class Ledger(AcceptingLedger):
             False when this one holds other entries; nothing is changed then.
         """
         ledger_id = source.id
-        return source._read(lambda found: self._write(lambda transaction: transaction.carry(ledger_id, found.walk())))
+        return source._read(lambda origin: self._write(lambda transaction: transaction.carry(ledger_id, origin.walk())))
 
     def read_note(self) -> Head | None:
         """Return which entry was noted beside the file as the last one; None where none is."""
@@ -496,7 +496,7 @@ class Ledger(AcceptingLedger):
                 watcher(receipt)
 
 
-def _drawn(
+def _run_draw(
     event: Permit | Event | Mapping[str, object], draw: Callable[[], object]
 ) -> tuple[str | None, BaseException | None]:
     """Return the result as text, or what the draw failed with: whatever it was, the charge is recorded first."""

@@ -59,27 +59,29 @@ def policy_rows(
         declared = [kinds[kind] for kind in _DECLARES if kind in kinds]
         if not declared:
             continue
-        one = kinds["protect"] if "protect" in kinds else max(declared, key=lambda row: row.sequence)
-        for argument, column, value in _stated(one, budgets.get(dataset)):
-            yield PolicyRow(dataset, one.function, argument, column, value, one.sequence, one.recorded_at)
+        declaration = kinds["protect"] if "protect" in kinds else max(declared, key=lambda row: row.sequence)
+        for argument, column, value in _terms(declaration, budgets.get(dataset)):
+            yield PolicyRow(
+                dataset, declaration.function, argument, column, value, declaration.sequence, declaration.recorded_at
+            )
 
 
-def _stated(one: RecordedDeclaration, budget: Budget | None) -> Iterator[tuple[str, str | None, str | None]]:
+def _terms(declaration: RecordedDeclaration, budget: Budget | None) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield argument, column and value of a declaration."""
-    into = merged_into(one.lineage) if one.kind == "protect" else None
+    into = merged_into(declaration.lineage) if declaration.kind == "protect" else None
     if into is not None:
         yield "merged_into", None, _sql(into)
-    elif one.kind == "protect" and budget is not None:
+    elif declaration.kind == "protect" and budget is not None:
         yield from _limits(budget)
-        for table in (one.lineage or {}).get("tables", ()):
+        for table in (declaration.lineage or {}).get("tables", ()):
             yield "tables", table["name"], _sql(path_text(table))
             if table.get("rows") is not None:
                 yield "max_rows_per_unit", table["name"], _sql(table["rows"])
-    elif one.kind == "derive":
-        yield "base", None, _sql(one.facts.get("base"))
-        if one.facts.get("unit") is not None:
-            yield "privacy_unit", None, _sql(one.facts.get("unit"))
-    elif one.kind == "public":
+    elif declaration.kind == "derive":
+        yield "base", None, _sql(declaration.facts.get("base"))
+        if declaration.facts.get("unit") is not None:
+            yield "privacy_unit", None, _sql(declaration.facts.get("unit"))
+    elif declaration.kind == "public":
         yield "public", None, "true"
 
 
@@ -96,17 +98,19 @@ def _limits(budget: Budget) -> Iterator[tuple[str, str | None, str | None]]:
     if budget.enum_labels != ENUM_LABELS[0]:
         yield "enum_labels", None, _sql(budget.enum_labels)
     for name in ("period", "period_of", "period_zone"):
-        stated = getattr(budget, name)
-        if isinstance(stated, Mapping):
-            yield from ((name, table, _sql(each)) for table, each in stated.items() if each and " -> " not in each)
-        elif stated is not None:
-            yield name, None, _sql(stated)
+        setting = getattr(budget, name)
+        if isinstance(setting, Mapping):
+            yield from (
+                (name, table, _sql(column)) for table, column in setting.items() if column and " -> " not in column
+            )
+        elif setting is not None:
+            yield name, None, _sql(setting)
     for name, units in budget.total_limits.items():
         yield name, None, f"{units / UNITS_PER_ONE:.12g}"
     for name, value in (budget.bounds or {}).items():
         if isinstance(value, Mapping) and name in (*BOUND_NAMES, "keys"):
-            for column, each in value.items():
-                yield name, column, _sql(each)
+            for column, entry in value.items():
+                yield name, column, _sql(entry)
         else:
             yield name, None, _sql(value)
 
@@ -120,7 +124,7 @@ def _sql(value: object) -> str | None:
     if isinstance(value, str):
         return text(value)
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_sql(one) or 'NULL' for one in value)}]"
+        return f"[{', '.join(_sql(element) or 'NULL' for element in value)}]"
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 

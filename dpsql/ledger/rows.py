@@ -271,8 +271,8 @@ def tables_of(facts: Facts | None) -> Sequence[Facts]:
 
 def merged_into(lineage: Mapping[str, object] | None) -> str | None:
     """Return the dataset that took the place of one, from what is recorded with its budget; None if it stands."""
-    found = (lineage or {}).get("merged_into")
-    return found if isinstance(found, str) else None
+    successor = (lineage or {}).get("merged_into")
+    return successor if isinstance(successor, str) else None
 
 
 def path_text(facts: Facts) -> str:
@@ -350,23 +350,23 @@ class RecordedDeclarations:
         ended = {
             name: merged_into(kinds["protect"].lineage) for name, kinds in self.latest.items() if "protect" in kinds
         }
-        found = {name: into for name, into in ended.items() if into is not None}
-        for name in found:
-            while found[name] in found:
-                found[name] = found[found[name]]
-        return found
+        aliases = {name: into for name, into in ended.items() if into is not None}
+        for name in aliases:
+            while aliases[name] in aliases:
+                aliases[name] = aliases[aliases[name]]
+        return aliases
 
     @cached_property
     def databases(self) -> frozenset[str]:
         """The digits of every marked database of which anything is declared."""
-        found = set()
+        databases = set()
         for row in (row for kinds in self.latest.values() for row in kinds.values()):
             facts: Facts = (row.lineage if row.kind == "protect" else row.facts) or {}
-            tables = [each.get("table") for each in tables_of(facts)]
-            found |= {table[0][1:] for table in tables if table and table[0].startswith(MARKED)}
+            tables = [entry.get("table") for entry in tables_of(facts)]
+            databases |= {table[0][1:] for table in tables if table and table[0].startswith(MARKED)}
             tied = dict(facts).get("database") if row.kind in ("adopt", "accept") else None
-            found |= set() if tied is None else {str(tied)}
-        return frozenset(found)
+            databases |= set() if tied is None else {str(tied)}
+        return frozenset(databases)
 
 
 EVERY_OTHER, TOTAL = "every other", "total"

@@ -260,9 +260,9 @@ class Statements:
         )
         with_before = row.outerjoin(before, before.c.sequence == row.c.sequence - 1)
         columns = [row.c[name] for name in COLUMNS]
-        one = select(*columns, before.c.hash).select_from(with_before)
+        query = select(*columns, before.c.hash).select_from(with_before)
         self.rows = select(*columns).order_by(row.c.sequence)
-        self.one = one.where(row.c.sequence == bindparam("sequence"))
+        self.one = query.where(row.c.sequence == bindparam("sequence"))
         self.end_of_reservation = select(row.c.sequence).where(row.c.hold == bindparam("hold"))
         of_name = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name"))
         ended = select(before.c.sequence).where(before.c.hold == row.c.sequence).exists()
@@ -271,20 +271,20 @@ class Statements:
         of_any = (row.c.status == RESERVED) & (row.c.kind == "release") & row.c.principal.is_not(None)
         of_any &= row.c.name.is_not(None)  # the entries of further datasets have none
         self.lost_reservations = select(row.c.sequence).where(of_any & ~ended).order_by(row.c.sequence)
-        self.declarations = one.where(row.c.kind.not_in(NO_DECLARATIONS)).order_by(row.c.sequence)
-        self.grants = one.where(row.c.kind.in_(GRANTS)).order_by(row.c.sequence)
-        asked = (row.c.principal == bindparam("principal")) & row.c.result.is_not(None)
-        self.of_principal = one.where(asked).order_by(row.c.sequence)
+        self.declarations = query.where(row.c.kind.not_in(NO_DECLARATIONS)).order_by(row.c.sequence)
+        self.grants = query.where(row.c.kind.in_(GRANTS)).order_by(row.c.sequence)
+        ownership = (row.c.principal == bindparam("principal")) & row.c.result.is_not(None)
+        self.of_principal = query.where(ownership).order_by(row.c.sequence)
         inner = _table(version, "inner")
         since = select(func.min(inner.c.sequence)).where(_of_account(inner), inner.c.recorded_at >= bindparam("start"))
         prior = select(func.max(inner.c.sequence)).where(_of_account(inner), inner.c.sequence < since.scalar_subquery())
         first = func.coalesce(prior.scalar_subquery(), since.scalar_subquery())
-        self.of_account = one.where(_of_account(row), row.c.sequence >= first).order_by(row.c.sequence)
+        self.of_account = query.where(_of_account(row), row.c.sequence >= first).order_by(row.c.sequence)
         from_entry = row.c.sequence >= bindparam("start")
-        self.of_account_from = one.where(_of_account(row), from_entry).order_by(row.c.sequence)
+        self.of_account_from = query.where(_of_account(row), from_entry).order_by(row.c.sequence)
         between = (inner.c.sequence > bindparam("since")) & (inner.c.sequence <= bindparam("until"))
         newest = select(func.max(inner.c.sequence)).where(between).group_by(inner.c.dataset, inner.c.block)
-        self.last_of_accounts = one.where(row.c.sequence.in_(newest)).order_by(row.c.sequence)
+        self.last_of_accounts = query.where(row.c.sequence.in_(newest)).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))
         self.last_of_datasets = self.lasts.where(last.c.key.startswith(dataset_key("")))
@@ -306,9 +306,9 @@ class Statements:
         source = start
         if self.has_lasts:
             source = start.outerjoin(of_dataset, of_dataset.c.key == bindparam("key"))
-        found = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name")) & row.c.result.is_not(None)
+        match = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name")) & row.c.result.is_not(None)
         self.named = select(*(lasts[2:] if self.has_lasts else [null(), null()]), *columns, before.c.hash).select_from(
-            source.outerjoin(row, found).outerjoin(before, before.c.sequence == row.c.sequence - 1)
+            source.outerjoin(row, match).outerjoin(before, before.c.sequence == row.c.sequence - 1)
         )
         source = start
         if self.has_lasts:
@@ -365,7 +365,7 @@ def stream(connection: Connection, version: str) -> Generator[Row]:
             yield row_of(COLUMNS, values)
 
 
-def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
+def upgrade(connection: Connection, ledger_id: str, location: str) -> None:
     """Add what an earlier version does not have; its rows keep their hashes. The caller is the only writer.
 
     Raises
@@ -378,7 +378,7 @@ def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
         return  # another process was first while this one waited for the lock
     lasts: dict[str, Last] = {}
     if version == "1":
-        for row in verified_rows(place, ledger_id, stream(connection, version)):
+        for row in verified_rows(location, ledger_id, stream(connection, version)):
             note(lasts, row)
     for name in MISSING_COLUMNS[version]:
         column = CreateColumn(entry.c[name]).compile(dialect=connection.dialect)

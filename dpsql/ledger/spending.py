@@ -114,9 +114,9 @@ def totals_between(transaction: Transaction, since: int, until: int = _LAST) -> 
 
 def _budget_of(transaction: Transaction, row: Row) -> str | None:
     """Return the budget in force at the last entry of a dataset."""
-    stated = None if row["block"] is not None or row["budget_sequence"] is None else row["budget_sequence"]
-    found = None if stated is None else transaction.row_at(stated)
-    return None if found is None else found["budget"]
+    sequence = None if row["block"] is not None or row["budget_sequence"] is None else row["budget_sequence"]
+    entry = None if sequence is None else transaction.row_at(sequence)
+    return None if entry is None else entry["budget"]
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,12 @@ class Lost:
     def text(self) -> str:
         """The charge in words, such as ``'patients: epsilon 0.5'``."""
         amounts = {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho}
-        named = {name: amount for name, amount in amounts.items() if amount}
+        losses = {name: amount for name, amount in amounts.items() if amount}
         if self.epsilon is not None or self.rho is None:  # rho is told where it alone is finite
-            named.pop("rho", None)
-        said = [f"{name} {units_text(amount)}" for name, amount in named.items()]
+            losses.pop("rho", None)
+        texts = [f"{name} {units_text(amount)}" for name, amount in losses.items()]
         where = self.dataset if self.block is None else f"{self.dataset}, {self.block}"
-        return f"{where}: {', '.join(said) or 'no finite amount'}{' (all that remained)' * self.everything}"
+        return f"{where}: {', '.join(texts) or 'no finite amount'}{' (all that remained)' * self.everything}"
 
     @property
     def is_nothing(self) -> bool:
@@ -173,18 +173,24 @@ def lost_charges(transaction: Transaction, remembered: Sequence[Totals], *, same
         Whether they are of a ledger with this ledger's id.
     """
     since = _last_common(transaction, remembered) if same else 0
-    before = {(one.dataset, one.block): one.spent for one in totals_between(transaction, 0, since)} if since else {}
+    before = (
+        {(totals.dataset, totals.block): totals.spent for totals in totals_between(transaction, 0, since)}
+        if since
+        else {}
+    )
     budgets: dict[str, str | None] = {}
     lost: dict[str, dict[str | None, Totals]] = {}
-    for one in remembered:
-        budgets[one.dataset] = one.budget or budgets.get(one.dataset)
-        if one.sequence > since:
-            lost.setdefault(one.dataset, {})[one.block] = one
-    into, found = transaction.declarations(None).aliases, list[list[Lost]]()
+    for totals in remembered:
+        budgets[totals.dataset] = totals.budget or budgets.get(totals.dataset)
+        if totals.sequence > since:
+            lost.setdefault(totals.dataset, {})[totals.block] = totals
+    into, groups = transaction.declarations(None).aliases, list[list[Lost]]()
     for dataset, accounts in lost.items():
         account = _Dataset(transaction, into.get(dataset, dataset), accounts, before, budgets[dataset])
-        found.append(account.lost(all_of_it=not same or dataset in into))
-    return [charges for charges in ([one for one in each if not one.is_nothing] for each in found) if charges]
+        groups.append(account.lost(all_of_it=not same or dataset in into))
+    return [
+        charges for charges in ([charge for charge in group if not charge.is_nothing] for group in groups) if charges
+    ]
 
 
 def _last_common(transaction: Transaction, remembered: Sequence[Totals]) -> int:
@@ -220,19 +226,21 @@ class _Dataset:
     def lost(self, *, all_of_it: bool) -> list[Lost]:
         """Return what its accounts are charged."""
         standing, remembered = self._state.budget, self._remembered
-        dated, was_dated = (None if one is None else one.dated for one in (standing, remembered))
+        dated, was_dated = (None if budget is None else budget.dated for budget in (standing, remembered))
         restated = standing is not None and (dated != was_dated or (remembered == ENDED) != (standing == ENDED))
         everything = all_of_it or restated
-        names = dict.fromkeys([None, *self._named(), *(name for name in self._accounts if name and name[0] == "@")])
+        names = dict.fromkeys(
+            [None, *self._live_periods(), *(name for name in self._accounts if name and name[0] == "@")]
+        )
         if everything and standing is not None:
             names |= dict.fromkeys([*(self._blocks.spent if self._state.is_dated else ()), *self._capped()])
         return [self._lost(name, everything=everything) for name in names]
 
-    def _named(self) -> list[str]:
+    def _live_periods(self) -> list[str]:
         """Return the periods of which the database remembers something and that the ledger can charge."""
         if not self._state.is_dated or self._state.budget is None:
             return []
-        live = Blocks({name: one.spent for name, one in self._accounts.items() if name}).live(self._state.budget)
+        live = Blocks({name: totals.spent for name, totals in self._accounts.items() if name}).live(self._state.budget)
         return [*([FRESH] if FRESH in self._accounts else []), *live]
 
     def _capped(self) -> list[str]:
@@ -248,10 +256,10 @@ class _Dataset:
             of_period = name is not None and name[0] != "@"
             before = self._before.get(FRESH, Spent()) if of_period else Spent()
         theirs = self._accounts.get(name)
-        one = _difference(self._dataset, name, now, before, before if theirs is None else theirs.spent)
-        if one is None or everything:
-            return self._all_that_remains(name, now, one)
-        return one
+        difference = _difference(self._dataset, name, now, before, before if theirs is None else theirs.spent)
+        if difference is None or everything:
+            return self._all_that_remains(name, now, difference)
+        return difference
 
     def now(self, name: str | None) -> Spent:
         """Return what the ledger says of an account."""
@@ -267,30 +275,32 @@ class _Dataset:
             return _limits_of_cap(self._transaction, name[1:], self._dataset)
         budget = self._state.budget
         if budget is None:  # all of the budget that the database remembers, and of one person's total
-            stated = self._remembered
-            found = [] if stated is None or stated == ENDED else [*stated.limits.items(), *stated.total_limits.items()]
+            record = self._remembered
+            limits = [] if record is None or record == ENDED else [*record.limits.items(), *record.total_limits.items()]
         elif budget.dated is not None and name is None:
-            found = list(budget.total_limits.items())
+            limits = list(budget.total_limits.items())
         else:
-            found = list(budget.limits.items())
-        kinds = ((kind.removesuffix("_total"), limit) for kind, limit in found)
+            limits = list(budget.limits.items())
+        kinds = ((kind.removesuffix("_total"), limit) for kind, limit in limits)
         return [(kind, limit, now.charged(kind)) for kind, limit in kinds]
 
-    def _all_that_remains(self, name: str | None, now: Spent, known: Lost | None) -> Lost:
+    def _all_that_remains(self, name: str | None, now: Spent, difference: Lost | None) -> Lost:
         """Return all that remains of an account, or the known difference where it is more."""
-        known = known or Lost(self._dataset, name, None, 0, None)
-        left = {"epsilon": 0, "delta": 0, "rho": 0}
+        difference = difference or Lost(self._dataset, name, None, 0, None)
+        remainder = {"epsilon": 0, "delta": 0, "rho": 0}
         for kind, limit, charged in self._limits(name, now):
-            left[kind] = max(left[kind], 0 if charged is None else limit - charged)
-        if not any(left.values()):
-            return known
-        delta = max(left["delta"], known.delta)
+            remainder[kind] = max(remainder[kind], 0 if charged is None else limit - charged)
+        if not any(remainder.values()):
+            return difference
+        delta = max(remainder["delta"], difference.delta)
         # A loss that is not limited has no finite amount: nothing says how much of it an unknown ledger spent.
-        epsilon = None if known.epsilon is None or left["rho"] else max(left["epsilon"], known.epsilon)
-        rho = max(left["rho"], known.rho or 0) if left["rho"] else None
+        epsilon = (
+            None if difference.epsilon is None or remainder["rho"] else max(remainder["epsilon"], difference.epsilon)
+        )
+        rho = max(remainder["rho"], difference.rho or 0) if remainder["rho"] else None
         added: dict[str, str | None] = {}
         if now.composition is not None:
-            finite = epsilon if left["rho"] else max(left["epsilon"], known.epsilon or 0)
+            finite = epsilon if remainder["rho"] else max(remainder["epsilon"], difference.epsilon or 0)
             added = {"before_epsilon": None if finite is None else str(finite), "before_delta": str(delta)}
         return Lost(self._dataset, name, epsilon, delta, rho, added, everything=True)
 
@@ -341,7 +351,7 @@ def append_lost(transaction: Transaction, charges: Iterable[Sequence[Lost]], row
     """
     for first, *others in (_with_own(charge) for charge in charges):
         state = transaction.state(first.dataset)
-        own = _row(row, first, {"accounts": [one.block for one in others]})
+        own = _row(row, first, {"accounts": [loss.block for loss in others]})
         entry = transaction.append(own, replace(state, spent=with_accepted(state.spent, own)))
         blocks = transaction.blocks(first.dataset) if state.is_dated else Blocks()
         for other in others:
@@ -369,15 +379,15 @@ def _begun(blocks: Blocks) -> dict[str, object]:
     return {} if blocks.begun is None else {"begun": max(tomorrow, blocks.begun).isoformat()}
 
 
-def _row(row: Draft, one: Lost, facts: Mapping[str, object]) -> Draft:
-    arguments = canonical({**facts, "added": dict(one.added)})
+def _row(row: Draft, loss: Lost, facts: Mapping[str, object]) -> Draft:
+    arguments = canonical({**facts, "added": dict(loss.added)})
     return {
         **row,
-        "dataset": one.dataset,
+        "dataset": loss.dataset,
         "arguments": arguments,
-        "fingerprint": fingerprint_of(one.dataset, row["function"], arguments),
-        "epsilon": None if one.epsilon is None else str(one.epsilon),
-        "delta": str(one.delta),
-        "rho": None if one.rho is None else str(one.rho),
+        "fingerprint": fingerprint_of(loss.dataset, row["function"], arguments),
+        "epsilon": None if loss.epsilon is None else str(loss.epsilon),
+        "delta": str(loss.delta),
+        "rho": None if loss.rho is None else str(loss.rho),
         "status": ACCEPTED,
     }

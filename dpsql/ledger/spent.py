@@ -223,10 +223,10 @@ def refuse_contradiction(
         raise _contradiction(dataset, "privacy_unit", budget.privacy_unit, privacy_unit)
 
 
-def _contradiction(dataset: str, name: str, stated: str, given: str | None) -> BudgetError:
+def _contradiction(dataset: str, name: str, policy: str, argument: str | None) -> BudgetError:
     return BudgetError(
         "B003",
-        f"{name} of dataset '{dataset}' was stated by its owner as {parameters.stored_text(stated)}; got "
-        f"{parameters.show(given)}. "
+        f"{name} of dataset '{dataset}' was stated by its owner as {parameters.stored_text(policy)}; got "
+        f"{parameters.show(argument)}. "
         f"Leave {name} out. Only the data's owner can restate it.",
     )

@@ -80,7 +80,7 @@ def url_of(location: str | os.PathLike[str] | None) -> URL:
 def _parsed(location: str | os.PathLike[str]) -> URL | None:
     url: URL | None = None
     port, ports = "", list[str]()
-    given: str | tuple[str, ...] = ()
+    parameter: str | tuple[str, ...] = ()
     try:
         url = make_url(os.fspath(location))
     except ArgumentError:
@@ -88,12 +88,12 @@ def _parsed(location: str | os.PathLike[str]) -> URL | None:
     except ValueError:  # SQLAlchemy reads the port as an integer
         port = "no number"
     if url is not None:
-        given = url.query.get("port", ())
-        ports = [given] if isinstance(given, str) else [*given]
+        parameter = url.query.get("port", ())
+        ports = [parameter] if isinstance(parameter, str) else [*parameter]
         port = ",".join(ports if url.port is None else [str(url.port), *ports])
     is_wrong = bool(port) and not all(map(_is_port, port.split(",")))
     if is_wrong:
-        del url, port, given, ports  # a frame that raises holds nothing of the URL
+        del url, port, parameter, ports  # a frame that raises holds nothing of the URL
         raise LedgerError(
             "L040",
             "the port in the ledger's URL must be a number from 1 to 65535. Write postgresql://user:password@host/"
@@ -126,8 +126,8 @@ def connect_arguments(url: URL) -> dict[str, object]:
         del url
         raise LedgerError("L008", f"ledger is not a valid URL. {HOW_TO_GIVE}")
     # Others would be read by psycopg itself: autocommit=1 would end every transaction at once.
-    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
-    if not set(arguments) <= known:
+    options = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    if not set(arguments) <= options:
         del url, arguments
         raise LedgerError(
             "L041",
@@ -154,13 +154,13 @@ def describe(url: URL, *, proven: bool) -> str:
         return unknown
     if not proven and url.username is None and url.port is not None:  # 'u:12345/db', where the host was forgotten
         return unknown
-    host, database, asked = url.host or "", url.database or "", url.query.get("host", "")
-    if not isinstance(asked, str) or not all(
-        pattern.fullmatch(part) for pattern, part in ((_host, host), (_name, database), (_directory, asked)) if part
+    host, database, directory = url.host or "", url.database or "", url.query.get("host", "")
+    if not isinstance(directory, str) or not all(
+        pattern.fullmatch(part) for pattern, part in ((_host, host), (_name, database), (_directory, directory)) if part
     ):
         return unknown
-    place = f"[{host}]" if ":" in host else host
-    return f"postgresql://{place}{f':{url.port}' if url.port else ''}/{database}{f'?host={asked}' if asked else ''}"
+    address, query = f"[{host}]" if ":" in host else host, f"?host={directory}" if directory else ""
+    return f"postgresql://{address}{f':{url.port}' if url.port else ''}/{database}{query}"
 
 
 LOCK_WAIT_SECONDS = 60
@@ -254,10 +254,10 @@ _meanings = {
 }
 
 
-def failure_of(meaning: str, place: str) -> LedgerError:
+def failure_of(meaning: str, location: str) -> LedgerError:
     """Return the error that a word of `_meanings` stands for."""
     code, message = _meanings[meaning]
-    return LedgerError(code, f"ledger {place!r} {message}")
+    return LedgerError(code, f"ledger {location!r} {message}")
 
 
 def meaning_of(error: OSError) -> str:
@@ -267,7 +267,7 @@ def meaning_of(error: OSError) -> str:
     return "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else "path"
 
 
-def explain(error: DBAPIError, place: str) -> LedgerError:
+def explain(error: DBAPIError, location: str) -> LedgerError:
     """Say what a database error means and what to do; never quote it, since it may quote a row or a password."""
     number = getattr(error.orig, "sqlite_errorcode", None)
     if number is not None:
@@ -279,15 +279,17 @@ def explain(error: DBAPIError, place: str) -> LedgerError:
         state = getattr(error.orig, "sqlstate", None) or ""
         meaning, kind = _meaning_of(state, error), f"SQLSTATE {state}"
     if meaning is None:
-        return LedgerError("L010", f"ledger {place!r} refused ({kind}); nothing was released. Run dpsql ledger verify.")
-    return failure_of(meaning, place)
+        return LedgerError(
+            "L010", f"ledger {location!r} refused ({kind}); nothing was released. Run dpsql ledger verify."
+        )
+    return failure_of(meaning, location)
 
 
 def _meaning_of(state: str, error: DBAPIError) -> str | None:
     """Return what PostgreSQL or its client said."""
-    found = next((word for start, word in _postgresql_meaning.items() if state.startswith(start)), None)
-    if found is not None or (state and not error.connection_invalidated):
-        return found
+    meaning = next((word for start, word in _postgresql_meaning.items() if state.startswith(start)), None)
+    if meaning is not None or (state and not error.connection_invalidated):
+        return meaning
     text = str(error.orig)
     missing = _missing.search(text)
     if missing:
@@ -350,10 +352,10 @@ def engine_of(url: URL, file: LedgerFile | None, *, is_read_only: bool) -> Engin
         del url  # whose repr shows a password that is given as an option
         raise
     if engine is None:
-        place = describe(url, proven=False)
+        location = describe(url, proven=False)
         del url, options
         raise LedgerError(
-            "L014", f"ledger {place!r} needs a driver that is not installed. Run pip install 'dpsql[postgres]'."
+            "L014", f"ledger {location!r} needs a driver that is not installed. Run pip install 'dpsql[postgres]'."
         )
     configure = partial(_configure_sqlite, file, is_read_only)
     event.listen(engine, "connect", configure if is_sqlite else _configure_postgresql)
@@ -534,9 +536,9 @@ class Store:
         """
         if self._note is None or self.is_read_only:
             return
-        found = Head(*head, self.ledger_id)
+        entry = Head(*head, self.ledger_id)
         try:
-            (self._note.replace if replace else self._note.write)(found)
+            (self._note.replace if replace else self._note.write)(entry)
             return
         except OSError as error:
             meaning = meaning_of(error)
@@ -736,20 +738,20 @@ class Store:
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _forking = threading.Lock()
-_held: list[Store] = []
+_fork_stores: list[Store] = []
 
 
 def _before_fork() -> None:
     _forking.acquire()
-    _held[:] = list(_stores)
-    for store in _held:
+    _fork_stores[:] = list(_stores)
+    for store in _fork_stores:
         store.before_fork()
 
 
 def _after_fork(in_child: bool) -> None:
-    for store in _held:
+    for store in _fork_stores:
         store.after_fork(in_child=in_child)
-    _held.clear()
+    _fork_stores.clear()
     _forking.release()
 
 

@@ -113,13 +113,13 @@ class Transaction:
     def state(self, dataset: str) -> State:
         """Return the state of a dataset, after verifying every row that it depends on."""
         sequence, hash_seen = self._seen
-        found = self._connection.execute(
+        record = self._connection.execute(
             self.statements.state, {"dataset": dataset, "key": dataset_key(dataset), "seen": sequence}
         ).one()
-        chain, last, tail, at_seen = tuple(found[:2]), tuple(found[2:4]), tuple(found[4:6]), found[6]
+        chain, last, tail, at_seen = tuple(record[:2]), tuple(record[2:4]), tuple(record[4:6]), record[6]
         width = len(self._columns)
-        row, before = found[7 : 7 + width], found[7 + width]
-        policy, before_policy = found[8 + width : -1], found[-1]
+        row, before = record[7 : 7 + width], record[7 + width]
+        policy, before_policy = record[8 + width : -1], record[-1]
         if sequence and (tail[0] is None or at_seen != hash_seen):
             raise LedgerError(
                 "L031",
@@ -141,9 +141,9 @@ class Transaction:
         if row["budget_sequence"] is not None:
             if policy[0] is None:
                 raise self._damaged(row["budget_sequence"])
-            stated = self._verify(policy, before_policy)
-            with self._decoding(stated["sequence"]):
-                budget = _budget(stated["budget"])
+            declaration = self._verify(policy, before_policy)
+            with self._decoding(declaration["sequence"]):
+                budget = _budget(declaration["budget"])
         return State(budget, spent, row["budget_sequence"])
 
     def _spent(self, row: Row) -> Spent:
@@ -158,11 +158,11 @@ class Transaction:
 
     def blocks(self, dataset: str, names: Sequence[str] | None = None) -> Blocks:
         """Return what is spent of some blocks of a dataset, or of all, after verifying every row that says it."""
-        statement, given = self.statements.blocks, dict[str, object](dataset=dataset)
+        statement, parameters = self.statements.blocks, dict[str, object](dataset=dataset)
         if names is not None:
-            statement, given = self.statements.blocks_named, {"dataset": dataset, "blocks": [FRESH, *names]}
-        found = {block_key(dataset, row[0]): row[1] for row in self._connection.execute(statement, given)}
-        keys = [block_key(dataset, name) for name in (FRESH, *names)] if names is not None else list(found)
+            statement, parameters = self.statements.blocks_named, {"dataset": dataset, "blocks": [FRESH, *names]}
+        index = {block_key(dataset, row[0]): row[1] for row in self._connection.execute(statement, parameters)}
+        keys = [block_key(dataset, name) for name in (FRESH, *names)] if names is not None else list(index)
         spent, begun, noted = dict[str, Spent](), None, dict[str, int]()
         for key, hash_noted, *values, before in self._connection.execute(
             self.statements.last_of_blocks, {"keys": keys}
@@ -175,8 +175,10 @@ class Transaction:
             if name == FRESH:
                 with self._decoding(row["sequence"]):
                     begun = begun_of(row["arguments"])
-        if noted != found:
-            raise self._damaged(max((each for _, each in set(noted.items()) ^ set(found.items())), default=None))
+        if noted != index:
+            raise self._damaged(
+                max((sequence for _, sequence in set(noted.items()) ^ set(index.items())), default=None)
+            )
         return Blocks(spent, begun)
 
     def append(self, draft: Draft, after: State) -> Entry:
@@ -239,12 +241,12 @@ class Transaction:
 
     def reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
         """Return the entry of a reservation, if it and those after it for further datasets are of this very call."""
-        found = self.row_at(reservation)
+        entry = self.row_at(reservation)
         rows = (self.row_at(reservation + offset) for offset in count())
         present = takewhile(lambda row: row is not None, rows)
         names = (row["dataset"] for row in present if row and row["kind"] != CHARGE)  # no rows of accounts
-        same = completes(draft, found) and list(islice(names, len(datasets))) == list(datasets)
-        return found if same else None
+        same = completes(draft, entry) and list(islice(names, len(datasets))) == list(datasets)
+        return entry if same else None
 
     def lost_reservations(self) -> list[Row]:
         """Return the reservations of principals that no row has ended, the first first."""
@@ -276,8 +278,10 @@ class Transaction:
             row = self.row_at(key)
             rows = [] if row is None else [row]
         elif key is not None:
-            named = (self._row_of_name(each, key) for each in ([dataset] if dataset is not None else self._datasets()))
-            rows = sorted((row for row in named if row is not None), key=lambda row: row["sequence"])
+            candidates = (
+                self._row_of_name(name, key) for name in ([dataset] if dataset is not None else self._datasets())
+            )
+            rows = sorted((row for row in candidates if row is not None), key=lambda row: row["sequence"])
         else:
             rows = list(self.walk())
         return [
@@ -311,11 +315,11 @@ class Transaction:
                     rows.append(ledger_row(row))
         return rows
 
-    def declarations(self, known: RecordedDeclarations | None) -> RecordedDeclarations:
+    def declarations(self, memory: RecordedDeclarations | None) -> RecordedDeclarations:
         """Return every declaration that stands; `known` again, as long as no row was declared after it."""
         last = self._last(DECLARED) or (0, "", 0)
-        if known is not None and self.statements.has_lasts and (known.counter, known.hash) == last[:2]:
-            return known
+        if memory is not None and self.statements.has_lasts and (memory.counter, memory.hash) == last[:2]:
+            return memory
         latest: dict[str, dict[str, Any]] = {}
         rows, end = self._every(self.statements.declarations, last)
         for row in rows:
@@ -324,11 +328,11 @@ class Transaction:
             latest.setdefault(row["dataset"], {})[row["kind"]] = declaration
         return RecordedDeclarations(end[0], end[1], latest)
 
-    def grants(self, known: Grants | None) -> Grants:
+    def grants(self, memory: Grants | None) -> Grants:
         """Return who may ask for what; `known` again, as long as no row granted or revoked anything after it."""
         last = self._last(GRANTED) or (0, "", 0)
-        if known is not None and (known.counter, known.hash) == last[:2]:
-            return known
+        if memory is not None and (memory.counter, memory.hash) == last[:2]:
+            return memory
         rows, end = self._every(self.statements.grants, last)
         standing = StandingGrants()
         for row in rows:
@@ -347,8 +351,8 @@ class Transaction:
         """
         statement = self.statements.of_account_from if isinstance(start, int) else self.statements.of_account
         rows = self.verified(statement, dataset=dataset, block=block, start=start)
-        found = [row["releases"] for row in rows]
-        if found != list(range(number - len(rows) + 1, number + 1)) * bool(rows):
+        numbers = [row["releases"] for row in rows]
+        if numbers != list(range(number - len(rows) + 1, number + 1)) * bool(rows):
             raise self._damaged(rows[-1]["sequence"])
         if not rows or isinstance(start, int):
             return rows
@@ -356,9 +360,9 @@ class Transaction:
             raise self._damaged(rows[0]["sequence"])
         return [row for row in rows if row is not rows[0] or row["recorded_at"] >= start]
 
-    def verified(self, statement: Select[Any], **given: object) -> list[Row]:
+    def verified(self, statement: Select[Any], **parameters: object) -> list[Row]:
         """Return the rows that a statement finds, each after it is verified."""
-        return [self._verify(row[:-1], row[-1]) for row in self._connection.execute(statement, given).all()]
+        return [self._verify(row[:-1], row[-1]) for row in self._connection.execute(statement, parameters).all()]
 
     def _every(self, statement: Select[Any], last: tuple[int, str, int]) -> tuple[list[Row], tuple[int, str]]:
         """Return all rows of a kind, with number and hash of the last one, which must be as many as are noted."""
@@ -376,8 +380,8 @@ class Transaction:
         with closing(self._rows()) as rows:
             report = verify(self._store.ledger_id, rows, head, ends)
         if report.ok and self._connection.dialect.name == "sqlite":
-            found = self._connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-            if found != "ok":
+            answer = self._connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+            if answer != "ok":
                 lost = "the entries are intact, but the file's indexes are damaged"
                 return VerifyReport(False, report.entries, report.head, None, lost)
         if report.ok and not self.holds(last):
@@ -417,14 +421,14 @@ class Transaction:
         """Return sequence, hash and number of the last row under a key."""
         if not self.statements.has_lasts:
             return None
-        found = self._connection.execute(self.statements.last, {"key": key}).first()
-        return None if found is None else (found[1], found[2], found[3])
+        row = self._connection.execute(self.statements.last, {"key": key}).first()
+        return None if row is None else (row[1], row[2], row[3])
 
     def row_at(self, sequence: int) -> Row | None:
         """Return the row with a sequence number; None if the chain is shorter."""
-        found = self._connection.execute(self.statements.one, {"sequence": sequence}).first()
-        if found is not None:
-            return self._verify(found[:-1], found[-1])
+        record = self._connection.execute(self.statements.one, {"sequence": sequence}).first()
+        if record is not None:
+            return self._verify(record[:-1], record[-1])
         last = self._last(CHAIN)
         if last is not None and not 1 <= last[0] < sequence:
             raise self._damaged(sequence)
@@ -432,13 +436,13 @@ class Transaction:
 
     def _row_of_name(self, dataset: str, name: str) -> Row | None:
         """Return the row that holds the result of a name."""
-        found = self._connection.execute(
+        record = self._connection.execute(
             self.statements.named, {"dataset": dataset, "name": name, "key": name_key(dataset, name)}
         ).one()
-        last, values = tuple(found[:2]), found[2:-1]
+        last, values = tuple(record[:2]), record[2:-1]
         if self.statements.has_lasts and last != (values[0], values[self._columns.index("hash")]):
             raise self._damaged(_largest(last[0], values[0]))
-        return None if values[0] is None else self._verify(values, found[-1])
+        return None if values[0] is None else self._verify(values, record[-1])
 
     def _datasets(self) -> list[str]:
         """Return the names of all datasets, which an index and `dpsql_ledger_last` must agree on."""
@@ -446,7 +450,9 @@ class Transaction:
         if self.statements.has_lasts:
             noted = {row[0]: row[1] for row in self._connection.execute(self.statements.last_of_datasets)}
             if noted != last:
-                raise self._damaged(max((each for _, each in set(noted.items()) ^ set(last.items())), default=None))
+                raise self._damaged(
+                    max((sequence for _, sequence in set(noted.items()) ^ set(last.items())), default=None)
+                )
         return sorted(key.removeprefix(dataset_key("")) for key in last)
 
     def _release_of(self, row: Row) -> StoredRelease:
@@ -457,21 +463,21 @@ class Transaction:
         """Return a row by its columns, once its hash is right after the hash of the row before it."""
         sequence = values[0]
         previous = self._genesis if sequence == 1 else before
-        found = (previous, *values)
-        known = self._store.verified.get(sequence)
-        if known == found:  # the very row that this process has verified or written before
-            return row_of(self._columns, known[1:])
+        content = (previous, *values)
+        memory = self._store.verified.get(sequence)
+        if memory == content:  # the very row that this process has verified or written before
+            return row_of(self._columns, memory[1:])
         row = row_of(self._columns, values)
         if previous is None or hash_of_row(previous, row) != row["hash"]:
             raise self._damaged(sequence)
-        self._remember(found)
+        self._remember(content)
         return row
 
-    def _remember(self, found: tuple[object, ...]) -> None:
+    def _remember(self, content: tuple[object, ...]) -> None:
         verified = self._store.verified
         if len(verified) >= _most_remembered:
             verified.clear()
-        verified[found[1]] = found
+        verified[content[1]] = content
 
     def _damaged(self, sequence: object) -> LedgerError:
         return damaged(self._store.description, sequence)

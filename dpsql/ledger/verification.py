@@ -83,7 +83,7 @@ def verify(
         return VerifyReport(False, count, previous, count + 1, f"row {count + 1} is missing: it charges a block")
     if noted is not None and noted != lasts:
         key = min(key for key in {*noted, *lasts} if noted.get(key) != lasts.get(key))
-        end = max(each[0] for each in (noted.get(CHAIN), lasts.get(CHAIN)) if each and isinstance(each[0], int))
+        end = max(last[0] for last in (noted.get(CHAIN), lasts.get(CHAIN)) if last and isinstance(last[0], int))
         first_bad = count + 1 if end > count else None
         lost = "rows were cut off" if first_bad else "a row was hidden or added"
         return VerifyReport(False, count, previous, first_bad, f"the last row of {key!r} is not the one noted: {lost}")
@@ -223,12 +223,12 @@ class _Accounts:
     def _merge(self, account: _Account, row: Row) -> None:
         """Note a dataset that ends, which is charged here with all that was spent of it."""
         facts = json.loads(row["lineage"] or "")
-        one = self.of.get(facts["merged"], _Account()).as_ended(keeps_dates=facts.get("keeps_dates") is True)
-        epsilon, delta, rho = one.total.losses
+        predecessor = self.of.get(facts["merged"], _Account()).as_ended(keeps_dates=facts.get("keeps_dates") is True)
+        epsilon, delta, rho = predecessor.total.losses
         if (row["epsilon"], row["delta"], row["rho"]) != (amount_text(epsilon), str(delta), amount_text(rho)):
             raise ValueError("the charge is not what was spent")
         account.own = account.own or account.as_ended(keeps_dates=True)
-        account.ended = [*account.ended, one]
+        account.ended = [*account.ended, predecessor]
 
     def _of_principal(self, account: _Account, row: Row, first: Row) -> Spent:
         principal = row["principal"] or ""
@@ -257,8 +257,8 @@ class _Accounts:
 
 def _during(row: Row) -> During | None:
     """Return the blocks that a release names, if it does."""
-    named = json.loads(row["arguments"]).get("during") if '"during"' in row["arguments"] else None
-    return None if named is None else During.from_json(named)
+    record = json.loads(row["arguments"]).get("during") if '"during"' in row["arguments"] else None
+    return None if record is None else During.from_json(record)
 
 
 def _cost(row: Row) -> Cost:

@@ -119,7 +119,7 @@ def unnamed(planned: list[Planned]) -> Iterator[None]:
         planned.append(plan(planner, *given))
         return planned[-1]
 
-    with planted((QueryPlanner, "plan", noted), (QueryPlanner, "_named", lambda planner, found, *_, **__: found)):
+    with planted((QueryPlanner, "plan", noted), (QueryPlanner, "_name_plan", lambda planner, found, *_, **__: found)):
         yield
 
 

@@ -42,7 +42,7 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
         return f"-- refused now: {error}"
     first = call.start()
     parts, columns = 0 if first is None else parts_of(plan, first, attached.parts), read_columns(plan, schema)
-    at_most = "at most " * any(one.may_stop for one in plan.passes)
+    at_most = "at most " * any(scan.may_stop for scan in plan.passes)
     readings = "1 pass" if plan.readings == 1 else f"{at_most}{plan.readings} passes"
     grouped = f", grouped into {parts} parts by a keyed hash" if parts else ""
     lines = [
@@ -52,8 +52,8 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
     if is_direct(plan):
         lines.append("-- A worker adds up the rows of a partition in exact integers.")
     else:
-        held = "a part" if parts else "a partition"
-        lines.append(f"-- A worker adds up the rows of {held} in exact integers. Its own DuckDB reads them so:")
+        portion = "a part" if parts else "a partition"
+        lines.append(f"-- A worker adds up the rows of {portion} in exact integers. Its own DuckDB reads them so:")
         lines += _worker_statements(plan, function)
     lines.append("-- Only sums leave the workers. The driver merges them.")
     if plan.readings > 1:
@@ -66,11 +66,11 @@ def _worker_statements(plan: Plan, function: str) -> Iterator[str]:
     """Yield the statements of the passes; of passes that differ in their number alone, the first."""
     of_worker, seen = replace(plan, source=ROWS, placement=None), set()
     for number in range(1, plan.readings + 1):
-        shown = f"{part_sql(of_worker, function, number, None, noted=True)};\n"
-        passed = re.sub(r"_[0-9a-f]{16}\b|\d", "", shown)
+        statement = f"{part_sql(of_worker, function, number, None, noted=True)};\n"
+        passed = re.sub(r"_[0-9a-f]{16}\b|\d", "", statement)
         if passed not in seen:
             seen.add(passed)
-            yield shown
+            yield statement
 
 
 def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: str) -> str:
@@ -109,8 +109,8 @@ def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: 
 
 def planned_calls(session: Session, connection: duckdb.DuckDBPyConnection, statement: str) -> list[Planned]:
     """Return every private call of a statement, in its order; parameters, errors and notes as of `explain`."""
-    found = connection.extract_statements(statement)
-    if [one.type.name for one in found] in ([], ["EXPLAIN"], ["MULTI"]) or len(found) > 1:
+    extracts = connection.extract_statements(statement)
+    if [extract.type.name for extract in extracts] in ([], ["EXPLAIN"], ["MULTI"]) or len(extracts) > 1:
         raise ParameterError(
             "P064",
             "explain takes one statement, which DuckDB runs in one step. Give it without EXPLAIN or ANALYZE, and "
@@ -119,41 +119,41 @@ def planned_calls(session: Session, connection: duckdb.DuckDBPyConnection, state
     with session.planning() as planned:
         connection.execute(f"EXPLAIN {statement}").fetchall()
     # The macro of the aggregate form asks for its plan twice.
-    aggregates = [one for one in planned if one.aggregate]
-    return [one for one in planned if not one.aggregate] + aggregates[::2]
+    aggregates = [call for call in planned if call.aggregate]
+    return [call for call in planned if not call.aggregate] + aggregates[::2]
 
 
-def _explained(session: Session, one: Planned) -> str:
-    lines = [f"-- {' '.join(line.split())}" for line in _costs(session, one)]  # names may hold line breaks
-    if one.aggregate:
+def _explained(session: Session, call: Planned) -> str:
+    lines = [f"-- {' '.join(line.split())}" for line in _costs(session, call)]  # names may hold line breaks
+    if call.aggregate:
         lines.append("-- The aggregate form has no statement of its own: dpsql gets the rows of yours as one list.")
-    elif one.replays:
+    elif call.replays:
         lines.append("-- No table is read: the ledger holds the result.")
-    elif one.shown:
-        *told, statement = one.shown
-        lines += [f"-- {' '.join(line.split())}" for line in told]
+    elif call.shown:
+        *notes, statement = call.shown
+        lines += [f"-- {' '.join(line.split())}" for line in notes]
         lines += ["", f"{statement};"]
     else:
-        of_duckdb = one.plan.engine is None
-        shown = (
-            f"{call_sql(one.plan, one.function, noted=True)};"
+        of_duckdb = call.plan.engine is None
+        body = (
+            f"{call_sql(call.plan, call.function, noted=True)};"
             if of_duckdb
-            else engine_text(session, one.plan, one.function)
+            else engine_text(session, call.plan, call.function)
         )
-        lines += ["", shown]
+        lines += ["", body]
     return "\n".join(lines)
 
 
-def _costs(session: Session, one: Planned) -> list[str]:
+def _costs(session: Session, call: Planned) -> list[str]:
     """Return what a call would cost, line by line."""
-    plan = one.plan
-    name = f"{one.function} on {plan.source}" if plan.source else f"{one.function}, aggregate form"
-    name = one.function if one.shown else name
-    if one.replays and one.shown:
+    plan = call.plan
+    name = f"{call.function} on {plan.source}" if plan.source else f"{call.function}, aggregate form"
+    name = call.function if call.shown else name
+    if call.replays and call.shown:
         stored = session.past.replay(plan)
         entry = "" if stored is None else f" of entry {stored.sequence} of {stored.recorded_at}"
         return [name, f"charges nothing: free replay{entry}"]
-    if one.replays:
+    if call.replays:
         return [name, f"charges nothing: it returns the stored release {plan.release!r}"]
     remaining = {row.dataset: row.remaining_text for row in session.ledger.budgets() if row.block is None}
     cost = plan.event.cost
@@ -166,7 +166,7 @@ def _costs(session: Session, one: Planned) -> list[str]:
         within = plan.during.within
         charges = _blocks_charged(session, plan, plan.during)
     guarantee = guarantee_text(cost, row=row_text(plan), lineage=plan.lineage, within=within, **protection(plan))
-    refusal = [f"refused now: {one.refusal}"] if one.refusal else []
+    refusal = [f"refused now: {call.refusal}"] if call.refusal else []
     condition = [] if plan.condition is None else [f"of the rows that meet: {plan.condition}"]
     return [name, *charges, f"guarantee {guarantee}", *condition, *refusal]
 
@@ -182,5 +182,5 @@ def _blocks_charged(session: Session, plan: Plan, during: During) -> list[str]:
         least = min(rows, key=lambda row: row.epsilon_remaining or 0)
         lines[0] += f"; remaining {least.remaining_text}{' at least' if number > 1 else ''}"
     person = loss_text(of_person(cost, number))
-    left = total_row(plan.dataset, state).remaining_text
-    return [*lines, f"may cost one person {person}; remaining over all blocks {left}"]
+    remainder = total_row(plan.dataset, state).remaining_text
+    return [*lines, f"may cost one person {person}; remaining over all blocks {remainder}"]

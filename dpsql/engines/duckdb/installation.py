@@ -152,8 +152,8 @@ class _Instance:
 
     def cursor(self) -> duckdb.DuckDBPyConnection | None:
         """Return a new connection to the instance, or None when every connection with dpsql is closed."""
-        for found in list(self._living.values()):
-            connection = found()
+        for reference in list(self._living.values()):
+            connection = reference()
             if connection is not None:
                 with suppress(duckdb.ConnectionException):  # closed, but not yet collected
                     return connection.cursor()
@@ -223,10 +223,10 @@ def _instance_of(connection: duckdb.DuckDBPyConnection) -> _Instance | None:
     # A cursor, because a failed look-up would abort the caller's transaction.
     with connection.cursor() as cursor:
         try:
-            found = cursor.execute("SELECT system.main.dpsql_instance()").fetchall()
+            rows = cursor.execute("SELECT system.main.dpsql_instance()").fetchall()
         except duckdb.CatalogException:
             return None
-    return _instances[found[0][0]]
+    return _instances[rows[0][0]]
 
 
 def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
@@ -282,10 +282,8 @@ def _open_session(
 
 def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
     """Return the ledger file that belongs to the connection's database, None for a database in memory."""
-    found = connection.execute(
-        "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
-    ).fetchall()
-    path = found[0][0] if found else None
+    rows = connection.execute("SELECT path FROM duckdb_databases() WHERE database_name = current_database()").fetchall()
+    path = rows[0][0] if rows else None
     if not path or "://" in path:
         return None
     return str(beside(path))
@@ -293,9 +291,9 @@ def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 def _attach(connection: duckdb.DuckDBPyConnection) -> str:
     """Attach the in-memory catalog of macros; a database that is itself called dpsql keeps its name."""
-    taken = {row[0] for row in connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()}
-    names = ("dpsql", *(f"dpsql_macros{number or ''}" for number in range(len(taken))))
-    name = next(name for name in names if name not in taken)
+    databases = {row[0] for row in connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()}
+    names = ("dpsql", *(f"dpsql_macros{number or ''}" for number in range(len(databases))))
+    name = next(name for name in names if name not in databases)
     connection.execute(f"ATTACH ':memory:' AS {name} (READ_WRITE)")
     return name
 

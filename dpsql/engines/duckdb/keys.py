@@ -66,18 +66,18 @@ def order_by(names: list[str]) -> str:
     return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
 
 
-def sampled(place: str, owner: list[str], sorted_by: list[str], most: int | str) -> str:
+def sampled(owner_hash: str, owner: list[str], sorted_by: list[str], most: int | str) -> str:
     """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
 
     The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
     sample with the same chance most / n, over the key of the call: row i is, if ``i * most + start`` modulo n is below
-    `most`, where `place`, a keyed hash of the owner of 64 bits, is the start.
+    `most`, where `owner_hash`, a keyed hash of the owner of 64 bits, is the start.
     """
     window = f"{partition_by(owner)} {order_by(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
     if isinstance(most, int) and most >= _LARGE:  # a limit that is drawn, which SQL has, is smaller
         position = cast(position, "HUGEINT")
-    start = cast(call(">>", place, "16"), "BIGINT")
+    start = cast(call(">>", owner_hash, "16"), "BIGINT")
     return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"
 
 
@@ -157,17 +157,17 @@ def block_hash(ticket: str, *parts: tuple[str, str] | str) -> str:
     return cast(call(">>", place(ticket, *parts), "64"), "UBIGINT")
 
 
-def first_rows(rows: str, most: int | str, *places: str, partition: str = "") -> str:
-    """Return the first rows by their places, of each part where they are partitioned.
+def first_rows(rows: str, most: int | str, *sort_keys: str, partition: str = "") -> str:
+    """Return the first rows by their sort keys, of each part where they are partitioned.
 
-    Places become columns before they are compared, because DuckDB 2.0 accepts nothing volatile in a window's order.
+    These become columns before they are compared, because DuckDB 2.0 accepts nothing volatile in a window's order.
     """
-    names = [f"place{number}" for number in range(1, len(places) + 1)]
-    known = ", ".join(f"{expression} AS {name}" for expression, name in zip(places, names, strict=True))
+    names = [f"place{number}" for number in range(1, len(sort_keys) + 1)]
+    columns = ", ".join(f"{expression} AS {name}" for expression, name in zip(sort_keys, names, strict=True))
     order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
     within = f"PARTITION BY {partition} " if partition else ""
     return (
-        f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {known} FROM ({rows})) "
+        f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {columns} FROM ({rows})) "
         f"QUALIFY {call('row_number')} OVER ({within}ORDER BY {order}) <= {most}"
     )
 

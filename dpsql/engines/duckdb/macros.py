@@ -87,12 +87,12 @@ def function_sql(name: str) -> str:
 
 def _table_form(name: str) -> str:
     signature = FUNCTIONS[name].plan.arguments
-    given = {argument: argument for argument in signature}
+    fields = {argument: argument for argument in signature}
     charged = (
         f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
         f"    {text(name)}, 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,\n"
         f"    source,\n"
-        f"{_struct(given, 4)}))"
+        f"{_struct(fields, 4)}))"
     )
     head = f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE"
     if not FUNCTIONS[name].of_release:
@@ -108,12 +108,12 @@ def _table_form(name: str) -> str:
 
 def _exact_form(name: str) -> str:
     signature = FUNCTIONS[EXACT[name]].plan.arguments
-    taken = [argument for argument in signature.values() if argument.statistic]
-    given = {key: _SPENT.get(key, key) for key in signature if signature[key].statistic or key in _SPENT}
+    parameters = [argument for argument in signature.values() if argument.statistic]
+    fields = {key: _SPENT.get(key, key) for key in signature if signature[key].statistic or key in _SPENT}
     return (
-        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), taken)}\n) AS TABLE\n"
+        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), parameters)}\n) AS TABLE\n"
         f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
-        f"    {text(name)}, 'table', dpsql_typed(source, condition), source,\n{_struct(given, 4)}));"
+        f"    {text(name)}, 'table', dpsql_typed(source, condition), source,\n{_struct(fields, 4)}));"
     )
 
 
@@ -121,19 +121,19 @@ def _aggregate_form(name: str) -> str:
     function = FUNCTIONS[name]
     signature = function.plan.arguments
     columns = [argument for argument in signature.values() if argument.column]
-    taken = [argument for argument in signature.values() if not argument.column and not argument.table_only]
+    parameters = [argument for argument in signature.values() if not argument.column and not argument.table_only]
     if function.plan.names_after is not None:
-        taken = _moved(taken, ("n_features", "names"), function.plan.names_after)
-    given = {argument.name: text(argument.column) for argument in columns}
-    given |= {argument: argument for argument in signature if signature[argument] in taken}
+        parameters = _moved(parameters, ("n_features", "names"), function.plan.names_after)
+    fields = {argument.name: text(argument.column) for argument in columns}
+    fields |= {argument: argument for argument in signature if signature[argument] in parameters}
     first = [column for column in _COLUMNS if column in {argument.column for argument in columns}]
     row = ", ".join(f"{argument.column} := {argument.column}" for argument in columns)
     plan = (
         f"SELECT plan FROM system.main.query(system.main.dpsql_plan(\n"
-        f"      {text(name)}, 'aggregate', NULL, '',\n{_struct(given, 6)}))"
+        f"      {text(name)}, 'aggregate', NULL, '',\n{_struct(fields, 6)}))"
     )
     return (
-        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(first, taken)}\n) AS\n"
+        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(first, parameters)}\n) AS\n"
         "  -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's\n"
         "  -- plan fails before a row is read when the budget does not suffice.\n"
         f"  system.main.dpsql_aggregate_{function.shape.name}(\n"
@@ -145,28 +145,30 @@ def _aggregate_form(name: str) -> str:
 def _moved(arguments: list[Argument], names: tuple[str, ...], after: str) -> list[Argument]:
     """Return the arguments with some of them moved to behind another one."""
     rest = [argument for argument in arguments if argument.name not in names]
-    place = 1 + next(number for number, argument in enumerate(rest) if argument.name == after)
-    return rest[:place] + [argument for argument in arguments if argument.name in names] + rest[place:]
+    index = 1 + next(number for number, argument in enumerate(rest) if argument.name == after)
+    return rest[:index] + [argument for argument in arguments if argument.name in names] + rest[index:]
 
 
-def _parameters(first: Iterable[str], arguments: Iterable[Argument], *, stated: bool = False) -> str:
-    """Return a macro's parameters; where `stated`, with the defaults themselves, else NULL stands for them."""
-    return _filled([*first, *(f"{argument.name} := {_default(argument, stated=stated)}" for argument in arguments)], 2)
+def _parameters(first: Iterable[str], arguments: Iterable[Argument], *, has_defaults: bool = False) -> str:
+    """Return a macro's parameters; where it `has_defaults`, with the defaults themselves, else NULL stands for them."""
+    return _filled(
+        [*first, *(f"{argument.name} := {_default(argument, has_defaults=has_defaults)}" for argument in arguments)], 2
+    )
 
 
-def _default(argument: Argument, *, stated: bool) -> str:
+def _default(argument: Argument, *, has_defaults: bool) -> str:
     if argument.null_is_wrong:
         return "false"
-    return str(argument.default).lower() if stated and argument.default is not None else "NULL"
+    return str(argument.default).lower() if has_defaults and argument.default is not None else "NULL"
 
 
-def _struct(given: Mapping[str, str], indent: int) -> str:
+def _struct(fields: Mapping[str, str], indent: int) -> str:
     """Return a struct of values by their names."""
     lead = " " * indent
-    if not given:
+    if not fields:
         return f"{lead}system.main.struct_pack()"
     inner = _filled(
-        [f"{name} := {identifier(value) if value in _WORDS else value}" for name, value in given.items()], indent + 2
+        [f"{name} := {identifier(value) if value in _WORDS else value}" for name, value in fields.items()], indent + 2
     )
     return f"{lead}system.main.struct_pack(\n{inner})"
 
@@ -183,22 +185,22 @@ def _filled(parts: list[str], indent: int) -> str:
     return "\n".join([*lines, line])
 
 
-def _declared(written: str, signatures: Mapping[str, Signature]) -> str:
+def _declared(source: str, signatures: Mapping[str, Signature]) -> str:
     """Return the text of a file with the parameter lists and structs that follow from the arguments."""
     for name, signature in signatures.items():
         head = f"CREATE OR REPLACE TEMP MACRO {name}("
-        if written.count(head) != 1:
+        if source.count(head) != 1:
             raise SystemExit(f"There must be one macro {name}.")
-        before, after = written.split(head)
+        before, after = source.split(head)
         body, rest = after.split(";\n", 1)
         if "struct_pack(" not in body:
             raise SystemExit(f"{name} must hand over a struct.")
-        parameters = _parameters(_FIRST[name], signature.values(), stated=name in DECLARATIONS)
-        given = _struct({argument: argument for argument in signature}, 4).lstrip()
+        parameters = _parameters(_FIRST[name], signature.values(), has_defaults=name in DECLARATIONS)
+        struct = _struct({argument: argument for argument in signature}, 4).lstrip()
         body = re.sub(r"\A.*?\n?\) AS", f"\n{parameters}\n) AS", body, count=1, flags=re.DOTALL)
-        body = re.sub(r"system\.main\.struct_pack\([^()]*\)", given, body, count=1)
-        written = f"{before}{head}{body};\n{rest}"
-    return written
+        body = re.sub(r"system\.main\.struct_pack\([^()]*\)", struct, body, count=1)
+        source = f"{before}{head}{body};\n{rest}"
+    return source
 
 
 def generated() -> Iterator[tuple[Path, str]]:
@@ -221,11 +223,11 @@ def _header(name: str) -> str:
     return "".join(f"-- {line}\n" for text in lines for line in textwrap.wrap(text, _WIDTH - 3))
 
 
-def _commented(written: str) -> str:
+def _commented(source: str) -> str:
     """Return the text of a file with the manual's comment above each macro that the manual knows."""
 
     def above(macro: re.Match[str]) -> str:
         return (_header(macro["name"]) if macro["name"] in MANUAL else macro["comment"]) + macro["head"]
 
     pattern = r"(?P<comment>(?:^--.*\n)*)(?P<head>^CREATE OR REPLACE TEMP MACRO (?P<name>\w+))"
-    return re.sub(pattern, above, written, flags=re.MULTILINE)
+    return re.sub(pattern, above, source, flags=re.MULTILINE)

@@ -65,8 +65,8 @@ def new_mark(ledger_id: str) -> Mark:
 
 def parse(schema: str) -> Mark | None:
     """Return the mark that a schema's name is, or None."""
-    found = _schema.fullmatch(schema)
-    return None if found is None else Mark(*found.groups())
+    match = _schema.fullmatch(schema)
+    return None if match is None else Mark(*match.groups())
 
 
 def of_mark(plan: str) -> bool:
@@ -94,18 +94,18 @@ def marks(rows: Iterable[Sequence[str]]) -> dict[str, Mark]:
     LedgerError
         L034: a database has two marks.
     """
-    found: dict[str, Mark] = {}
+    aliases: dict[str, Mark] = {}
     for database, schema, *_ in rows:
         mark = parse(schema)
         if mark is None:
             continue
-        if found.setdefault(database, mark) != mark:
+        if aliases.setdefault(database, mark) != mark:
             raise LedgerError(
                 "L034",
-                f"database {database!r} is marked twice, as {found[database].schema} and {mark.schema}. "
+                f"database {database!r} is marked twice, as {aliases[database].schema} and {mark.schema}. "
                 "Drop the schema that is not its own; dpsql ledger shows the id of a ledger.",
             )
-    return found
+    return aliases
 
 
 def refuse_other(alias: str, mark: Mark, ledger: Ledger) -> None:
@@ -213,10 +213,10 @@ def mark_of_main(cursor: duckdb.DuckDBPyConnection) -> tuple[str, Mark | None]:
 
 def is_read_only(connection: duckdb.DuckDBPyConnection, database: str) -> bool:
     """Whether nothing can be written to a database."""
-    found = connection.execute(
+    row = connection.execute(
         "SELECT readonly FROM system.main.duckdb_databases() WHERE database_name = ?", [database]
     ).fetchone()
-    return found is not None and bool(found[0])
+    return row is not None and bool(row[0])
 
 
 def _quoted(name: str) -> str:

@@ -116,10 +116,10 @@ class _Workers:
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         worker = worker or _Worker()
-        found = worker.run(part, statement, rows)  # a worker that failed is not used again
+        table = worker.run(part, statement, rows)  # a worker that failed is not used again
         with self._lock:
             self._idle.append(worker)
-        return found
+        return table
 
     def close(self) -> None:
         """Close the workers that are idle."""
@@ -152,10 +152,10 @@ class PartStatements:
         the scan. So every row takes its position along.
         """
         statement = split_sql(_of_part(task), task.function, task.number, task.blocks, task.parts)
-        found = _workers.run(_Part(task), statement, rows.append_column(POSITION, pa.array(np.arange(len(rows)))))
-        places = np.empty(len(rows), dtype=np.int64)
-        places[found.column(POSITION).to_numpy()] = np.arange(len(rows))  # which fails unless every row came
-        return single_chunk(found.column(PART)).take(pa.array(places))
+        table = _workers.run(_Part(task), statement, rows.append_column(POSITION, pa.array(np.arange(len(rows)))))
+        order = np.empty(len(rows), dtype=np.int64)
+        order[table.column(POSITION).to_numpy()] = np.arange(len(rows))  # which fails unless every row came
+        return single_chunk(table.column(PART)).take(pa.array(order))
 
     def fingerprint(self, rows: pa.Table) -> int:
         """Return the sum of a hash of each row. It does not depend on the rows' order or division."""
@@ -178,9 +178,9 @@ def with_judged(plan: Plan, schema: pa.Schema) -> Plan:
     if plan.condition is None:
         return plan
     types = _types(plan.condition, schema)
-    found = None if types is None else judged(plan.condition, types, ONE)
-    plan = replace(plan, judged=found)
-    refuse_other_types(plan, None if found is None else found.types)
+    judgement = None if types is None else judged(plan.condition, types, ONE)
+    plan = replace(plan, judged=judgement)
+    refuse_other_types(plan, None if judgement is None else judgement.types)
     return plan
 
 
@@ -189,12 +189,12 @@ def _types(condition: str, schema: pa.Schema) -> ColumnTypes | None:
     """Return the types of the columns that a condition names, as a worker's DuckDB sees them."""
     query = text(types_query(ROWS, condition))
     statement = f"SELECT system.main.json_serialize_plan({query}, optimize := true)::VARCHAR AS plan"
-    found = _workers.run(None, statement, schema.empty_table())
-    return typed_columns(condition, found.column("plan")[0].as_py())
+    table = _workers.run(None, statement, schema.empty_table())
+    return typed_columns(condition, table.column("plan")[0].as_py())
 
 
 def column_types(plan: Plan, schema: pa.Schema) -> tuple[pa.StructType, tuple[str, ...]]:
     """Return the types of a call's columns by their part in it, and the SQL types of the columns it groups by."""
     statement = types_sql(replace(plan, source=ROWS, placement=None), plan.function)
-    found = _workers.run(None, statement, schema.empty_table())
-    return found.schema.field("probe").type, tuple(found.column("spelled")[0].as_py() or ())
+    table = _workers.run(None, statement, schema.empty_table())
+    return table.schema.field("probe").type, tuple(table.column("spelled")[0].as_py() or ())

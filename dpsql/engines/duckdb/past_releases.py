@@ -56,20 +56,20 @@ class PastReleases:
 
     def chosen(self, dataset: str, key: object, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the features that the release `key` chose, with the layout that it read them from."""
-        found = [release for name in self._names(dataset) for release in self._releases_of(SELECTORS, name, key)]
-        if not found:
+        releases = [release for name in self._names(dataset) for release in self._releases_of(SELECTORS, name, key)]
+        if not releases:
             raise ParameterError(
                 "P030",
                 f"no selection on dataset {show(dataset)} was released as {show(key)}. "
                 "Give release := a name when you select, then features := release('that name').",
             )
-        selected = function_of(found[-1].function).shape.features
-        layout, names = found[-1].arguments["layout"], [] if selected is None else selected(found[-1].result)
+        selected = function_of(releases[-1].function).shape.features
+        layout, names = releases[-1].arguments["layout"], [] if selected is None else selected(releases[-1].result)
         if not names:
             raise ParameterError(
                 "P053", f"release {show(key)} selected no feature. Select again, with a lower threshold."
             )
-        taken = {
+        layout_arguments = {
             part: layout[part]
             for part in ("n_features", "names", "row_id", "value")
             if arguments.get(part) is None and part in layout
@@ -77,8 +77,8 @@ class PastReleases:
         if layout["kind"] == "wide":
             return {"features": names}
         if layout["kind"] == "long":
-            return {**taken, "features": layout["features"], "names": names}
-        return {**taken, "features": layout["features"], "chosen": names}
+            return {**layout_arguments, "features": layout["features"], "names": names}
+        return {**layout_arguments, "features": layout["features"], "chosen": names}
 
     def model(self, key: object, dataset: str | None = None) -> LinearModel:
         """Return a released model.
@@ -97,12 +97,12 @@ class PastReleases:
         """
         if not isinstance(key, (str, int)) or isinstance(key, bool):
             raise ParameterError("P013", f"a model must be the name or the number of a release; got {show(key)}.")
-        found = self._models.get((key, dataset))
-        if found is None:
+        model = self._models.get((key, dataset))
+        if model is None:
             released = self._one_release(MODELS, dataset, key, "model", "SELECT * FROM dp_models() lists them.")
             # A released name keeps its model.
-            found = self._models[(key, dataset)] = LinearModel.read(released)
-        return found
+            model = self._models[(key, dataset)] = LinearModel.read(released)
+        return model
 
     def curve(self, key: object, dataset: str | None, view: Callable[[Curve], Result]) -> Result:
         """Return a view of a released ROC curve; `key` and errors as for `model`."""
@@ -111,8 +111,8 @@ class PastReleases:
     def histogram(self, key: object, dataset: str | None, view: Callable[[Histogram, str], Result]) -> Result:
         """Return a view of a released histogram and of the rows it speaks of; `key` and errors as for `model`."""
         step = "Give release := a name to dp_histogram."
-        found = self._one_release(HISTOGRAMS, dataset, key, "histogram", step)
-        return view(found.result, covers(found.arguments))
+        release = self._one_release(HISTOGRAMS, dataset, key, "histogram", step)
+        return view(release.result, covers(release.arguments))
 
     def synthetic(self, key: object, dataset: str | None) -> StoredRelease:
         """Return a released model of a table; `key` and errors as for `model`."""
@@ -128,12 +128,12 @@ class PastReleases:
         self, functions: tuple[str, ...], dataset: str | None, key: object, what: str, step: str
     ) -> StoredRelease:
         """Return the only release of a name or number; raise when there is none, or more than one."""
-        found = self._releases_of(functions, dataset, key)
-        if not found:
+        releases = self._releases_of(functions, dataset, key)
+        if not releases:
             raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
-        if len(found) > 1:
+        if len(releases) > 1:
             raise ParameterError("P055", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
-        return found[0]
+        return releases[0]
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
@@ -142,11 +142,11 @@ class PastReleases:
 
     def _replay(self, plan: Plan, name: str) -> Entry | None:
         for dataset in self._names(plan.dataset):
-            named = plan if dataset == plan.dataset else replace(plan, dataset=dataset)
-            fingerprint = self._ledger.fingerprint(dataset, plan.function, named.public_arguments)
-            found = self._ledger.replay(dataset, name, fingerprint, self.older(named))
-            if found is not None:
-                return found
+            candidate = plan if dataset == plan.dataset else replace(plan, dataset=dataset)
+            fingerprint = self._ledger.fingerprint(dataset, plan.function, candidate.public_arguments)
+            entry = self._ledger.replay(dataset, name, fingerprint, self.older(candidate))
+            if entry is not None:
+                return entry
         return None
 
     def of_age(self, plan: AnyPlan, age: float | None, *, fresh: bool = False) -> AnyPlan:
@@ -166,9 +166,9 @@ class PastReleases:
         The name is of all that tells the call apart, and of nothing of its text: its function and arguments as they
         are recorded, with what its source means.
         """
-        asked = replace(plan, principal=asker.principal)
+        question = replace(plan, principal=asker.principal)
         plan = self.of_question(
-            asked, lambda record: f"{asker.scope} {digest_of([plan.function, plan.dataset, record])}"
+            question, lambda record: f"{asker.scope} {digest_of([plan.function, plan.dataset, record])}"
         )
         if asker.fresh and asker.key:
             return replace(plan, release=f"{plan.release} {digest_of(asker.key)}")
@@ -181,7 +181,7 @@ class PastReleases:
         )
         if not earlier or self.replay(first) is not None:
             return first
-        return next((one for one in earlier if self.replay(one) is not None), first)
+        return next((candidate for candidate in earlier if self.replay(candidate) is not None), first)
 
     def _latest(self, plan: AnyPlan) -> tuple[int, Entry | None]:
         """Return the number of the latest release under a plan's name, from 0, with it; 0 and None before the first."""
@@ -191,11 +191,11 @@ class PastReleases:
         low, high, step = 0, None, 1
         while high is None or high - low > 1:  # numbers follow on each other: doubled steps, then halves
             tried = low + step if high is None else (low + high) // 2
-            found = self.replay(_numbered(plan, tried))
-            if found is None:
+            candidate = self.replay(_numbered(plan, tried))
+            if candidate is None:
                 high = tried
             else:
-                low, entry, step = tried, found, step * 2
+                low, entry, step = tried, candidate, step * 2
         return low, entry
 
     def _names(self, dataset: str) -> Iterator[str]:
@@ -265,9 +265,9 @@ def view_sql(view: str, key: object, dataset: object, *more: str, by_name: bool 
     by_name : bool
         Whether the release is a named argument.
     """
-    named = str(key) if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
+    release = str(key) if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
     of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
-    first = f"release := {named}" if by_name else named
+    first = f"release := {release}" if by_name else release
     return f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})"
 
 
@@ -278,9 +278,9 @@ def quantiles_asked(quantiles: object) -> str:
 
 def rows_asked(count: object, seed: object) -> list[str]:
     """Return the arguments of dp_synthetic_rows that are given, as SQL; for errors see `read_count`, `read_seed`."""
-    number, given = read_count(count), read_seed(seed)
-    asked = [] if number is None else [f"n := {number}"]
-    return asked if given is None else [*asked, f"seed := {literal(given)}"]
+    number, seed_text = read_count(count), read_seed(seed)
+    arguments = [] if number is None else [f"n := {number}"]
+    return arguments if seed_text is None else [*arguments, f"seed := {literal(seed_text)}"]
 
 
 def digest_of(value: Json) -> str:

@@ -126,15 +126,15 @@ class Planner:
         """
         listen()
         typed = next((plan for query, plan in seen or () if query.startswith(TYPES)), None)
-        seen = [one for one in seen or () if not one[0].startswith(TYPES)]
+        seen = [pair for pair in seen or () if not pair[0].startswith(TYPES)]
         if aggregate:
             name = source if isinstance(source, str) else ""
         else:
             name = text("source", source, hint="Give the name of a table, view or registered frame.")
         governed = function_of(function).spends and (self._sources.governed_at_bind if seen else self._sources.governed)
-        given = arguments.get("dataset")
+        budget = arguments.get("dataset")
         engine = arguments.get("engine")
-        if governed and aggregate and given is None:
+        if governed and aggregate and budget is None:
             raise ParameterError(
                 "P013",
                 "dataset is missing: this form of the call does not say whose rows it reads. Call the form that "
@@ -142,33 +142,33 @@ class Planner:
             )
         placement = None
         if engine is not None:
-            claim = None if given is None else text("dataset", given, hint="Give the name of the budget to charge.")
+            claim = None if budget is None else text("dataset", budget, hint="Give the name of the budget to charge.")
             unit = arguments.get("privacy_unit")
             engine, placement = self._engines.place(engine, name, claim, unit if isinstance(unit, str) else None)
             arguments = {**arguments, "engine": engine}
         elif not aggregate:
-            placement = self._place(function, name, arguments, seen, governed=governed)
+            placement = self._placement(function, name, arguments, seen, governed=governed)
         if placement is not None:
-            given, name = placement.charged[0], placement.source
-        elif given is None:
-            given = self._dataset_of(name)
-        dataset = text("dataset", given, hint="Give the name of the budget to charge.")
+            budget, name = placement.charged[0], placement.source
+        elif budget is None:
+            budget = self._dataset_of(name)
+        dataset = text("dataset", budget, hint="Give the name of the budget to charge.")
         features = arguments.get("features")
         if isinstance(features, Mapping) and set(features) == {"release"}:
             arguments = {**arguments, **self._past.chosen(dataset, features["release"], arguments)}
-        stated = self._stated(function, dataset, aggregate)
+        terms = self._owner_terms(function, dataset, aggregate)
         if placement is not None and placement.unit is not None:
-            stated["privacy_unit"] = placement.unit
-            stated["max_rows_per_unit"] = placement.rows_stated(stated.get("max_rows_per_unit"))
-        dated = stated.get(DATED)
+            terms["privacy_unit"] = placement.unit
+            terms["max_rows_per_unit"] = placement.rows_stated(terms.get("max_rows_per_unit"))
+        dated = terms.get(DATED)
         if isinstance(dated, Dated):
             if dated.tables and (placement is None or not (placement.date or placement.undated)):
                 raise undated(name, dataset, [dated.text])
             if placement is not None:
-                stated[DATED] = dated.of_source(placement.date, placement.dated)
+                terms[DATED] = dated.of_source(placement.date, placement.dated)
 
-        def planned(stated: Mapping[str, object]) -> Plan:
-            plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
+        def planned(owner_terms: Mapping[str, object]) -> Plan:
+            plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, owner_terms)
             if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
                 plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
                 if placement is not None and placement.governed and plan.keys_table is not None:
@@ -179,13 +179,13 @@ class Planner:
                 plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
             return replace(plan, placement=placement)
 
-        plan = planned(stated)
+        plan = planned(terms)
         if placement is None:
             return plan
         if placement.once and plan.release is not None:
             # Earlier versions counted as many rows as the owner stated; what they released has its name still.
-            policy = self._stated(function, dataset, aggregate).get("max_rows_per_unit")
-            earlier = planned({**stated, "max_rows_per_unit": placement.rows_per_unit or policy})
+            policy = self._owner_terms(function, dataset, aggregate).get("max_rows_per_unit")
+            earlier = planned({**terms, "max_rows_per_unit": placement.rows_per_unit or policy})
             plan = plan if self._past.replay(earlier) is None else earlier
         if governed and seen:
             self._refuse_absent(plan, seen)
@@ -203,11 +203,11 @@ class Planner:
             if self._past.replay(plan) is None:
                 raise
 
-    def _place(
+    def _placement(
         self, function: str, source: str, arguments: Mapping[str, object], seen: Seen | None, *, governed: bool
     ) -> Placement | None:
         """Return where a source's rows come from; None where that was not asked for, and nothing is protected."""
-        given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
+        budget, unit = arguments.get("dataset"), arguments.get("privacy_unit")
         if not seen:
             if governed:
                 raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
@@ -216,34 +216,34 @@ class Planner:
             return self._sources.place(
                 source,
                 seen,
-                None if given is None else text("dataset", given, hint="Give the name of a budget."),
+                None if budget is None else text("dataset", budget, hint="Give the name of a budget."),
                 unit if isinstance(unit, str) else None,
                 named=arguments.get("release") is not None,
             )
         if not function_of(function).spends:
             return None
-        if given is None:
+        if budget is None:
             return self._sources.identified(source, seen, self._dataset_of(source))
         return self._sources.identified(
-            source, seen, text("dataset", given, hint="Give the name of the budget to charge.")
+            source, seen, text("dataset", budget, hint="Give the name of the budget to charge.")
         )
 
-    def _stated(self, function: str, dataset: str, aggregate: bool) -> dict[str, object]:
+    def _owner_terms(self, function: str, dataset: str, aggregate: bool) -> dict[str, object]:
         """Return what the owner stated, by the names of a call's arguments."""
         policy = self._ledger.policy(dataset)
         if policy is None:
             return {}
-        stated: dict[str, object] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
+        terms: dict[str, object] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
         if not aggregate:
-            stated |= {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
-            return stated | {DATED: policy.dated if function_of(function).spends else None}
+            terms |= {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
+            return terms | {DATED: policy.dated if function_of(function).spends else None}
         if policy.privacy_unit is not None:
             raise BudgetError(
                 "B011",
                 f"dataset {show(dataset)} protects all rows of one {policy.privacy_unit}, and the aggregate form "
                 f"protects single rows. Use the table form: FROM {function}('{dataset}', ...).",
             )
-        return stated
+        return terms
 
     def _dataset_of(self, source: str) -> str:
         """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""

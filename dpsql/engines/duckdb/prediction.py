@@ -95,27 +95,29 @@ def _score(model: LinearModel) -> str:
     columns = [f"{_ROWS}.{identifier(name)}" for name in model.feature_names_in_]
     left_out = set(model.left_out)
     terms = [
-        _term(model, place, cast(column, "DOUBLE")) for place, column in enumerate(columns) if place not in left_out
+        _term(model, position, cast(column, "DOUBLE"))
+        for position, column in enumerate(columns)
+        if position not in left_out
     ]
     terms += [
-        _step(steps, cast(columns[place], "DOUBLE"))
-        for place, steps in enumerate(model.steps_ or ())
-        if steps is not None and place not in left_out
+        _step(steps, cast(columns[position], "DOUBLE"))
+        for position, steps in enumerate(model.steps_ or ())
+        if steps is not None and position not in left_out
     ]
     types = call("list_value", *(call("typeof", column) for column in columns))
     numeric = call("dpsql_numeric", str(model.ledger_id), types)
     return f"CASE WHEN {numeric} THEN {plus(_sum(terms), double(model.intercept_))} END"
 
 
-def _term(model: LinearModel, place: int, value: str) -> str:
+def _term(model: LinearModel, position: int, value: str) -> str:
     """Return a coefficient times a feature as the fit used it: present or absent, or clipped; NaN and NULL stay."""
-    coefficient = double(float(model.coef_[place]))
+    coefficient = double(float(model.coef_[position]))
     if isinstance(model, LinearClassifier) and model.binary:
         above = f"<> {double(0)}" if model.present_above is None else f"> {double(model.present_above)}"
         return (
             f"CASE WHEN {_is_nan(value)} THEN {double(0)} WHEN {value} {above} THEN {coefficient} ELSE {double(0)} END"
         )
-    pair = None if model.feature_bounds_ is None else model.feature_bounds_[place]
+    pair = None if model.feature_bounds_ is None else model.feature_bounds_[position]
     if pair is not None:
         value = _clipped(value, *pair)
     return call("*", coefficient, value)
@@ -127,14 +129,14 @@ def _step(steps: FeatureSteps, value: str) -> str:
     DuckDB may decide a comparison from a file's statistics, of which NaN is no part; the sum is NaN all the same.
     """
 
-    def found(first: int, last: int) -> str:
+    def search(first: int, last: int) -> str:
         if first == last:
             return double(steps["values"][first])
         middle = (first + last) // 2
-        below, above = found(first, middle), found(middle + 1, last)
+        below, above = search(first, middle), search(middle + 1, last)
         return f"CASE WHEN {value} < {double(steps['edges'][middle])} THEN {below} ELSE {above} END"
 
-    return found(0, len(steps["edges"]))
+    return search(0, len(steps["edges"]))
 
 
 def _clipped(value: str, lower: float, upper: float) -> str:

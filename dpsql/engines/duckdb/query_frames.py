@@ -80,7 +80,7 @@ def query_frame(
     claim = _claim(session, rows)
     _create(turns, rows.schema)
     with session.queries.claiming(claim):
-        return run_query(session, turns, sql, arguments, before=lambda found: _fill(session, turns, found, rows))
+        return run_query(session, turns, sql, arguments, before=lambda query: _fill(session, turns, query, rows))
 
 
 def no_plain_sql() -> ParameterError:
@@ -116,13 +116,13 @@ def _claim(session: Session, rows: FrameRows) -> Declaration:
 def _unit(dataset: str, declarations: Declarations, names: Sequence[str]) -> str | None:
     """Return the column of the privacy unit in a frame; None where one row is protected."""
     units = declarations.units(dataset)
-    found = next((name for name in names if fold(name) in units), None)
-    if units and found is None:
+    unit = next((name for name in names if fold(name) in units), None)
+    if units and unit is None:
         listed = " or ".join(show(name) for name in sorted(units))
         raise SourceError(
             "S002", f"there is no column {listed} in the frame, whose rows belong to {show(dataset)}. Keep it there."
         )
-    return found
+    return unit
 
 
 def _create(turns: Turns, schema: pa.Schema) -> None:
@@ -135,27 +135,27 @@ def _create(turns: Turns, schema: pa.Schema) -> None:
         raise SourceError("S003", f"DuckDB does not read the frame's columns: {reason} Drop or cast them.") from None
 
 
-def _fill(session: Session, turns: Turns, found: QueryStatement, rows: FrameRows) -> None:
+def _fill(session: Session, turns: Turns, query: QueryStatement, rows: FrameRows) -> None:
     """Put the rows into the table, of the columns that a query reads; charge the query if that fails."""
-    names = _read_columns(turns, found) or [rows.schema.names[0]]
+    names = _read_columns(turns, query) or [rows.schema.names[0]]
     listed = ", ".join(map(identifier, names))
     try:
         table = rows.read(names)
         with _registered(turns, table):
             turns.rows(f"INSERT INTO temp.main.{identifier(SELF)} ({listed}) SELECT {listed} FROM {_FILLING}")
     except BaseException as failure:
-        session.charge_lost(found.plan)
+        session.charge_lost(query.plan)
         if not isinstance(failure, Exception):
             raise
     else:
         return
-    raise InternalError("I001", f"{found.plan.function} {FAILED}")
+    raise InternalError("I001", f"{query.plan.function} {FAILED}")
 
 
-def _read_columns(turns: Turns, found: QueryStatement) -> list[str]:
+def _read_columns(turns: Turns, query: QueryStatement) -> list[str]:
     """Return the columns of the frame that the cores of a query read, by DuckDB's plans of them."""
     names: dict[str, None] = {}
-    for _, plan in turns.plans(core.source for core in found.split.cores):
+    for _, plan in turns.plans(core.source for core in query.split.cores):
         node = paths.read_plan(plan)
         for scan in () if node is None else bound.scans(node):
             if bound.table_of(scan) == _PATH:

@@ -107,10 +107,10 @@ Given = Mapping[str, object]
 
 
 def read_options(
-    given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None, *, earlier: bool = False
+    arguments: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None, *, earlier: bool = False
 ) -> Options:
     """Return what the splitter is told of a call's arguments."""
-    keys, private = given.get("keys"), False
+    keys, private = arguments.get("keys"), False
     listed: dict[str, tuple[str | None, ...]] = {}
     if isinstance(keys, str):
         if fold(keys.strip()) != PRIVATE:
@@ -131,30 +131,30 @@ def read_options(
     return Options(
         keys=listed,
         private_keys=private,
-        delta=given.get("delta") is not None,
-        lower=_bounds("lower", given.get("lower")),
-        upper=_bounds("upper", given.get("upper")),
+        delta=arguments.get("delta") is not None,
+        lower=_bounds("lower", arguments.get("lower")),
+        upper=_bounds("upper", arguments.get("upper")),
         now=now,
         zone=str(now.tzinfo),
         columns=columns,
-        errors=given.get("errors") is True,
+        errors=arguments.get("errors") is True,
         earlier=earlier,
     )
 
 
-def _bounds(name: str, given: object) -> dict[str, Fraction]:
-    if given is None:
+def _bounds(name: str, argument: object) -> dict[str, Fraction]:
+    if argument is None:
         return {}
     hint = f"Give numbers by column: {name} := {{days: 0}}."
-    named = given if isinstance(given, Mapping) else {"": given}
-    found = {}
-    for column, value in named.items():
+    numbers = argument if isinstance(argument, Mapping) else {"": argument}
+    bounds = {}
+    for column, value in numbers.items():
         checked = parameters.finite_float(name, value, hint=hint)
-        found[str(column)] = Fraction(str(checked))
-    return found
+        bounds[str(column)] = Fraction(str(checked))
+    return bounds
 
 
-def during_of(placed: Sequence[PlacedCore], given: object) -> object:
+def during_of(placed: Sequence[PlacedCore], periods: object) -> object:
     """Return the periods that a call names; or those that literal bounds of the date leave in every core.
 
     Raises
@@ -162,20 +162,20 @@ def during_of(placed: Sequence[PlacedCore], given: object) -> object:
     ParameterError
         P110: neither is there, and rows are dated.
     """
-    dated = [(one.stated[DATED], one.core.dates) for one in placed if isinstance(one.stated.get(DATED), Dated)]
-    if given is not None or all(known(Dated, stated).is_undated for stated, _ in dated):
-        return given
+    dated = [(core.stated[DATED], core.core.dates) for core in placed if isinstance(core.stated.get(DATED), Dated)]
+    if periods is not None or all(known(Dated, policy).is_undated for policy, _ in dated):
+        return periods
     spans: dict[str, None] = {}
-    for found, days in dated:
-        stated = known(Dated, found)
+    for policy, days in dated:
+        rule = known(Dated, policy)
         if days is None:
-            column = stated.text if stated.tables else stated.base or stated.column
+            column = rule.text if rule.tables else rule.base or rule.column
             raise ParameterError(
                 "P110",
-                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "
+                f"during is missing: the budget is kept by the {rule.period} of {show(column)}. Say which, "
                 f"during := '...', or write WHERE with dates: {column} >= DATE '...' AND {column} < DATE '...'.",
             )
-        blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
+        blocks = [block_of(rule.period, datetime.date.fromisoformat(day)) for day in days]
         spans["/".join(dict.fromkeys(blocks))] = None
     return list(spans)
 
@@ -241,8 +241,8 @@ class QueryPlanner:
     def tables(self, sql: object, tree: object, search_path: str, database: str, zone: str) -> list[str]:
         """Return the queries whose plans show what a query reads, and its names and types."""
         listen()
-        written = text_of(sql)
-        with pointing(written):
+        text = text_of(sql)
+        with pointing(text):
             references = tables_of(read_tree(tree_of(tree)))
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
@@ -252,7 +252,7 @@ class QueryPlanner:
             declarations = replace(declarations, listed=(*declarations.listed, claim))
         binding = Binding(declarations, self._sources.catalog(), search_path, database, now, zone, claim)
         self._bindings[threading.get_ident()] = binding
-        queries = [_original(written), *_views(binding)]
+        queries = [_original(text), *_views(binding)]
         for reference in references:
             if is_catalog(reference):
                 continue
@@ -264,16 +264,16 @@ class QueryPlanner:
             ]
         return list(dict.fromkeys(queries))
 
-    def cores(self, sql: object, tree: object, given: Given, seen: Seen) -> list[str]:
+    def cores(self, sql: object, tree: object, arguments: Given, seen: Seen) -> list[str]:
         """Return the texts of a query that DuckDB plans next: of its cores, of public keys, and of what follows."""
-        read, errors = self._read(sql, tree, given, seen), given.get("errors") is True
+        read, errors = self._read(sql, tree, arguments, seen), arguments.get("errors") is True
         return list(dict.fromkeys(text for form in read.forms for text in _texts(form.split, errors=errors)))
 
     def plan(
         self,
         sql: object,
         tree: object,
-        given: Given,
+        arguments: Given,
         seen: Seen,
         texts: Sequence[tuple[str, str, str]],
         asker: Asker | None = None,
@@ -287,23 +287,25 @@ class QueryPlanner:
         InternalError
             I036: the text that was written returns other columns than the query.
         """
-        if parameters.boolean("estimate", False if given.get("estimate") is None else given["estimate"]):
-            return None, expected_sql(self.expected(sql, tree, given, seen, texts))
-        found, told, free = self._judged(sql, tree, given, seen, texts, asker)
-        return found, "" if found is not None else post_sql(told.post, free)
+        if parameters.boolean("estimate", False if arguments.get("estimate") is None else arguments["estimate"]):
+            return None, expected_sql(self.expected(sql, tree, arguments, seen, texts))
+        statement, division, free = self._judged(sql, tree, arguments, seen, texts, asker)
+        return statement, "" if statement is not None else post_sql(division.post, free)
 
     def expected(
-        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+        self, sql: object, tree: object, arguments: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
     ) -> list[Expected]:
         """Return what a query would cost and how noisy its columns would be; errors as of `plan`."""
-        found, told, _ = self._judged(sql, tree, given, seen, texts)
-        return expected(None, told, ()) if found is None else expected(found.plan, told, found.answers)
+        statement, division, _ = self._judged(sql, tree, arguments, seen, texts)
+        return (
+            expected(None, division, ()) if statement is None else expected(statement.plan, division, statement.answers)
+        )
 
     def _judged(
         self,
         sql: object,
         tree: object,
-        given: Given,
+        arguments: Given,
         seen: Seen,
         texts: Sequence[tuple[str, str, str]],
         asker: Asker | None = None,
@@ -312,23 +314,25 @@ class QueryPlanner:
 
         Third are the public tables that the query reads beside its cores.
         """
-        read = self._read(sql, tree, given, seen)
+        read = self._read(sql, tree, arguments, seen)
         plans = {text: plan for text, plan, _ in texts}
-        for _, _, written in texts:
-            reading.refuse_unpinned(written, [core.name for form in read.forms for core in form.split.cores])
+        for _, _, syntax in texts:
+            reading.refuse_unpinned(syntax, [core.name for form in read.forms for core in form.split.cores])
         if read.before is not None:
             with suppress(DpsqlError):
-                found, told, free = self._stated(text_of(sql), given, plans, seen, read.before, asker, replayed=True)
-                if found is not None and self._past.replay(found.plan) is not None:
-                    return replace(found, replayed=True), told, free
+                statement, division, free = self._compose(
+                    text_of(sql), arguments, plans, seen, read.before, asker, replayed=True
+                )
+                if statement is not None and self._past.replay(statement.plan) is not None:
+                    return replace(statement, replayed=True), division, free
         if read.refusal is not None:
             raise read.refusal
-        return self._stated(text_of(sql), given, plans, seen, read, asker)
+        return self._compose(text_of(sql), arguments, plans, seen, read, asker)
 
-    def _stated(
+    def _compose(
         self,
         sql: str,
-        given: Given,
+        arguments: Given,
         plans: Mapping[str, str],
         seen: Seen,
         read: ReadQuery,
@@ -336,7 +340,7 @@ class QueryPlanner:
         *,
         replayed: bool = False,
     ) -> tuple[QueryStatement | None, Split, tuple[paths.Path, ...]]:
-        free = dict.fromkeys(self._refuse_other_columns(read, given, plans))
+        free = dict.fromkeys(self._refuse_other_columns(read, arguments, plans))
         for core in read.split.cores:
             for key in core.keys:
                 if key.query is not None:
@@ -347,50 +351,50 @@ class QueryPlanner:
         if not read.split.cores:
             return None, read.split, tuple(free)
         placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
-        free |= dict.fromkeys(path for one in placed for path in one.placement.free)
-        found = self._statement(sql, read, placed, given, tuple(free))
+        free |= dict.fromkeys(path for entry in placed for path in entry.placement.free)
+        statement = self._statement(sql, read, placed, arguments, tuple(free))
         if asker is not None:
-            found = replace(found, plan=self._past.asked_by(found.plan, asker))
-        return found, read.split, tuple(free)
+            statement = replace(statement, plan=self._past.asked_by(statement.plan, asker))
+        return statement, read.split, tuple(free)
 
-    def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> ReadQuery:
+    def _read(self, sql: object, tree: object, arguments: Given, seen: Seen) -> ReadQuery:
         """Return the split of a query; it is the same in both steps that ask for it."""
         mine = threading.get_ident()
         binding = self._bindings.get(mine)
         if binding is None:
             raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
-        key = (sql, tree, repr(given), tuple(seen), binding)
+        key = (sql, tree, repr(arguments), tuple(seen), binding)
         known_split = self._split.get(mine)
         if known_split is not None and known_split[0] == key:
             return known_split[1]
-        asked = text_of(sql), tree_of(tree), given, dict(seen), binding
+        question = text_of(sql), tree_of(tree), arguments, dict(seen), binding
         try:
-            with pointing(asked[0]):
-                found = self._fresh(*asked)
-            found = replace(found, before=self._before(*asked)) if found.differs else found
+            with pointing(question[0]):
+                query = self._fresh(*question)
+            query = replace(query, before=self._before(*question)) if query.differs else query
         except DpsqlError as error:
-            before = self._before(*asked)
+            before = self._before(*question)
             if before is None:
                 raise
-            found = replace(before, before=before, refusal=error)
+            query = replace(before, before=before, refusal=error)
         if len(self._split) > 256:
             self._split.clear()
-        self._split[mine] = key, found
-        return found
+        self._split[mine] = key, query
+        return query
 
-    def _before(self, *asked: Any) -> ReadQuery | None:
+    def _before(self, *question: Any) -> ReadQuery | None:
         """Return a query as earlier versions split it; None where that is how it is split."""
         try:
-            found = self._fresh(*asked, replayed=True)
+            query = self._fresh(*question, replayed=True)
         except DpsqlError:
             return None
-        return found if found.differs else None
+        return query if query.differs else None
 
     def _fresh(
         self,
         sql: str,
         tree: str,
-        given: Given,
+        arguments: Given,
         plans: dict[str, str],
         binding: Binding,
         *,
@@ -402,9 +406,9 @@ class QueryPlanner:
         keys: dict[paths.Path, frozenset[str]] = {}
         catalog = binding.catalog.knowing(keys)
 
-        def table(path: paths.Path, node: bound.Node, told: str = "") -> reading.SeenTable:
-            known = views, binding.declarations, catalog, self._ledger.policy
-            return reading.table_of(path, node, *known, told, replayed=replayed)
+        def table(path: paths.Path, node: bound.Node, description: str = "") -> reading.SeenTable:
+            context = views, binding.declarations, catalog, self._ledger.policy
+            return reading.table_of(path, node, *context, description, replayed=replayed)
 
         tables: dict[tuple[str, str, str], reading.SeenTable] = {}
         parents: dict[paths.Path, reading.SeenTable] = {}
@@ -430,20 +434,20 @@ class QueryPlanner:
                     f"which table {show(name)} stands for cannot be seen. Name its schema: 'main.{reference[-1]}'; of "
                     "a file or a frame make a table.",
                 )
-            place, told = reading.as_catalogued(path, node), plans[reading.described(reference)]
-            keys[place] = reading.single_columns(told)
-            found = table(place, node, told)
-            direct = direct and found.direct and is_stored(node)
-            tables[folded(reference)] = found
+            catalog_path, summary = reading.as_catalogued(path, node), plans[reading.described(reference)]
+            keys[catalog_path] = reading.single_columns(summary)
+            relation = table(catalog_path, node, summary)
+            direct = direct and relation.direct and is_stored(node)
+            tables[folded(reference)] = relation
             for text in reading.parents_of(spelled, binding.declarations, binding.catalog):
-                there, parent = reading.parent_path(text), paths.read_plan(plans[text])
-                if there is not None and parent is not None:
-                    parents[folded(there)] = table(there, parent)
+                parent_path, parent = reading.parent_path(text), paths.read_plan(plans[text])
+                if parent_path is not None and parent is not None:
+                    parents[folded(parent_path)] = table(parent_path, parent)
         original = paths.read_plan(plans[_original(sql)])
         # Where one column has private labels, all ENUMs are text: which labels are alike tells of the private ones.
-        private = any(one.private for one in (*tables.values(), *parents.values()))
+        private = any(source.private for source in (*tables.values(), *parents.values()))
         names = () if original is None else reading.types_of(original, as_text=private and not replayed)
-        options = read_options(given, binding.now, names or None, earlier=replayed)
+        options = read_options(arguments, binding.now, names or None, earlier=replayed)
 
         def unbound() -> ParameterError:
             why = paths.why_unread(plans[_original(sql)])
@@ -461,19 +465,23 @@ class QueryPlanner:
             raise unbound()
         return ReadQuery(found_split, replace(binding, catalog=catalog), direct, names, private)
 
-    def _refuse_other_columns(self, read: ReadQuery, given: Given, plans: Mapping[str, str]) -> tuple[paths.Path, ...]:
+    def _refuse_other_columns(
+        self, read: ReadQuery, arguments: Given, plans: Mapping[str, str]
+    ) -> tuple[paths.Path, ...]:
         """Raise unless the post text reads nobody's rows, and returns the columns of the query; return its tables."""
-        errors = given.get("errors") is True
+        errors = arguments.get("errors") is True
         node = _node(plans, stub_sql(read.split, errors=errors))
         free = reading.refuse_people(node, "the query", *read.declared, listing=plans.get(reading.SHOW_TABLES, ""))
-        found = () if node is None else reading.types_of(node)
+        types = () if node is None else reading.types_of(node)
         names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
         wrong = [
-            (mine, theirs) for mine, theirs in zip(found, names, strict=False) if not reading.are_alike(mine, theirs)
+            (mine, theirs) for mine, theirs in zip(types, names, strict=False) if not reading.are_alike(mine, theirs)
         ]
-        if node is not None and (wrong or len(found) != len(names)):
-            told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(names)}"
-            raise InternalError("I036", f"the query was written with other columns than it has: {told}. Report it.")
+        if node is not None and (wrong or len(types) != len(names)):
+            difference = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(types)} for {len(names)}"
+            raise InternalError(
+                "I036", f"the query was written with other columns than it has: {difference}. Report it."
+            )
         return free
 
     def _placed(
@@ -489,27 +497,27 @@ class QueryPlanner:
         if _ZONED in plans[core.source]:
             content = paths.digest(f"{content}\n{read.binding.now.tzinfo}")
         policy = self._ledger.policy(placement.charged[0])
-        stated: dict[str, object] = {}
+        terms: dict[str, object] = {}
         if policy is not None:
-            stated = {
+            terms = {
                 "neighbours": policy.neighbours,
                 "max_rows_per_unit": policy.max_rows_per_unit,
                 DATED: policy.dated and policy.dated.of_source(placement.date, placement.dated),
             }
         content = paths.digest(f"{core.source}\n{content}")
         claimed = not read.binding.claimed.isdisjoint(placement.tables)
-        return PlacedCore(core, replace(placement, content=content, claimed=claimed), stated)
+        return PlacedCore(core, replace(placement, content=content, claimed=claimed), terms)
 
     def _statement(
-        self, sql: str, read: ReadQuery, placed: Sequence[PlacedCore], given: Given, free: tuple[paths.Path, ...]
+        self, sql: str, read: ReadQuery, placed: Sequence[PlacedCore], arguments: Given, free: tuple[paths.Path, ...]
     ) -> QueryStatement:
         """Return the plan of the parts of a query, which reads `free` tables, under its name."""
-        filled = ARGUMENTS.fill(given)
+        filled = ARGUMENTS.fill(arguments)
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
         filled["during"] = during_of(placed, filled["during"])
         parts, answers = parts_of_cores(placed, filled, known(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
-        charged = tuple(dict.fromkeys(name for one in placed for name in one.placement.charged))
+        charged = tuple(dict.fromkeys(name for core in placed for name in core.placement.charged))
         first = placed[0].placement
         dated = [part.plan.during for part in parts if part.plan.during is not None]
         if dated and len(charged) > 1:
@@ -518,28 +526,28 @@ class QueryPlanner:
                 f"the query reads several protected tables, {', '.join(map(repr, charged))}, and one has periods: a "
                 "row may be of two. Ask of each by itself.",
             )
-        if len({one.blocks for one in dated}) > 1:
+        if len({period.blocks for period in dated}) > 1:
             raise SourceError(
                 "S012", "the query reads dated rows and undated ones, whose budgets are apart. Ask of each by itself."
             )
         unit = first.unit
-        lacking = [one.placement for one in placed if one.placement.unit is None]
+        lacking = [core.placement for core in placed if core.placement.unit is None]
         if 0 < len(lacking) < len(placed):
-            raise without_unit(table for one in lacking for table in one.tables)
+            raise without_unit(table for origin in lacking for table in origin.tables)
         placement = Placement(
             first.counter,
             charged,
             sql,
             SOURCE,
-            tuple(dict.fromkeys(name for one in placed for name in one.placement.tables)),
-            claimed=any(one.placement.claimed for one in placed),
+            tuple(dict.fromkeys(name for core in placed for name in core.placement.tables)),
+            claimed=any(core.placement.claimed for core in placed),
             seen=True,
             unit=unit,
             direct=read.direct,
-            plan=paths.digest("\n".join(f"{one.placement.plan} {one.core.source}" for one in placed)),
-            enums=any(one.placement.enums for one in placed),
+            plan=paths.digest("\n".join(f"{core.placement.plan} {core.core.source}" for core in placed)),
+            enums=any(core.placement.enums for core in placed),
             free=free,
-            keyed=tuple(dict.fromkeys(key for one in placed for key in one.placement.keyed)),
+            keyed=tuple(dict.fromkeys(key for core in placed for key in core.placement.keyed)),
         )
         # Not that of `read`, which an equal query before may have left.
         placement = self._sources.known(placement, self._bindings[threading.get_ident()].catalog)
@@ -561,19 +569,19 @@ class QueryPlanner:
             untold=filled[LEFT_OUT_SHARE.name] is not None and LEFT_OUT_SHARE.read(filled) is None,
         )
         errors = parameters.boolean("errors", filled["errors"])
-        named = self._named(plan, filled, unique=read.binding.claim is not None)
+        named_plan = self._name_plan(plan, filled, unique=read.binding.claim is not None)
         confidence = float(known(Fraction, CONFIDENCE.read(filled)))
-        found = QueryStatement(
-            named, read.split, [answer.to_json() for answer in answers], errors=errors, confidence=confidence
+        statement = QueryStatement(
+            named_plan, read.split, [answer.to_json() for answer in answers], errors=errors, confidence=confidence
         )
-        return replace(found, plan=replace(named, answer=found.answer(read.binding.zone)))
+        return replace(statement, plan=replace(named_plan, answer=statement.answer(read.binding.zone)))
 
     def _unit(self, dataset: str) -> str | None:
         """Return what a budget's owner calls the privacy unit."""
         policy = self._ledger.policy(dataset)
         return None if policy is None else policy.privacy_unit
 
-    def _named(self, plan: QueryPlan, given: Given, *, unique: bool) -> QueryPlan:
+    def _name_plan(self, plan: QueryPlan, arguments: Given, *, unique: bool) -> QueryPlan:
         """Return the plan under the name of a stored release that is young enough, or of a new one.
 
         A query without a name of its own has that of all that it asks for, or a `unique` one where what it asks for
@@ -582,7 +590,7 @@ class QueryPlanner:
         """
         if plan.release is None and unique:
             return replace(plan, release=f"query {secrets.token_hex(32)}")
-        fresh, age = parameters.boolean("fresh", given["fresh"]), read_age(given["max_age"])
+        fresh, age = parameters.boolean("fresh", arguments["fresh"]), read_age(arguments["max_age"])
         if plan.release is None:
             plan = self._past.of_question(plan, lambda record: f"query {digest_of(record)}")
             age = USUAL_AGE if age is None else age
@@ -610,7 +618,7 @@ def _tables(
     seen: Mapping[tuple[str, str, str], reading.SeenTable], private: bool
 ) -> dict[tuple[str, str, str], CatalogueTable]:
     """Return the tables that were seen; where a column has `private` labels, with text in the place of ENUMs."""
-    return {name: one.as_text() if private else one.table for name, one in seen.items()}
+    return {name: source.as_text() if private else source.table for name, source in seen.items()}
 
 
 def _spellings(reference: reading.Reference, binding: Binding) -> list[str]:
@@ -629,7 +637,7 @@ def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:
     return node
 
 
-def _texts(found: Split, *, errors: bool) -> list[str]:
-    keys = [key.query for core in found.cores for key in core.keys if key.query is not None]
-    shown = [reading.SHOW_TABLES] if "SHOW " in found.post else []
-    return [*(core.source for core in found.cores), *keys, stub_sql(found, errors=errors), *shown]
+def _texts(division: Split, *, errors: bool) -> list[str]:
+    keys = [key.query for core in division.cores for key in core.keys if key.query is not None]
+    listing = [reading.SHOW_TABLES] if "SHOW " in division.post else []
+    return [*(core.source for core in division.cores), *keys, stub_sql(division, errors=errors), *listing]

@@ -68,7 +68,7 @@ class QueryStatement:
         cores = []
         for core, answers in zip(self.split.cores, self.answers, strict=True):
             listed = list(known(list, answers["answers"]))
-            more = [{**listed[place], "over": self._over_numbers(count)} for place, count in self._spread(core)]
+            more = [{**listed[index], "over": self._over_numbers(count)} for index, count in self._spread(core)]
             cores.append({**answers, "answers": [*listed, *more]})
         return json.dumps({"confidence": self.confidence, "cores": cores, **({COVERS: True} if self.errors else {})})
 
@@ -76,8 +76,8 @@ class QueryStatement:
         """Return of how many numbers a column is made, as the release hands it over; see `dpsql.released.query`."""
         if not numbers.groups:
             return numbers.single
-        places = {core.name: place for place, core in enumerate(self.split.cores)}
-        return {"single": numbers.single, "groups": [[places[name], times] for name, times in numbers.groups]}
+        positions = {core.name: position for position, core in enumerate(self.split.cores)}
+        return {"single": numbers.single, "groups": [[positions[name], times] for name, times in numbers.groups]}
 
     def _spread(self, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
         """Return the numbers of a core whose intervals are wanted: the place of each, and over how many it is split."""
@@ -125,15 +125,15 @@ class QueryStatement:
         """Return the query of the released table of a core."""
         rows = call("unnest", element(field("release", "cores"), number + 1))
         columns = [
-            f"{cast(element(field('entry', 'keys'), place), key.type)} AS {identifier(key.column)}"
-            for place, key in enumerate(core.keys, start=1)
+            f"{cast(element(field('entry', 'keys'), ordinal), key.type)} AS {identifier(key.column)}"
+            for ordinal, key in enumerate(core.keys, start=1)
         ]
-        for place, aggregate in enumerate(core.aggregates, start=1):
+        for index, aggregate in enumerate(core.aggregates, start=1):
             columns.append(
-                f"{cast(element(field('entry', 'numbers'), place), aggregate.type)} AS {identifier(aggregate.name)}"
+                f"{cast(element(field('entry', 'numbers'), index), aggregate.type)} AS {identifier(aggregate.name)}"
             )
-        for position, (place, count) in enumerate(self._spread(core), start=len(core.aggregates) + 1):
-            names = error_names(core.aggregates[place].name, count)
+        for position, (index, count) in enumerate(self._spread(core), start=len(core.aggregates) + 1):
+            names = error_names(core.aggregates[index].name, count)
             fields = zip(("errors", "lower", "upper", "standings"), names, strict=True)
             columns += [f"{element(field('entry', part), position)} AS {identifier(name)}" for part, name in fields]
         return f"SELECT {', '.join(columns)} FROM (SELECT {rows} AS entry FROM {identifier(_DP)})"
@@ -143,21 +143,21 @@ class QueryStatement:
         parts: list[tuple[Frame, list[Step], str]] = []
         for part in self.plan.parts:
             earlier = (part.keys_of, part.rows_of, part.bounds_of)
-            frames_of = (None if one is None else parts[one][0] for one in earlier)
+            frames_of = (None if index is None else parts[index][0] for index in earlier)
             parts.append(part_of_query(part.plan, part.plan.function, *frames_of))
         frames = [frame for frame, _, _ in parts]
-        whole = frames[0].name(_WHOLE)
+        relation = frames[0].name(_WHOLE)
         steps = [(frame, chain[0]) for frame, chain, _ in parts]
         steps.append((frames[0], self._gate(frames)))
         for number, (frame, chain, _) in enumerate(parts, start=1):
-            mine = element(f"(SELECT {field('gate', 'parts')} FROM {whole})", number)
+            mine = element(f"(SELECT {field('gate', 'parts')} FROM {relation})", number)
             note = f"The ticket of part {number} of {len(parts)}. Every scan below waits for it."
             steps.append((frame, Step("gate", note, f"SELECT {mine} AS gate", kept=True)))
             steps += [(frame, step) for step in chain[2:]]
         listed = ",\n".join(frame.sql(step, noted=noted) for frame, step in steps)
         tickets = call("list_value", *(frame.closing_ticket for frame in frames))
-        statistics = call("list_value", *(cast(found, "BIGINT[]") for _, _, found in parts))
-        ticket = f"(SELECT {field('gate', 'ticket')} FROM {whole})"
+        statistics = call("list_value", *(cast(statistic, "BIGINT[]") for _, _, statistic in parts))
+        ticket = f"(SELECT {field('gate', 'ticket')} FROM {relation})"
         note = "-- Charge, draw and store all parts, in one transaction of the ledger.\n" if noted else ""
         released = call("dpsql_query_release", ticket, tickets, statistics, text(self.asked))
         return f"WITH\n{listed}\n{note}SELECT {released} AS release"
@@ -166,11 +166,11 @@ class QueryStatement:
         """Return the step of the gate of all parts, which has a ticket for each."""
         probes = struct({f"p{n}": f"(SELECT probe FROM {frame.name('types')})" for n, frame in enumerate(frames)})
         kinds = [(key_types(frame) or ["CAST(NULL AS VARCHAR[])"])[0] for frame in frames]
-        given = [text(self.plan.to_json()), probes, call("list_value", *kinds), texts_sql(self.plan)]
+        arguments = [text(self.plan.to_json()), probes, call("list_value", *kinds), texts_sql(self.plan)]
         return Step(
             _WHOLE,
             "Check arguments, column types and budget of all parts before any row is read.",
-            f"SELECT {call('dpsql_query_gate', *given)} AS gate",
+            f"SELECT {call('dpsql_query_gate', *arguments)} AS gate",
             kept=True,
         )
 
@@ -184,8 +184,8 @@ def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, not
     checked = f"WHERE (SELECT checked FROM {identifier(_CHECKED)})" if free else ""
     if free:
         listed = call("list_value", *(call("list_value", *map(text, path)) for path in free))
-        asked = call("dpsql_query_free", listed, tables_sql())
-        tables = [f"{identifier(_CHECKED)} AS MATERIALIZED (SELECT {asked} AS checked)", *tables]
+        check = call("dpsql_query_free", listed, tables_sql())
+        tables = [f"{identifier(_CHECKED)} AS MATERIALIZED (SELECT {check} AS checked)", *tables]
     before = "WITH\n" + ",\n".join(tables) + "\n" if tables else ""
     return f"{before}{note}SELECT *{more} FROM (\n{post}\n){checked}"
 
@@ -196,8 +196,8 @@ def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
     An interval of a column that is made of j noisy numbers takes each of them within an interval that fails with a
     j-th of the chance.
     """
-    places = {one.name: place for place, one in enumerate(core.aggregates)}
-    return [(places[aggregate], count) for name, aggregate, count in split.told if name == core.name]
+    positions = {column.name: position for position, column in enumerate(core.aggregates)}
+    return [(positions[aggregate], count) for name, aggregate, count in split.told if name == core.name]
 
 
 def stub_sql(split: Split, *, errors: bool) -> str:
@@ -207,8 +207,8 @@ def stub_sql(split: Split, *, errors: bool) -> str:
         columns = [f"CAST(NULL AS {key.type}) AS {identifier(key.column)}" for key in core.keys]
         for aggregate in core.aggregates:
             columns.append(f"CAST(NULL AS {aggregate.type}) AS {identifier(aggregate.name)}")
-        for place, count in spread(split, core) if errors else ():
-            names = error_names(core.aggregates[place].name, count)
+        for index, count in spread(split, core) if errors else ():
+            names = error_names(core.aggregates[index].name, count)
             columns += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names]
         tables.append(f"{identifier(core.name)} AS (SELECT {', '.join(columns)} WHERE false)")
     before = f"WITH {', '.join(tables)} " if tables else ""
@@ -223,13 +223,13 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
     for number, core in enumerate(statement.split.cores):
         of_core = [part for part in plan.parts if part.core == number]
         parts = [part.plan for part in of_core]
-        drawn = {id(part.plan) for part in of_core if part.rows_of is not None}
+        draws = {id(part.plan) for part in of_core if part.rows_of is not None}
         lines.append(f"core {core.name} reads {', '.join(core.tables)}: {core.source}")
         if core.margin_of is not None and core.margin_of != core.name:
             lines.append(f"its sums are those of {core.margin_of}, whose groups are finer, and are fitted to them")
         if core.unit is not None and parts:
             whose = f"rows per {plan.layout.privacy_unit}"
-            most = "what is drawn" if drawn else f"at most {max(part.max_rows_per_unit for part in parts)}"
+            most = "what is drawn" if draws else f"at most {max(part.max_rows_per_unit for part in parts)}"
             lines.append(f"{whose}: {most} count; what others hold is left out")
         for key in core.keys:
             lines.append(f"key {key.column}: {'released privately' if core.private_keys else key.origin}")
@@ -240,9 +240,9 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
                 lines.append(f"its keys are those that part {of_part.keys_of + 1} releases")
             if of_part.bounds_of is not None:
                 lines.append(f"its bounds are those that part {of_part.bounds_of + 1} draws")
-            named = part.function.removeprefix(f"{plan.function}.")
-            lines.append(f"part of {core.name}: {named}, epsilon {float(part.epsilon):g} of {float(plan.epsilon):g}")
-            if id(part) not in drawn:
+            title = part.function.removeprefix(f"{plan.function}.")
+            lines.append(f"part of {core.name}: {title}, epsilon {float(part.epsilon):g} of {float(plan.epsilon):g}")
+            if id(part) not in draws:
                 lines += [f"{meaning}: {value:.4g}" for name, value, meaning in part.noise(0, None) if name in _TOLD]
     lines = list(dict.fromkeys(lines))
     return (*lines, f"what follows: {statement.split.post}", statement.sql(noted=True))
@@ -271,17 +271,17 @@ def expected_sql(lines: Sequence[Expected]) -> str:
 _TOLD = ("count_std_error", "rank_error", "least_count", "persons_off", "bounds_rows_needed")
 
 
-def _bounds_told(one: QueryAggregate, *, grouped: bool) -> list[str]:
-    if one.kind in ("rows", "values", "units", "items"):
+def _bounds_told(aggregate: QueryAggregate, *, grouped: bool) -> list[str]:
+    if aggregate.kind in ("rows", "values", "units", "items"):
         return []
     lines = []
-    first = one.column, one.lower, one.upper, f", {one.bounds_from or 'stated'}"
-    columns = first, (one.other, one.other_lower, one.other_upper, "")
+    first = aggregate.column, aggregate.lower, aggregate.upper, f", {aggregate.bounds_from or 'stated'}"
+    columns = first, (aggregate.other, aggregate.other_lower, aggregate.other_upper, "")
     for name, lower, upper, origin in columns:
         if name is None:
             continue
-        told = "none are needed" if one.kind == "quantile" and not grouped else "drawn privately"
+        wording = "none are needed" if aggregate.kind == "quantile" and not grouped else "drawn privately"
         if lower is not None and upper is not None:
-            told = f"{float(lower):g} to {float(upper):g}{origin}"
-        lines.append(f"bounds of {name}: {told}")
+            wording = f"{float(lower):g} to {float(upper):g}{origin}"
+        lines.append(f"bounds of {name}: {wording}")
     return lines

@@ -68,8 +68,8 @@ class Turns:
     def plans(self, queries: Iterable[str], *, optimize: bool = False) -> list[tuple[str, str]]:
         """Return queries with DuckDB's plans of them; none is run."""
         listed = list(queries)
-        given = "?, optimize := true" if optimize else "?"
-        return list(zip(listed, self._of_each(f"json_serialize_plan({given})", listed), strict=True))
+        parameters = "?, optimize := true" if optimize else "?"
+        return list(zip(listed, self._of_each(f"json_serialize_plan({parameters})", listed), strict=True))
 
     def trees(self, queries: Sequence[str]) -> list[str]:
         """Return what DuckDB's parser makes of queries."""
@@ -79,8 +79,8 @@ class Turns:
         """Return what a function of the system returns of each query; one statement asks for all."""
         if not queries:
             return []
-        [found] = self.rows(f"SELECT {', '.join([f'system.main.{function}::VARCHAR'] * len(queries))}", *queries)
-        return list(found)
+        [row] = self.rows(f"SELECT {', '.join([f'system.main.{function}::VARCHAR'] * len(queries))}", *queries)
+        return list(row)
 
     def table(self, statement: str) -> pa.Table:
         """Run a statement and return its rows as an Arrow table; dpsql's own errors are raised unwrapped."""
@@ -220,8 +220,8 @@ def _bound(
     [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
     seen = turns.plans(session.queries.tables(sql, tree, search_path, database, zone))
     texts = session.queries.cores(sql, tree, arguments, seen)
-    written = zip(turns.plans(texts), turns.trees(texts), strict=True)
-    return sql, tree, arguments, seen, [(text, plan, found) for (text, plan), found in written]
+    pairs = zip(turns.plans(texts), turns.trees(texts), strict=True)
+    return sql, tree, arguments, seen, [(text, plan, syntax) for (text, plan), syntax in pairs]
 
 
 def run_query(
@@ -238,41 +238,43 @@ def run_query(
     the budget allows the query, and not for a stored answer.
     """
     with turns.alone():
-        found, free = (
+        statement, free = (
             (sql, "") if isinstance(sql, QueryStatement) else planned_query(session, turns, sql, arguments, asker)
         )
-        if found is None:
-            return Answered(_computed(turns, free, told=False))
-        session.note(found.plan.function, found.plan, aggregate=False, shown=lambda: shown(found))
-        stored = session.past.replay(found.plan)
+        if statement is None:
+            return Answered(_computed(turns, free, has_details=False))
+        session.note(statement.plan.function, statement.plan, aggregate=False, lines=lambda: shown(statement))
+        stored = session.past.replay(statement.plan)
         if stored is None and before is not None:
-            before(found)
+            before(statement)
         if stored is None:
-            value = _released(session, turns, found)
+            value = _released(session, turns, statement)
         else:
-            value = _computed(turns, found.stored_sql())
-    entry = stored or session.past.replay(found.plan)
+            value = _computed(turns, statement.stored_sql())
+    entry = stored or session.past.replay(statement.plan)
     if entry is None:
         raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
-    return Answered(value, found.plan, entry, stored is not None)
+    return Answered(value, statement.plan, entry, stored is not None)
 
 
-def _released(session: Session, turns: Turns, found: QueryStatement) -> pa.Table:
+def _released(session: Session, turns: Turns, statement: QueryStatement) -> pa.Table:
     """Return what follows from the answers of a query that is asked and charged."""
     try:
-        return run_release(session, turns, found.sql(), found.plan, lambda: session.past.replay(found.plan) is not None)
+        return run_release(
+            session, turns, statement.sql(), statement.plan, lambda: session.past.replay(statement.plan) is not None
+        )
     except AfterReleaseError:
         # Once more, over the stored answers: what DuckDB says of these is no more than they say.
-        return _computed(turns, found.stored_sql())
+        return _computed(turns, statement.stored_sql())
 
 
-def _computed(turns: Turns, statement: str, *, told: bool = True) -> pa.Table:
+def _computed(turns: Turns, statement: str, *, has_details: bool = True) -> pa.Table:
     """Return what a statement that reads nobody's rows returns.
 
     Raises
     ------
     ParameterError
-        P108: it fails; with DuckDB's text where that is `told`.
+        P108: it fails; with DuckDB's text where it `has_details`.
     """
     try:
         return turns.table(statement)
@@ -281,6 +283,8 @@ def _computed(turns: Turns, statement: str, *, told: bool = True) -> pa.Table:
     except (duckdb.InterruptException, KeyboardInterrupt):
         raise
     except duckdb.Error as error:
-        said = f": {str(error).strip().splitlines()[0].rstrip('.!')}" if told else ""
-    kept = " The answers are stored, so that it is free." if told else ""
-    raise ParameterError("P108", f"what the query computes of its answers fails{said}. Mend that, and ask again.{kept}")
+        reason = f": {str(error).strip().splitlines()[0].rstrip('.!')}" if has_details else ""
+    note = " The answers are stored, so that it is free." if has_details else ""
+    raise ParameterError(
+        "P108", f"what the query computes of its answers fails{reason}. Mend that, and ask again.{note}"
+    )

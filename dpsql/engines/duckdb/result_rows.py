@@ -57,16 +57,17 @@ class QueryAnswer(NamedTuple):
     covers: Callable[[], str]
 
 
-def answers(found: Iterable[QueryAnswer]) -> pa.Array:
+def answers(releases: Iterable[QueryAnswer]) -> pa.Array:
     """Return releases as a result of SQL."""
     out = []
-    for one in found:
-        asked = json.loads(one.asked)
+    for release in releases:
+        question = json.loads(release.asked)
         cores = [
-            core_rows(one.result, core, asked["confidence"]).rows() for core in counted(one.result, asked["cores"])
+            core_rows(release.result, core, question["confidence"]).rows()
+            for core in counted(release.result, question["cores"])
         ]
-        words = one.covers() if asked.get(COVERS) else None
-        out.append({"sequence": one.sequence, "guarantee": one.guarantee, "cores": cores, COVERS: words})
+        words = release.covers() if question.get(COVERS) else None
+        out.append({"sequence": release.sequence, "guarantee": release.guarantee, "cores": cores, COVERS: words})
     return pa.array(out, type=_RELEASE)
 
 
@@ -78,16 +79,16 @@ def stored_answer(release: StoredRelease) -> pa.Table:
     ParameterError
         P030: the query reads public tables as well, or its text was not kept.
     """
-    kept = (release.lineage or {}).get("answer")
-    if isinstance(kept, Mapping):
+    answer = (release.lineage or {}).get("answer")
+    if isinstance(answer, Mapping):
         words = partial(covers, release.arguments)
-        found = answers([QueryAnswer(release.sequence, "", release.result, str(kept["asked"]), words)])
+        releases = answers([QueryAnswer(release.sequence, "", release.result, str(answer["asked"]), words)])
         # What the ledger holds is text, so it runs where there is nothing else.
         with duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"}) as alone:
-            alone.register(STORED, pa.table({"release": found}))
+            alone.register(STORED, pa.table({"release": releases}))
             try:
-                alone.execute(f"SET TimeZone = {text(str(kept['zone']))}")
-                return alone.sql(str(kept["sql"])).to_arrow_table()
+                alone.execute(f"SET TimeZone = {text(str(answer['zone']))}")
+                return alone.sql(str(answer["sql"])).to_arrow_table()
             except duckdb.Error:
                 pass
     raise ParameterError(
@@ -141,8 +142,8 @@ def texts_sql(plan: Plan, *, runs: bool = True) -> str:
     listed = placement.governed and not placement.read and (runs or not plain)
     if (plain or (placement.direct and not placement.governed)) and not (listed or free or keys):
         return "NULL"
-    behind = placement.governed and not plain and not (placement.read and placement.seen)
-    return catalogued_sql(listed=listed, tables=free or behind, texts=not plain, keys=keys)
+    reads_tables = placement.governed and not plain and not (placement.read and placement.seen)
+    return catalogued_sql(listed=listed, tables=free or reads_tables, texts=not plain, keys=keys)
 
 
 def tables_sql() -> str:
@@ -166,9 +167,9 @@ def catalogued_sql(*, listed: bool, tables: bool = False, texts: bool = True, ke
         lists["views"] = f"(SELECT {view} FROM {call('duckdb_views')} {own})"
     if tables:
         generated = call("list", struct({"name": "table_name", "sql": "sql"}))
-        made = call("contains", "sql", text(GENERATED))
+        condition = call("contains", "sql", text(GENERATED))
         lists["tables"] = tables_sql()
-        lists["generated"] = f"(SELECT {generated} FROM {call('duckdb_tables')} {own} AND {made})"
+        lists["generated"] = f"(SELECT {generated} FROM {call('duckdb_tables')} {own} AND {condition})"
         kind = call("list", struct({"name": "type_name", "is": "logical_type"}))
         lists["types"] = f"(SELECT {kind} FROM {call('duckdb_types')} {own})"
     if keys:

@@ -94,7 +94,7 @@ class Collecting:
         self._first = _Lane(collector)
         # By the thread that was last at work on it, whose memory is near; the first is nobody's at the start.
         self._idle: dict[int | None, _Lane] = {None: self._first}
-        self._made = 1
+        self._count = 1
         self._most = 1 + _COPIES // collector.size if collector.size else None
         self._free = threading.Condition()
         self._blocks = _Blocks()
@@ -113,20 +113,20 @@ class Collecting:
                 lane.add(call, rows, batch)
             return
         for target, features, part in call.read_parts(rows, batch):
-            for whole in self._blocks.add(target, features, part):
+            for block in self._blocks.add(target, features, part):
                 with self._borrowed() as lane:
-                    lane.collector.add(*whole)
+                    lane.collector.add(*block)
 
     @contextmanager
     def _borrowed(self) -> Iterator[_Lane]:
         thread = threading.get_ident()
         with self._free:
-            while not self._idle and self._made == self._most:
+            while not self._idle and self._count == self._most:
                 self._free.wait()
             lane = self._idle.pop(thread, None) or self._idle.pop(None, None)
-            if lane is None and self._made == self._most:
+            if lane is None and self._count == self._most:
                 lane = self._idle.popitem()[1]
-            self._made += lane is None
+            self._count += lane is None
         if lane is None:
             lane = _Lane(self.first.zero())
         try:
@@ -154,7 +154,7 @@ class Collecting:
                 if lane is not self._first:
                     self.first.merge(lane.collector)
             self._idle = {None: self._first}
-            self._made = 1
+            self._count = 1
             return self.first
 
 
@@ -181,11 +181,11 @@ class _Blocks:
                 if full:
                     del self._open[key]
             if full:
-                whole = np.empty((len(columns), size))
+                matrix = np.empty((len(columns), size))
                 for position in range(len(columns)):
-                    whole[position] = block.take(position)
+                    matrix[position] = block.take(position)
                 part = Batch(np.full(size, key, dtype=np.uint64), np.full(size, size), batch.secret)
-                yield whole[-1], whole[:-1], part
+                yield matrix[-1], matrix[:-1], part
 
     def check_empty(self) -> None:
         """Raise when the last row of a block has not come."""

@@ -110,8 +110,8 @@ class Session(Calls):
 
     def function(self, name: str, bind: Callable[[Session], Callable[..., object]]) -> Callable[..., object]:
         """Return a SQL function bound to this session."""
-        found = self._functions.get(name)
-        return self._functions.setdefault(name, silent(bind(self))) if found is None else found
+        function = self._functions.get(name)
+        return self._functions.setdefault(name, silent(bind(self))) if function is None else function
 
     def uses(self, location: str | PathLike[str]) -> bool:
         """Whether a location names the ledger of this session."""
@@ -193,16 +193,17 @@ class Session(Calls):
                 self._planned[here] = outer
 
     def note(
-        self, function: str, plan: Plan, *, aggregate: bool, shown: Callable[[], tuple[str, ...]] | None = None
+        self, function: str, plan: Plan, *, aggregate: bool, lines: Callable[[], tuple[str, ...]] | None = None
     ) -> None:
         """Take note of a call that was planned, or raise when the budgets do not allow it.
 
-        `shown` returns what is told of it beside its cost, line by line, and what it runs.
+        `lines` returns what is told of it beside its cost, line by line, and what it runs.
         """
         planned = self._planned.get(threading.get_ident())
-        named = aggregate and plan.release is not None  # what the name stands for is known only when the statement runs
+        # What the name stands for is known only when the statement runs.
+        is_named = aggregate and plan.release is not None
         if planned is None:
-            if not named:
+            if not is_named:
                 self.check(plan)
             return
         replays = not aggregate and self.past.replay(plan) is not None
@@ -211,7 +212,7 @@ class Session(Calls):
             self.check(plan)
         except BudgetError as error:
             refusal = str(error)
-        planned.append(Planned(function, plan, aggregate, replays, refusal, () if shown is None else shown()))
+        planned.append(Planned(function, plan, aggregate, replays, refusal, () if lines is None else lines()))
 
     def check(self, plan: Plan) -> None:
         """Raise when the budgets do not allow the call now; charges nothing."""
@@ -225,7 +226,7 @@ class Session(Calls):
         Calls on different periods of one dataset are taken to be on the same ones.
         """
         for plan in plans:
-            events = [one.event for one in plans if set(one.charged) & set(plan.charged)]
+            events = [peer.event for peer in plans if set(peer.charged) & set(plan.charged)]
             self.ledger.check(replace(self._charge(plan), event=composed(events), name=None))
 
     def _is_reserved(self, plan: Plan) -> bool:
@@ -274,37 +275,37 @@ class Session(Calls):
         What a part samples, or how it fails, is charged to the query: they share one permit.
         """
         ticket = self.open_call(call, call.plan.function)
-        whole = self.running(ticket)
+        query = self.running(ticket)
         with self._lock:
             for part in call.calls:
                 collector = part.start()
                 collecting = None if collector is None else Collecting(collector)
-                running = RunningCall(part, whole.function, whole.number, collecting, permit=whole.permit, whole=whole)
+                running = RunningCall(part, query.function, query.number, collecting, permit=query.permit, whole=query)
                 number = secrets.randbits(62)
                 self._calls[number] = running
-                whole.parts = (*whole.parts, number)
-        return ticket, whole.parts
+                query.parts = (*query.parts, number)
+        return ticket, query.parts
 
     def _forget_the_dead(self) -> None:
         """Free the rows of calls whose statement DuckDB aborted without notice."""
         latest = time.monotonic() - _DEAD_AFTER
-        for ticket, found in list(self._calls.items()):
-            if found.collecting is not None and found.touched < latest and found.is_idle:
+        for ticket, call in list(self._calls.items()):
+            if call.collecting is not None and call.touched < latest and call.is_idle:
                 del self._calls[ticket]
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
         """Return the call that a ticket stands for; parameters as of `Calls.running`."""
         with self._lock:
-            found = self._calls.get(ticket)
-        if found is None or (private is not None and private != found.spends):
+            call = self._calls.get(ticket)
+        if call is None or (private is not None and private != call.spends):
             raise InternalError("I002", "the call is no longer running. Run the statement again.")
-        return found
+        return call
 
     def close_call(self, ticket: int) -> None:
         """Forget a call that has released or failed."""
         with self._lock:
-            found = self._calls.pop(ticket, None)
-            for part in () if found is None else found.parts:
+            call = self._calls.pop(ticket, None)
+            for part in () if call is None else call.parts:
                 self._calls.pop(part, None)
 
     def release_once(self, ticket: int, work: Callable[[RunningCall], Entry]) -> Entry:
@@ -382,8 +383,8 @@ class Session(Calls):
             dead = [
                 (ticket, call) for ticket, call in self._calls.items() if call.number > since and call.call.plan == plan
             ]
-        for ticket, found in dead:
-            self._charge_failure(found)
+        for ticket, running_call in dead:
+            self._charge_failure(running_call)
             self.close_call(ticket)
         return bool(dead)
 
@@ -422,8 +423,8 @@ class Session(Calls):
 
     def _running_as(self, name: str | None) -> list[RunningCall]:
         with self._lock:
-            known = list(self._calls.values())
-        return [one for one in known if name is not None and one.call.plan.release == name]
+            calls = list(self._calls.values())
+        return [call for call in calls if name is not None and call.call.plan.release == name]
 
     def reserve_named(self, plan: Plan) -> None:
         """Charge in full what runs under the name of a plan, unless it was charged: its process may be ended."""

@@ -69,11 +69,11 @@ def read(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, *, last: 
     order = "sequence DESC LIMIT 1" if last else "sequence"
     try:
         rows = cursor.execute(f"SELECT {columns} FROM {schema}.spent ORDER BY {order}").fetchall()
-        found = cursor.execute(f"SELECT ledger, place, file FROM {schema}.place").fetchone()
+        origin = cursor.execute(f"SELECT ledger, place, file FROM {schema}.place").fetchone()
     except duckdb.CatalogException:  # a database of an earlier version remembers nothing
         return Remembered(None, "", None, [])
-    ledger, place, file = found or (None, "", None)
-    return Remembered(ledger, place, file, [Totals.read(*row) for row in rows])
+    ledger, location, file = origin or (None, "", None)
+    return Remembered(ledger, location, file, [Totals.read(*row) for row in rows])
 
 
 class SpendingRecord:
@@ -95,13 +95,13 @@ class SpendingRecord:
         self._last: dict[tuple[str, Mark, int], int | None] = {}
         ledger.recorders.append(self._record)
 
-    def look(self, cursor: duckdb.DuckDBPyConnection, found: Mapping[str, Mark], numbers: Mapping[str, int]) -> None:
+    def look(self, cursor: duckdb.DuckDBPyConnection, marks: Mapping[str, Mark], numbers: Mapping[str, int]) -> None:
         """Compare what databases remember with the ledger, if that was not done since they were attached.
 
         Parameters
         ----------
         cursor : duckdb.DuckDBPyConnection
-        found : mapping of str to Mark
+        marks : mapping of str to Mark
             The marked databases by alias; their marks are of this ledger.
         numbers : mapping of str to int
             The number of each attached object.
@@ -111,19 +111,21 @@ class SpendingRecord:
         LedgerError
             L057: the ledger does not hold what a database remembers.
         """
-        present = {(alias, mark, numbers[alias]) for alias, mark in found.items()}
+        present = {(alias, mark, numbers[alias]) for alias, mark in marks.items()}
         if present != self._last.keys():
-            new = {each: self._compared(cursor, *each[:2]) for each in present - self._last.keys()}
+            new = {attachment: self._compared(cursor, *attachment[:2]) for attachment in present - self._last.keys()}
             with self._lock:
-                self._last = {each: last for each, last in (self._last | new).items() if each in present}
+                self._last = {
+                    attachment: last for attachment, last in (self._last | new).items() if attachment in present
+                }
 
     def _compared(self, cursor: duckdb.DuckDBPyConnection, alias: str, mark: Mark) -> int | None:
         """Return the last entry that a database remembers, and the ledger holds."""
-        known = read(cursor, alias, mark, last=True)
-        if known.ledger is None or not known.totals:
+        memory = read(cursor, alias, mark, last=True)
+        if memory.ledger is None or not memory.totals:
             return None if is_read_only(cursor, alias) else 0
-        [end] = known.totals
-        if known.ledger != self._ledger.id or not self._ledger.has_entry(end.sequence, end.hash):
+        [end] = memory.totals
+        if memory.ledger != self._ledger.id or not self._ledger.has_entry(end.sequence, end.hash):
             raise LedgerError(
                 "L057",
                 f"database {show(alias)} remembers entry {end.sequence} ({end.hash[:8]}…) of its ledger, and the "
@@ -131,13 +133,13 @@ class SpendingRecord:
                 "replaced. Nothing was released. Put the right ledger back; or charge what the database says was "
                 "spent: dpsql ledger accept --db, with the database's file.",
             )
-        place, file = self._ledger.place
-        if (known.place, known.file) != (place, file):
+        location, file = self._ledger.place
+        if (memory.place, memory.file) != (location, file):
             warnings.warn(
-                f"the ledger of database {alias!r} was copied or moved: it was at {known.place!r}, and is "
-                f"{'another file there' if known.place == place else f'at {place!r}'}. If the first one is still in "
-                "use, each of the two spends the budgets once. If it is gone: dpsql ledger accept --db, with the "
-                "database's file.",
+                f"the ledger of database {alias!r} was copied or moved: it was at {memory.place!r}, and is "
+                f"{'another file there' if memory.place == location else f'at {location!r}'}. If the first one is "
+                "still in use, each of the two spends the budgets once. If it is gone: dpsql ledger accept --db, with "
+                "the database's file.",
                 LedgerWarning,
                 stacklevel=2,
             )
@@ -159,9 +161,9 @@ class SpendingRecord:
                 if last is not None and rows[-1]["sequence"] > last:
                     # It is written with the next entry.
                     with suppress(duckdb.Error, RuntimeError, LedgerError):
-                        self._last[key] = self._written(cursor, *key[:2], last, rows)
+                        self._last[key] = self._write_after(cursor, *key[:2], last, rows)
 
-    def _written(
+    def _write_after(
         self, cursor: duckdb.DuckDBPyConnection, alias: str, mark: Mark, last: int, rows: Sequence[Row]
     ) -> int:
         """Write what a database missed after an entry; return the last entry that it remembers now."""
@@ -192,8 +194,8 @@ def write(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, ledger: 
 
 def _forget(cursor: duckdb.DuckDBPyConnection, schema: str, before: int) -> None:
     """Remove old rows, but the last one of each account and those that state budgets."""
-    found = cursor.execute(f"SELECT count(*) FROM {schema}.spent").fetchone()
-    if found is not None and found[0] > 2 * _MOST:
+    row = cursor.execute(f"SELECT count(*) FROM {schema}.spent").fetchone()
+    if row is not None and row[0] > 2 * _MOST:
         last = f"SELECT max(sequence) FROM {schema}.spent GROUP BY dataset, block"
         cursor.execute(
             f"""DELETE FROM {schema}.spent WHERE sequence < ? AND NOT contains(spent, '"budget"') """
@@ -205,9 +207,11 @@ def _forget(cursor: duckdb.DuckDBPyConnection, schema: str, before: int) -> None
 def _insert(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, totals: Sequence[Totals]) -> None:
     for start in range(0, len(totals), _AT_ONCE):
         some = totals[start : start + _AT_ONCE]
-        values = [value for one in some for value in (one.sequence, one.hash, one.dataset, one.block, one.text)]
-        places = ", ".join(["(?, ?, ?, ?, ?)"] * len(some))
-        cursor.execute(f"INSERT INTO {identifier(database)}.{mark.schema}.spent VALUES {places}", values)
+        values = [
+            value for total in some for value in (total.sequence, total.hash, total.dataset, total.block, total.text)
+        ]
+        placeholders = ", ".join(["(?, ?, ?, ?, ?)"] * len(some))
+        cursor.execute(f"INSERT INTO {identifier(database)}.{mark.schema}.spent VALUES {placeholders}", values)
 
 
 @dataclass(frozen=True)
@@ -231,8 +235,8 @@ def lost(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> list[Lost]:
     """Return what the connection's database remembers beyond a ledger; changes nothing."""
     with connection.cursor() as cursor:
         database, mark = mark_of_main(cursor)
-        known = None if mark is None else read(cursor, database, mark)
-    return [] if known is None or known.ledger is None else ledger.lost(known.totals, known.ledger)
+        memory = None if mark is None else read(cursor, database, mark)
+    return [] if memory is None or memory.ledger is None else ledger.lost(memory.totals, memory.ledger)
 
 
 def accept(connection: duckdb.DuckDBPyConnection, ledger: Ledger, *, adopt: bool = False) -> Accepted:
@@ -249,8 +253,8 @@ def accept(connection: duckdb.DuckDBPyConnection, ledger: Ledger, *, adopt: bool
         database, mark = mark_of_main(cursor)
         if mark is None and not adopt:
             return Accepted(None, None, [])
-        known = Remembered(None, "", None, []) if mark is None else read(cursor, database, mark)
-        end = known.totals[-1] if known.totals else None
+        memory = Remembered(None, "", None, []) if mark is None else read(cursor, database, mark)
+        end = memory.totals[-1] if memory.totals else None
         same = mark is not None and mark.is_of(ledger.id)
         charged: list[Lost] = []
 
@@ -259,9 +263,9 @@ def accept(connection: duckdb.DuckDBPyConnection, ledger: Ledger, *, adopt: bool
             if end is not None:
                 facts |= {"sequence": end.sequence, "hash": end.hash}
             kind = "adopt" if adopt or not same else "accept"
-            charged[:] = ledger.charge_lost(known.totals, known.ledger or "", kind, facts)
+            charged[:] = ledger.charge_lost(memory.totals, memory.ledger or "", kind, facts)
 
-        holds = end is None or (known.ledger == ledger.id and ledger.has_entry(end.sequence, end.hash))
+        holds = end is None or (memory.ledger == ledger.id and ledger.has_entry(end.sequence, end.hash))
         before, after = mark, mark
         if mark is None or adopt or not same or not holds or mark.database not in ledger.declarations().databases:
             before, after = change_mark(connection, database, ledger.id, record)

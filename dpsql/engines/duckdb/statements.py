@@ -140,13 +140,13 @@ def admit_sql(plan: Plan) -> str:
     What is aggregated is found in the enclosing statement, whose plan DuckDB serializes before it reads a row.
     """
     statement = cast(call("json_serialize_plan", call("current_query")), "VARCHAR")
-    given = [
+    arguments = [
         text(plan.to_json()),
         statement,
         call("current_query"),
         catalogued_sql(listed=True, tables=True, keys=True),
     ]
-    return f"SELECT {call('dpsql_admit', *given)} AS plan"
+    return f"SELECT {call('dpsql_admit', *arguments)} AS plan"
 
 
 _STEPS: Mapping[str, Callable[[Frame], Iterator[Step]]] = {

@@ -11,7 +11,7 @@ from dpsql.rendering import call, cast, element, identifier, text
 MOST_ROWS = 5 * MOST_ITEMS
 
 
-def read_seed(given: object) -> str | None:
+def read_seed(seed: object) -> str | None:
     """Return a seed as text, from text or an integer; None for that of the release.
 
     Raises
@@ -19,14 +19,14 @@ def read_seed(given: object) -> str | None:
     ParameterError
         P013: it is neither.
     """
-    if given is None:
+    if seed is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, (str, int)) or not is_storable(str(given)):
-        raise ParameterError("P013", f"seed must be a text or an integer; got {show(given)}. Any one will do.")
-    return str(given)
+    if isinstance(seed, bool) or not isinstance(seed, (str, int)) or not is_storable(str(seed)):
+        raise ParameterError("P013", f"seed must be a text or an integer; got {show(seed)}. Any one will do.")
+    return str(seed)
 
 
-def read_count(given: object) -> int | None:
+def read_count(count: object) -> int | None:
     """Return a number of rows; None for the released one.
 
     Raises
@@ -34,12 +34,12 @@ def read_count(given: object) -> int | None:
     ParameterError
         P002, P050: it is no integer from 0 to `MOST_ROWS`.
     """
-    if given is None:
+    if count is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise ParameterError("P002", f"n must be an integer from 0 to {MOST_ROWS}; got {show(given)}.")
-    within("n", given, 0, MOST_ROWS, hint="Ask again with another seed for more rows.")
-    return given
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise ParameterError("P002", f"n must be an integer from 0 to {MOST_ROWS}; got {show(count)}.")
+    within("n", count, 0, MOST_ROWS, hint="Ask again with another seed for more rows.")
+    return count
 
 
 def synthetic_sql(stored: StoredRelease, count: int | None, seed: str | None) -> str:
@@ -52,11 +52,11 @@ def synthetic_sql(stored: StoredRelease, count: int | None, seed: str | None) ->
     count : int or None
     seed : str or None
     """
-    asked = "NULL" if count is None else str(count)
+    size = "NULL" if count is None else str(count)
     with_seed = "NULL" if seed is None else text(seed)
-    made = call("dpsql_synthetic_columns", str(stored.sequence), asked, with_seed)
+    generator = call("dpsql_synthetic_columns", str(stored.sequence), size, with_seed)
     columns = [
         f"{cast(call('unnest', element('made', number + 1)), column['type'])} AS {identifier(column['name'])}"
         for number, column in enumerate(stored.result["columns"])
     ]
-    return f"SELECT {', '.join(columns)} FROM (SELECT {made} AS made)"
+    return f"SELECT {', '.join(columns)} FROM (SELECT {generator} AS made)"

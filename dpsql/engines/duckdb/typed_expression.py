@@ -61,15 +61,15 @@ def column_types(condition: str, plan: str) -> ColumnTypes | None:
     None where the plan does not show them: the source is missing, or lacks one of the columns.
     """
     try:
-        found = json.loads(plan)
-        root = found["plans"][0]
+        document = json.loads(plan)
+        root = document["plans"][0]
         if root["type"] == "LOGICAL_EMPTY_RESULT":
-            shown = root["return_types"]
+            records = root["return_types"]
         elif root["type"] == "LOGICAL_PROJECTION":  # the session has turned the optimizer off
-            shown = [expression["return_type"] for expression in root["expressions"]]
+            records = [expression["return_type"] for expression in root["expressions"]]
         else:
             return None
-        types = [type_of(record) for record in shown]
+        types = [type_of(record) for record in records]
     except (ValueError, KeyError, IndexError, TypeError):
         return None
     names = columns_of(condition)
@@ -94,12 +94,12 @@ def judged(condition: str, types: ColumnTypes, row: str) -> Judged:
         P080, P082, P084: something in it does not take these types.
     """
     columns = {("", name): ColumnSql("", kind) for name, kind in types}
-    written = RowExpressions(TYPING, None, row).condition(expression(condition), columns)
+    sql = RowExpressions(TYPING, None, row).condition(expression(condition), columns)
     read = {name: f"NULL::{kind.sql}" for name, kind in types if _readable(kind)}
     for name, kind in types:
         if name not in read and not PARSER.hands_over(kind.sql):
             raise unknown(f"column {show(name)} is {kind.shown}", kind)
-    return Judged(written, tuple(read), PARSER.value(f"SELECT typeof({struct(read)})") if read else "")
+    return Judged(sql, tuple(read), PARSER.value(f"SELECT typeof({struct(read)})") if read else "")
 
 
 def _readable(kind: Type) -> bool:
@@ -148,9 +148,9 @@ class _Typing:
         DuckDB 2.0 computes a cast of a literal while it binds. So the `texts` that are cast are columns. What it
         computes as not a number is no JSON, and counts as not bound.
         """
-        given = [f"{_nothing(one.in_utc)} AS {identifier(name)}" for name, one in types]
-        given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
-        expressions = _bound(f"SELECT ({sql}) FROM (SELECT {', '.join(given)})")
+        columns = [f"{_nothing(kind.in_utc)} AS {identifier(name)}" for name, kind in types]
+        columns += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
+        expressions = _bound(f"SELECT ({sql}) FROM (SELECT {', '.join(columns)})")
         return None if expressions is None else _read(expressions[0], [name for name, _ in types], texts)
 
     def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
@@ -158,7 +158,7 @@ class _Typing:
         expressions = _bound(f"SELECT * FROM (\n{query}\n)")
         if expressions is None:
             return None
-        return tuple((str(one.get("alias", "")), type_of(one["return_type"])) for one in expressions)
+        return tuple((str(column.get("alias", "")), type_of(column["return_type"])) for column in expressions)
 
 
 TYPING = _Typing()
@@ -167,10 +167,10 @@ TYPING = _Typing()
 def _bound(query: str) -> list[Any] | None:
     """Return the expressions of a query's plan; None if DuckDB does not bind it."""
     try:
-        found = json.loads(PARSER.plan(query))
+        plan = json.loads(PARSER.plan(query))
     except ValueError:
         return None
-    return None if found.get("error") else list(found["plans"][0]["expressions"])
+    return None if plan.get("error") else list(plan["plans"][0]["expressions"])
 
 
 def _nothing(kind: Type) -> str:
@@ -183,14 +183,14 @@ def _nothing(kind: Type) -> str:
 def _read(record: Mapping[str, object], names: Sequence[str], texts: Sequence[str]) -> Bound:
     """Return a node from DuckDB's JSON form of it, on every version."""
     what, sort = str(record["type"]), str(record["expression_class"])
-    shown = record.get("return_type")
-    kind = type_of(shown) if isinstance(shown, Mapping) else _BOOLEAN
+    return_type = record.get("return_type")
+    kind = type_of(return_type) if isinstance(return_type, Mapping) else _BOOLEAN
     children = tuple(_read(child, names, texts) for child in _children(record))
     if sort == "BOUND_REF":
-        place = int(str(record["index"]))
-        if place >= len(names):
-            return Bound("constant", kind, value=texts[place - len(names)])
-        return Bound("column", kind, name=names[place])
+        index = int(str(record["index"]))
+        if index >= len(names):
+            return Bound("constant", kind, value=texts[index - len(names)])
+        return Bound("column", kind, name=names[index])
     if sort == "BOUND_CONSTANT":
         return _constant(record["value"])
     if what == "OPERATOR_CAST":
@@ -216,11 +216,11 @@ def _children(record: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     for check in checks if isinstance(checks, list) else ():
         yield from (check["when_expr"], check["then_expr"])
     for name in ("left", "right", "child", "else_expr"):
-        one = record.get(name)
-        if isinstance(one, Mapping):
-            yield one
-    several = record.get("children")
-    yield from several if isinstance(several, list) else ()
+        child = record.get(name)
+        if isinstance(child, Mapping):
+            yield child
+    children = record.get("children")
+    yield from children if isinstance(children, list) else ()
 
 
 def _constant(record: object) -> Bound:
@@ -232,11 +232,11 @@ def _constant(record: object) -> Bound:
         return Bound("constant", kind)
     write: Callable[[object], str] | None = None
     if kind.kind in _WHOLE_NUMBERS or kind.kind == "UHUGEINT":
-        write = lambda given: str(_whole(given))  # noqa: E731
+        write = lambda number: str(_integer(number))  # noqa: E731
     elif kind.kind == "DECIMAL":
-        write = lambda given: _decimal(_whole(given), kind.sizes[1])  # noqa: E731
+        write = lambda number: _decimal(_integer(number), kind.sizes[1])  # noqa: E731
     elif kind.kind in ("FLOAT", "DOUBLE"):
-        write = lambda given: f"'{float(str(given))!r}'"  # noqa: E731
+        write = lambda number: f"'{float(str(number))!r}'"  # noqa: E731
     elif kind.kind == "INTERVAL":
         write = _interval
     elif kind.kind in ("BOOLEAN", "VARCHAR"):
@@ -244,19 +244,19 @@ def _constant(record: object) -> Bound:
     return Bound("constant", kind, value=write(value)) if write else Bound("constant", UNREADABLE)
 
 
-def _whole(given: object) -> int:
+def _integer(number: object) -> int:
     """Return an integer; wide ones come in two words."""
-    if isinstance(given, Mapping):
-        return (int(given["upper"]) << 64) + int(given["lower"])
-    return int(str(given))
+    if isinstance(number, Mapping):
+        return (int(number["upper"]) << 64) + int(number["lower"])
+    return int(str(number))
 
 
 def _decimal(digits: int, scale: int) -> str:
-    sign, whole = ("-" if digits < 0 else ""), str(abs(digits)).rjust(scale + 1, "0")
-    return f"'{sign}{whole[: len(whole) - scale]}{'.' if scale else ''}{whole[len(whole) - scale :]}'"
+    sign, figures = ("-" if digits < 0 else ""), str(abs(digits)).rjust(scale + 1, "0")
+    return f"'{sign}{figures[: len(figures) - scale]}{'.' if scale else ''}{figures[len(figures) - scale :]}'"
 
 
-def _interval(given: object) -> str:
-    if not isinstance(given, Mapping):
+def _interval(parts: object) -> str:
+    if not isinstance(parts, Mapping):
         raise TypeError("an interval without parts")
-    return f"'{given.get('months', 0)} months {given.get('days', 0)} days {given.get('micros', 0)} microseconds'"
+    return f"'{parts.get('months', 0)} months {parts.get('days', 0)} days {parts.get('micros', 0)} microseconds'"

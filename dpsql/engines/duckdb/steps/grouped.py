@@ -82,8 +82,8 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
 
     def at_most(most: int | str, owner: list[str], order: list[str]) -> None:
         # Rows that met the limits before are hashed with a flag where the others are told apart.
-        place = frame.place_of(*owner, *(["true"] if caps and plan.measures_left_out else []))
-        caps.append(Cap(sampled(place, owner, order, most), tuple(owner), most))
+        owner_hash = frame.place_of(*owner, *(["true"] if caps and plan.measures_left_out else []))
+        caps.append(Cap(sampled(owner_hash, owner, order, most), tuple(owner), most))
 
     if enforced.groups:
         order = order_by(["group_place", *groups])
@@ -120,11 +120,11 @@ def _is_text(column: str) -> str:
 def listed_keys(plan: GroupedPlan) -> str:
     """Return the query of the keys that a public table lists, as lists of texts: by value, texts by their bytes."""
     parts, labels, order = list[str](), list[str](), list[str]()
-    for place, name in enumerate(map(identifier, plan.by)):
-        parts.append(f"{_unless_text(name, name)} AS v{place}")
-        parts.append(f"CASE WHEN {_is_text(name)} THEN {cast(name, 'VARCHAR')} END COLLATE C AS t{place}")
-        labels.append(f"coalesce(t{place}, {cast(f'v{place}', 'VARCHAR')})")
-        order += [f"v{place}", f"t{place}"]
+    for position, name in enumerate(map(identifier, plan.by)):
+        parts.append(f"{_unless_text(name, name)} AS v{position}")
+        parts.append(f"CASE WHEN {_is_text(name)} THEN {cast(name, 'VARCHAR')} END COLLATE C AS t{position}")
+        labels.append(f"coalesce(t{position}, {cast(f'v{position}', 'VARCHAR')})")
+        order += [f"v{position}", f"t{position}"]
     rows = call("list", f"{call('list_value', *labels)} {order_by(order)}")
     return f"SELECT {rows} FROM (SELECT DISTINCT {', '.join(parts)} FROM {plan.keys_table})"
 
@@ -161,8 +161,8 @@ def released_keys(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
     """Return the step of the keys that another part has released, in their order; they are as public from then on."""
     labels = call("list_value", *(f"label{column}" for column in keyed.columns))
     rows = call("list", f"{labels} ORDER BY rank ASC NULLS LAST")
-    found = f"(SELECT {rows} FROM {keyed.name('labelled')})"
-    learned = call("dpsql_learn_released", frame.ticket, keyed.closing_ticket, found)
+    listing = f"(SELECT {rows} FROM {keyed.name('labelled')})"
+    learned = call("dpsql_learn_released", frame.ticket, keyed.closing_ticket, listing)
     note = "The groups are those whose keys another part has released."
     return Step("learned", note, f"SELECT {learned} AS ticket", kept=True)
 
@@ -189,18 +189,18 @@ def mapped(frame: GroupedFrame, name: str, rows: str, *columns: str) -> Step:
     """Return the step that gives rows the positions of their keys; those of other keys are dropped, or all in one."""
     other, joins = frame.plan.other, []
     for column in frame.columns:
-        found = f"found{column}"
+        alias = f"found{column}"
         joins.append(
-            f"{'LEFT JOIN' if other else 'JOIN'} {frame.name(f'listed{column}')} AS {found} "
-            f"ON {found}.key IS NOT DISTINCT FROM k{column}"
+            f"{'LEFT JOIN' if other else 'JOIN'} {frame.name(f'listed{column}')} AS {alias} "
+            f"ON {alias}.key IS NOT DISTINCT FROM k{column}"
         )
     parts = [f"found{column}.p AS p{column}" for column in frame.columns]
     query = select([*columns, *parts], "\n    ".join((rows, *joins)))
     positions, combinations = ", ".join(frame.keys), frame.name("combinations")
     listed = frame.keys
     if frame.plan.lists_combinations and other:
-        known = f"(SELECT {positions}, true AS known FROM {combinations})"
-        query = select([*columns, positions, "known"], f"({query}) LEFT JOIN {known} USING ({positions})")
+        subquery = f"(SELECT {positions}, true AS known FROM {combinations})"
+        query = select([*columns, positions, "known"], f"({query}) LEFT JOIN {subquery} USING ({positions})")
         listed = ["known"]
     elif frame.plan.lists_combinations:
         query = select(["*"], f"({query}) SEMI JOIN {combinations} USING ({positions})")
@@ -217,8 +217,8 @@ _HALF = 1 << 32
 
 def _different(names: Sequence[str]) -> str:
     """Return the number of different identities."""
-    one = struct(dict(zip(("number", "data"), names, strict=True))) if len(names) > 1 else names[0]
-    return call("count", f"DISTINCT {one}")
+    expression = struct(dict(zip(("number", "data"), names, strict=True))) if len(names) > 1 else names[0]
+    return call("count", f"DISTINCT {expression}")
 
 
 def _totals(frame: GroupedFrame) -> dict[str, str]:
@@ -332,8 +332,8 @@ def _labelled(frame: GroupedFrame, keys: str, ticket: str) -> Iterator[Step]:
         witness = f"witness{column}"
         typed = f"TRY({call('cast_to_type', f'label{column}', witness)})"
         order += [_unless_text(typed, witness), f"k{column}"]
-    known = f"{keys} LEFT JOIN {_witnesses(frame)} ON true"
-    rows = select(["*", *(f"{text} AS {name}" for name, text in labels.items())], known)
+    source = f"{keys} LEFT JOIN {_witnesses(frame)} ON true"
+    rows = select(["*", *(f"{text} AS {name}" for name, text in labels.items())], source)
     rank = f"{call('row_number')} OVER ({order_by(order)})"
     note = "The released keys by their names, in the order of their type; texts by their bytes."
     yield Step("labelled", note, select(["j", *labels, f"{rank} AS rank"], f"({rows})"))

@@ -54,9 +54,9 @@ def owner(part: str) -> tuple[str, str]:
     return f"{part}_number", f"{part}_bytes"
 
 
-def first_of_units(frame: Frame, rows: str, *places: str) -> str:
-    """Return the rows of each unit which come first by their places."""
-    return first_rows(rows, frame.most_of_unit, *places, partition=", ".join(owner("unit")))
+def first_of_units(frame: Frame, rows: str, *sort_keys: str) -> str:
+    """Return the rows of each unit which come first by their sort keys."""
+    return first_rows(rows, frame.most_of_unit, *sort_keys, partition=", ".join(owner("unit")))
 
 
 def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:
@@ -112,14 +112,14 @@ def parts_of_rows(frame: Frame, part: str, position: str, parts: int) -> str:
     the columns of the result.
     """
     layout = frame.plan.layout
-    named = "row" if layout.privacy_unit is None else "unit"
+    holder = "row" if layout.privacy_unit is None else "unit"
     key = block_key(frame)
     if frame.blocks:
         key = call("%", key, f"{frame.blocks}::UBIGINT")
     number = f"CAST({call('%', key, f'{parts}::UBIGINT')} AS BIGINT)"
     if layout.privacy_unit is not None or layout.kind == "long":
-        number = f"CASE WHEN {_IDS[named]} IS NOT NULL THEN {number} END"
-    columns = ["dpsql_row", _IDS[named], position, *identities(named)]
+        number = f"CASE WHEN {_IDS[holder]} IS NOT NULL THEN {number} END"
+    columns = ["dpsql_row", _IDS[holder], position, *identities(holder)]
     source = rows_of(frame, filtered=False, also=(position,))
     return select([f"{number} AS {part}", position], f"({select(columns, source)})")
 
@@ -155,27 +155,27 @@ def _pass(frame: Frame, number: int, ticket: str) -> Iterator[Step]:
     else:
         yield counted(frame, f"rows{number}", ticket, keyed=True)
         rows = f"(SELECT dpsql_row, {key} AS key FROM {frame.name(f'rows{number}')})"
-    given, note = ["dpsql_row"], "Every row"
+    arguments, note = ["dpsql_row"], "Every row"
     if key != NO_KEY:
-        given.append("key")
+        arguments.append("key")
         note += ", with the keyed hash that decides its block"
     if frame.blocks:
         block = call("%", "key", f"{frame.blocks}::UBIGINT")
         rows = f"(SELECT dpsql_row, {block} AS key FROM {rows})"
         rows = f"(SELECT *, {call('count_star')} OVER (PARTITION BY key) AS size FROM {rows})"
-        given.append("size")
+        arguments.append("size")
         note += ", block by block, and the number of rows in the block"
-    columns = ", ".join(given)
+    columns = ", ".join(arguments)
     if _in_one_thread(frame):
         rows = f"(SELECT {columns}, {call('row_number')} OVER () AS position FROM {rows})\n  WHERE position > 0"
         note += "; rows are numbered, so that one thread hands them over"
     yield Step(f"keyed{number}", f"{note}.", f"SELECT {columns}\n  FROM {rows}")
-    yield batches(frame, number, frame.name(f"keyed{number}"), ticket, *given)
+    yield batches(frame, number, frame.name(f"keyed{number}"), ticket, *arguments)
 
 
-def batches(frame: Frame, number: int, rows: str, ticket: str, *given: str) -> Step:
+def batches(frame: Frame, number: int, rows: str, ticket: str, *arguments: str) -> Step:
     """Return the step that hands rows to the collector of a pass, and has the numbers of its batches."""
-    collect = call("dpsql_collect", ticket, *given)
+    collect = call("dpsql_collect", ticket, *arguments)
     return Step(
         f"parts{number}",
         "Add up each batch of rows in exact integers; what is left here is the batch's number.",
@@ -187,9 +187,9 @@ def turn(frame: Frame, number: int) -> Step:
     """Return the step that ends a pass and hands its ticket on; a pass that runs alone follows one that ended."""
     ticket = frame.ticket
     if frame.only is None:
-        found = f"(SELECT {call('list', 's')} FROM {frame.name(f'parts{number}')})"
+        numbers = f"(SELECT {call('list', 's')} FROM {frame.name(f'parts{number}')})"
         before = frame.opening_ticket if number == 1 else frame.ticket_of(f"turn{number - 1}")
-        ticket = call("dpsql_turn", before, str(number), found)
+        ticket = call("dpsql_turn", before, str(number), numbers)
     note = "Draw what the next pass over the rows needs, which the call pays for."
     return Step(f"turn{number}", note, f"SELECT {ticket} AS ticket", kept=True)
 
@@ -286,13 +286,13 @@ def counts(frame: Frame) -> Iterator[Step]:
     j = f"CASE WHEN target > 0 THEN {plus('cell', str(count))} WHEN target < 0 THEN cell END"
     columns = [f"{j} AS j", f"{call('sum', 's')} AS s"]
     yield Step("counts", "Counts by level and cell.", select(columns, frame.name("judged"), "GROUP BY 1"))
-    places = f"{call('range', str(2 * count))} AS places(j)"
+    grid = f"{call('range', str(2 * count))} AS places(j)"
     yield Step(
         "statistic",
         "The exact counts, with 0 for a cell without rows. They never leave.",
         select(
             ["places.j", f"{coalesce('s', '0')}::HUGEINT AS s"],
-            f"{places} LEFT JOIN {frame.name('counts')} USING (j)",
+            f"{grid} LEFT JOIN {frame.name('counts')} USING (j)",
         ),
     )
 
@@ -438,7 +438,7 @@ def gathered_names(frame: Frame) -> Iterator[Step]:
 def _private_names(frame: Frame) -> Iterator[Step]:
     """Yield the steps that number the names in the rows, in arbitrary order: the numbers only stand for them."""
     listed = call("list", f"{struct({'j': 'j', 'name': 'name'})} ORDER BY j ASC NULLS LAST")
-    known = call("dpsql_vocabulary", frame.ticket, f"(SELECT {listed} FROM {frame.name('names')})")
+    vocabulary = call("dpsql_vocabulary", frame.ticket, f"(SELECT {listed} FROM {frame.name('names')})")
     distinct = f"SELECT name FROM {frame.name('cells')} WHERE name IS NOT NULL GROUP BY name"
     yield Step(
         "names",
@@ -446,7 +446,7 @@ def _private_names(frame: Frame) -> Iterator[Step]:
         select(["name", f"{call('row_number')} OVER () AS j"], f"({distinct})"),
         kept=True,
     )
-    yield Step("vocabulary", "Tell the collector the names.", f"SELECT {known} AS ticket", kept=True)
+    yield Step("vocabulary", "Tell the collector the names.", f"SELECT {vocabulary} AS ticket", kept=True)
     yield Step(
         "features",
         "The private names by their numbers, once the collector has learned them. Which are released is drawn.",
@@ -486,12 +486,12 @@ def _center(frame: Frame) -> Iterator[Step]:
         note = "The centre of the target: 0, the middle of its public bounds."
         yield Step("center", note, f"SELECT 0::BIGINT AS mean, {frame.ticket} AS ticket", kept=True)
         return
-    one, target = str(FIXED_POINT_ONE), cast("target", "BIGINT")
-    terms = [plus(one, target), call("-", one, target)]
+    unity, target = str(FIXED_POINT_ONE), cast("target", "BIGINT")
+    terms = [plus(unity, target), call("-", unity, target)]
     totals = call("list_value", *(coalesce(call("sum", term), "0::HUGEINT") for term in terms))
-    drawn = call("dpsql_center", frame.ticket, f"(SELECT sums FROM {frame.name('target_sums')})")
+    mean = call("dpsql_center", frame.ticket, f"(SELECT sums FROM {frame.name('target_sums')})")
     note = "Two exact integer sums, from which the private mean of the target is drawn."
     yield Step("target_sums", note, select([f"{totals} AS sums"], frame.name("documents")))
     note = "The centre of the target: a private mean, which the call pays for."
-    query = f"SELECT mean, CASE WHEN mean IS NOT NULL THEN {frame.ticket} END AS ticket FROM (SELECT {drawn} AS mean)"
+    query = f"SELECT mean, CASE WHEN mean IS NOT NULL THEN {frame.ticket} END AS ticket FROM (SELECT {mean} AS mean)"
     yield Step("center", note, query, kept=True)

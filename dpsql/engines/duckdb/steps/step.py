@@ -322,16 +322,16 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
     excludes DuckDB's pseudo-columns (rowid, file_row_number): they say where a row is, not what it holds, and
     change when another row is removed.
     """
-    plan, whole = frame.plan, frame.name("source")
+    plan, alias = frame.plan, frame.name("source")
     is_valid = plan.placement is not None and plan.placement.checked
-    parts, named = _columns(plan, whole, checked=not (typed or is_valid))
-    absent = ", ".join(f"NULL::STRUCT({MISSING} BOOLEAN) AS {name}" for name in dict.fromkeys(named))
+    parts, names = _columns(plan, alias, checked=not (typed or is_valid))
+    absent = ", ".join(f"NULL::STRUCT({MISSING} BOOLEAN) AS {name}" for name in dict.fromkeys(names))
     source = source_of(plan)
     columns = [*(f"{part} AS {name}" for name, part in parts.items()), *also]
-    taken = select(columns, f"{f'(SELECT * FROM {source})' if named else source} AS {whole}")
+    projection = select(columns, f"{f'(SELECT * FROM {source})' if names else source} AS {alias}")
     rows = (
         f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {frame.name('absent')}, "
-        f"LATERAL ({taken}) AS found) AS input"
+        f"LATERAL ({projection}) AS found) AS input"
     )
     if plan.chosen_by_date is not None and not typed:
         rows = dated(rows, plan.chosen_by_date, frame.zero, filtered=filtered)
@@ -346,8 +346,8 @@ def source_of(plan: Plan) -> str:
     placement = plan.placement
     if placement is None:
         return source_sql(plan.source)
-    found = placement.joined or source_sql(plan.source)
-    return read_as_text(with_one_spelling(found, placement.loose) if placement.loose else found, placement.texts)
+    source = placement.joined or source_sql(plan.source)
+    return read_as_text(with_one_spelling(source, placement.loose) if placement.loose else source, placement.texts)
 
 
 def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str], list[str]]:
@@ -356,15 +356,15 @@ def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str],
     Columns that must be numbers are as they are, and so is a whole row: no function of SQL takes text from them.
     """
     layout = plan.layout
-    named: list[str] = []
+    names: list[str] = []
     # Which columns of a file or a frame have labels is known only when the statement is bound.
-    shown = plan.placement is None or plan.placement.seen or not plan.placement.governed
+    is_resolved = plan.placement is None or plan.placement.seen or not plan.placement.governed
 
     def column(name: str | None) -> str:
         if name is None:
             return "NULL::BOOLEAN"
-        named.append(identifier(name))
-        return identifier(name) if shown else text_of_label(identifier(name))
+        names.append(identifier(name))
+        return identifier(name) if is_resolved else text_of_label(identifier(name))
 
     def valid(name: str | None) -> str:
         return valid_text(column(name)) if checked and name is not None else column(name)
@@ -373,8 +373,8 @@ def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str],
     columns = plan.row_columns
     if columns is not None:
         numeric = set(layout.features or ()) if layout.kind == "wide" else {layout.features}
-        given = {part: (column if name in numeric else valid)(name) for part, name in columns.items()}
-        row = struct(given) if given else "NULL::BOOLEAN"
+        fields = {part: (column if name in numeric else valid)(name) for part, name in columns.items()}
+        row = struct(fields) if fields else "NULL::BOOLEAN"
     parts = {"dpsql_row": row, "dpsql_unit": valid(layout.privacy_unit), "dpsql_row_id": valid(layout.row_id)}
     if layout.kind == "long":
         parts |= {"dpsql_feature": valid(str(layout.features)), "dpsql_value": column(layout.value)}
@@ -382,7 +382,7 @@ def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str],
         parts[DATE] = column(plan.chosen_by_date.dated.column)
     if plan.condition is not None:
         parts[NAMED] = struct({name: valid(name) for name in columns_of(plan.condition)})
-    return parts, named
+    return parts, names
 
 
 def types(frame: Frame) -> Step:
@@ -423,12 +423,12 @@ def gate(frame: Frame) -> Step:
         )
     plan, keys, condition = frame.plan, key_types(frame), _condition_types(frame)
     texts = texts_sql(plan) if function_of(frame.function).spends else "NULL"
-    given = [text(frame.function), text(plan.to_json()), f"(SELECT probe FROM {frame.name('types')})", texts]
-    given += [*(keys or ["NULL::VARCHAR[]"]), *condition] if condition else keys
+    arguments = [text(frame.function), text(plan.to_json()), f"(SELECT probe FROM {frame.name('types')})", texts]
+    arguments += [*(keys or ["NULL::VARCHAR[]"]), *condition] if condition else keys
     return Step(
         "gate",
         "Check arguments, column types and budget before any row is read. Every scan below waits for this ticket.",
-        f"SELECT {call('dpsql_gate', *given)} AS gate",
+        f"SELECT {call('dpsql_gate', *arguments)} AS gate",
         kept=True,
     )
 

@@ -72,14 +72,14 @@ def within(frame: Frame, name: str, cap: Cap, rows: str, flag: str = "") -> tupl
     )  # fmt: skip
     if not cap.divides:
         return [], chosen.format(rows=rows)
-    whole, above = frame.name(f"{name}rows"), frame.name(f"{name}above")
+    relation, above = frame.name(f"{name}rows"), frame.name(f"{name}above")
     owner = ", ".join(cap.owner)
-    counted = f"SELECT {owner} FROM {whole}\n  GROUP BY {owner} HAVING {call('count_star')} > {cap.most}"
+    counted = f"SELECT {owner} FROM {relation}\n  GROUP BY {owner} HAVING {call('count_star')} > {cap.most}"
     steps = [
         Step(f"{name}rows", "The rows of all owners, read once.", f"SELECT * FROM {rows}", kept=True),
         Step(f"{name}above", "The owners with more rows than count: only these are put in order.", counted, kept=True),
     ]
-    light, heavy = (_joined(word, whole, above, cap.owner) for word in ("ANTI", "SEMI"))
+    light, heavy = (_joined(word, relation, above, cap.owner) for word in ("ANTI", "SEMI"))
     all_of_them = f"SELECT *, true AS {flag} FROM {light}" if flag else f"SELECT * FROM {light}"
     return steps, f"{all_of_them}\n  UNION ALL\n  {chosen.format(rows=heavy)}"
 
@@ -103,9 +103,9 @@ def flagged(frame: GroupedFrame, rows: str, caps: Sequence[Cap], note: str) -> I
         before, chosen = within(frame, f"limit{number}", cap, rows, COUNTS)
         yield from before
         yield Step(f"flagged{number}", f"{note} Whether a row meets the limit of number {number}.", chosen, kept=True)
-        one = frame.name(f"flagged{number}")
-        rows = f"(SELECT * EXCLUDE ({COUNTS}) FROM {one} WHERE {COUNTS})"
-        fallen.append(select([*frame.unit, *frame.codes], one, f"WHERE NOT {COUNTS}"))
+        relation = frame.name(f"flagged{number}")
+        rows = f"(SELECT * EXCLUDE ({COUNTS}) FROM {relation} WHERE {COUNTS})"
+        fallen.append(select([*frame.unit, *frame.codes], relation, f"WHERE NOT {COUNTS}"))
     yield Step("kept", "The rows that count.", f"SELECT * FROM {rows}")
     yield Step("left", "The rows beyond one of the limits.", "\n  UNION ALL\n  ".join(fallen))
 
@@ -121,12 +121,12 @@ def apart(frame: GroupedFrame) -> Iterator[Step]:
     unit = select(totals, frame.name("left"), f"GROUP BY {', '.join(frame.unit)}")
     parts = [f"{call('least', 'n', most)} AS n"]
     for number in numbers:
-        kept = call("least", f"n{number}", most)
+        count = call("least", f"n{number}", most)
         # DuckDB may divide before CASE decides, and 2.0 fails where it divides by 0.
         divisor = call("greatest", f"n{number}", "1")
-        share = call("//", call("*", call("abs", f"s{number}"), cast(kept, "HUGEINT")), divisor)
+        share = call("//", call("*", call("abs", f"s{number}"), cast(count, "HUGEINT")), divisor)
         signed = f"CASE WHEN s{number} < 0 THEN {call('-', share)} ELSE {share} END"
-        parts.append(f"{kept} AS n{number}")
+        parts.append(f"{count} AS n{number}")
         parts.append(f"CASE WHEN n{number} > 0 THEN {signed} ELSE 0 END AS s{number}")
     note = f"What each unit has beyond its limits, cut to {most} rows in proportion: as much as counts of it."
     yield Step("beyond", note, select(parts, f"({unit})"))
@@ -225,8 +225,8 @@ def opened(frame: GroupedFrame) -> Step:
     if plan.derived is not None:
         parts.append(f"{frame.number('v0', zero)} AS number")
     # One row beside all others: every subquery in the columns would be a join of its own.
-    given = f"(SELECT {frame.coding_ticket} AS dpsql_ticket, {frame.zero} AS {zero})"
-    rows = select(parts or ["true AS counted"], f"{rows_of(frame)} CROSS JOIN {given}", condition)
+    constants = f"(SELECT {frame.coding_ticket} AS dpsql_ticket, {frame.zero} AS {zero})"
+    rows = select(parts or ["true AS counted"], f"{rows_of(frame)} CROSS JOIN {constants}", condition)
     if plan.derived is not None and frame.is_bounded:
         rows = f"SELECT * FROM ({rows}) CROSS JOIN {frame.name('drawn')}"
     return Step(
@@ -299,7 +299,9 @@ def _code(frame: GroupedFrame, position: int) -> str:
         )
     is_drawn = frame.plan.is_drawn(position)
     if is_drawn:
-        lower, upper, shift, factor, low, high = _drawn(position, "lower", "upper", "middle", "scale", "low", "high")
+        lower, upper, shift, factor, low, high = _column_bounds(
+            position, "lower", "upper", "middle", "scale", "low", "high"
+        )
     else:
         low, high = map(str, block.limits)
         lower, upper, shift, factor = map(double, (block.lower, block.upper, middle, scale))
@@ -313,10 +315,10 @@ def _code(frame: GroupedFrame, position: int) -> str:
     )
 
 
-def _drawn(position: int, *names: str) -> list[str]:
+def _column_bounds(position: int, *names: str) -> list[str]:
     """Return what is told of a column, once its bounds are drawn."""
-    told = call("list_extract", "drawn", str(position + 1))
-    return [field(told, name) for name in names]
+    bounds = call("list_extract", "drawn", str(position + 1))
+    return [field(bounds, name) for name in names]
 
 
 def _cells(count: int) -> Iterator[str]:
@@ -336,19 +338,21 @@ def _of_pairs(plan: PairsPlan) -> Iterator[str]:
     """
     for number, pair in enumerate(plan.pairs):
         values = [f"v{3 * number}", f"v{3 * number + 1}"]
-        known = " AND ".join(f"{value} IS NOT NULL AND NOT {call('isnan', value)}" for value in values)
+        condition = " AND ".join(f"{value} IS NOT NULL AND NOT {call('isnan', value)}" for value in values)
         units = []
         for value, name in zip(values, pair, strict=True):
             if name in plan.unbounded:
-                lower, upper, middle, half = _drawn(plan.unbounded.index(name), "lower", "upper", "middle", "scale")
+                lower, upper, middle, half = _column_bounds(
+                    plan.unbounded.index(name), "lower", "upper", "middle", "scale"
+                )
             else:
                 code = half_units(*plan.bounds_of[name])
                 lower, upper, middle, half = map(double, (code.lower, code.upper, code.middle, code.scale))
             clipped = call("least", call("greatest", value, lower), upper)
             units.append(call("/", call("-", clipped, middle), half))
         units.append(call("/", call("+", *units), double(2.0)))
-        for place, unit in enumerate(units):
-            yield f"CASE WHEN {known} THEN {unit} END AS v{3 * number + place}"
+        for index, unit in enumerate(units):
+            yield f"CASE WHEN {condition} THEN {unit} END AS v{3 * number + index}"
 
 
 def _presence(column: str, zero: str) -> str:
