@@ -122,22 +122,22 @@ class Joining:
     def together(self, members: Sequence[Member], conditions: list[Expr]) -> Member:
         """Return all members joined; the conditions that became joins are taken out of the list."""
         rest = list(members)
-        first = next((one for one in rest if one.people), rest[0])
+        first = next((candidate for candidate in rest if candidate.people), rest[0])
         rest.remove(first)
         current = first
         while rest:
-            found = self._next(current, rest, conditions)
-            if found is None:
+            join = self._next(current, rest, conditions)
+            if join is None:
                 again = self._with_paths(current, rest)
                 if again is None:
-                    raise _apart(current, next(one for one in rest if one.people))
+                    raise _apart(current, next(candidate for candidate in rest if candidate.people))
                 current = again
                 continue
-            member, equal, linked = found
+            member, equal, linked = join
             rest.remove(member)
             current = self._joined("JOIN", current, member, equal, linked)
-            for one in equal:
-                conditions[:] = [condition for condition in conditions if condition != one.condition]
+            for equality in equal:
+                conditions[:] = [condition for condition in conditions if condition != equality.condition]
         return current
 
     def _next(
@@ -145,7 +145,10 @@ class Joining:
     ) -> tuple[Member, list[JoinEquality], Member | None] | None:
         """Return a member that may be joined now, with the equalities; None where people's rows would mix."""
         apart = []
-        for member in [*(one for one in rest if one.people), *(one for one in rest if not one.people)]:
+        for member in [
+            *(candidate for candidate in rest if candidate.people),
+            *(candidate for candidate in rest if not candidate.people),
+        ]:
             equal = list(self.equalities(current, member, conditions))
             if current.people and member.people:
                 linked = link(current, member, equal)
@@ -185,23 +188,23 @@ class Joining:
         Within one person any condition may choose which rows meet: lineage demands the person's equality beside it.
         Decimals of different sizes are compared as doubles: DuckDB would cast one, which fails on a large value.
         """
-        sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
+        sides = [self.expressions.write(side, self.scope.columns(side)) for side in (left, right)]
         kinds = {side.type.kind for side in sides}
-        sizes = {one.type.sizes for one in sides}
-        wanted = None
+        sizes = {side.type.sizes for side in sides}
+        target = None
         if kinds <= {"DATE", "TIMESTAMP"} and len(kinds) > 1:
-            wanted = "TIMESTAMP"
+            target = "TIMESTAMP"
         elif kinds <= NUMBERS and max(len(kinds), len(sizes)) > 1:
-            wanted = "DOUBLE"
+            target = "DOUBLE"
         elif not (kinds <= NUMBERS | {"DATE", "TIMESTAMP", "TIME", "INTERVAL"} and len(kinds) == 1):
             return None
-        if wanted is not None:
-            sides = [self.expressions.write(one, self.scope.columns(one), wanted) for one in (left, right)]
+        if target is not None:
+            sides = [self.expressions.write(side, self.scope.columns(side), target) for side in (left, right)]
         return f"{sides[0].sql} {sign} {sides[1].sql}"
 
     def _equal(self, left: Expr, right: Expr) -> str | None:
         """Return the SQL of an equality of a join; None where its sides have different types."""
-        sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
+        sides = [self.expressions.write(side, self.scope.columns(side)) for side in (left, right)]
         kinds = [side.type for side in sides]
         # A cast between integers never fails, but for those of 128 bits without a sign.
         if all(kind.kind in INTEGERS - {"UHUGEINT"} for kind in kinds):
@@ -210,8 +213,8 @@ class Joining:
             by = next((kind.collation for kind in kinds if kind.collated), "")
             # People are told apart by the bytes of their ids, whatever the collation is.
             if self.revised(bool(by) and not (self._is_key(left) and self._is_key(right))):
-                collated = [by_collation(one, by) for one in (left, right)]
-                sides = [self.expressions.write(one, self.scope.columns(one)) for one in collated]
+                collated = [by_collation(side, by) for side in (left, right)]
+                sides = [self.expressions.write(side, self.scope.columns(side)) for side in collated]
             return f"{call('encode', sides[0].sql)} = {call('encode', sides[1].sql)}"
         if kinds[0] == kinds[1] and kinds[0].known:
             return f"{sides[0].sql} = {sides[1].sql}"
@@ -230,15 +233,20 @@ class Joining:
         linked: Member | None,
         more: Sequence[JoinEquality] = (),
     ) -> Member:
-        found = [str(self._equal(one.ours, one.theirs)) for one in equal]
-        on = " AND ".join([*found, *(str(self._ordered(one.ours, one.theirs, one.sign)) for one in more)])
+        equalities = [str(self._equal(equality.ours, equality.theirs)) for equality in equal]
+        on = " AND ".join(
+            [
+                *equalities,
+                *(str(self._ordered(comparison.ours, comparison.theirs, comparison.sign)) for comparison in more),
+            ]
+        )
         if equal or more:
             text = f"{ours.text} {word} {theirs.within} ON {on}"
         elif word == "JOIN":
             text = f"{ours.text} CROSS JOIN {theirs.within}"
         else:
             text = f"{ours.text} {word} {theirs.within} ON TRUE"
-        people = next((one for one in (ours, theirs) if one.people), ours)
+        people = next((member for member in (ours, theirs) if member.people), ours)
         out = linked or people
         both = ours.ties | theirs.ties | (linked.ties if linked else frozenset())
         return replace(
@@ -271,9 +279,9 @@ class Joining:
 
     def _with_paths(self, current: Member, rest: list[Member]) -> Member | None:
         """Return the current member with the joins along its path, as all others that have one; None if none has."""
-        if current.pending is None and not any(one.pending for one in rest):
+        if current.pending is None and not any(member.pending for member in rest):
             return None
-        rest[:] = [self.with_path(one) for one in rest]
+        rest[:] = [self.with_path(member) for member in rest]
         return self.with_path(current)
 
     def with_path(self, member: Member) -> Member:
@@ -288,8 +296,8 @@ class Joining:
             parent = Item(self.ids.next(), relation, "", hidden=True)
             self.scope.items.append(parent)
             number, column = min(member.owner)
-            there = next(one for one in relation.columns if one.name.lower() == key.column.lower())
-            ours, theirs = Expr("item", column, value=number), Expr("item", there.sql, value=parent.id)
+            target = next(candidate for candidate in relation.columns if candidate.name.lower() == key.column.lower())
+            ours, theirs = Expr("item", column, value=number), Expr("item", target.sql, value=parent.id)
             equal = [JoinEquality(ours, theirs, ours)]
             joined = member_of(parent)
             linked = link(member, joined, equal)
@@ -304,19 +312,19 @@ def link(ours: Member, theirs: Member, equal: Sequence[JoinEquality], *, outer: 
     """Return whose rows of two members are together; None where rows of several people would meet."""
     if not ours.owned or not theirs.owned:
         return None
-    bare = [(_place(one.ours), _place(one.theirs)) for one in equal]
+    bare = [(_column_of(equality.ours), _column_of(equality.theirs)) for equality in equal]
     pairs = [(left, right) for left, right in bare if left is not None and right is not None]
     if ours.pending == theirs.pending and any(a in ours.owner and b in theirs.owner for a, b in pairs):
         return replace(ours, owner=ours.owner if outer else ours.owner | theirs.owner)
     if theirs.pending is not None and any((a, theirs.pending) in ours.ties and b in theirs.owner for a, b in pairs):
-        return replace(ours, ties=ours.ties | {(place, theirs.pending) for place in theirs.owner})
+        return replace(ours, ties=ours.ties | {(column, theirs.pending) for column in theirs.owner})
     if ours.pending is not None and any((b, ours.pending) in theirs.ties and a in ours.owner for a, b in pairs):
-        tied = frozenset((place, ours.pending) for place in ours.owner)
+        tied = frozenset((column, ours.pending) for column in ours.owner)
         return replace(theirs, ties=theirs.ties | ours.ties | tied)
     return None
 
 
-def _place(expr: Expr) -> Place | None:
+def _column_of(expr: Expr) -> Place | None:
     return (str(expr.value), expr.name) if expr.what == "item" else None
 
 
@@ -345,11 +353,11 @@ def of_nobody() -> SourceError:
 
 
 def _apart(ours: Member, theirs: Member) -> SourceError:
-    lacking = [one for one in (ours, theirs) if not one.owned]
+    lacking = [member for member in (ours, theirs) if not member.owned]
     if lacking:
-        return without_unit((table for one in lacking for table in one.tables), beside=len(lacking) == 1)
-    tables = " and ".join(_called(one.items[0]) for one in (ours, theirs))
-    sides = [person_of(one) for one in (ours, theirs)]
+        return without_unit((table for member in lacking for table in member.tables), beside=len(lacking) == 1)
+    tables = " and ".join(_called(member.items[0]) for member in (ours, theirs))
+    sides = [person_of(member) for member in (ours, theirs)]
     how = _along_path(ours, theirs) or _along_path(theirs, ours)
     if how or all(sides):
         how = f"Add the condition {how or ' = '.join(sides)}, which stands by itself, not within OR."

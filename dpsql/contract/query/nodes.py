@@ -82,7 +82,7 @@ class Expr:
         """Return the expression with its parts changed; subqueries stay."""
         frame = self.frame
         if frame is not None:
-            by = [None if one is None else change(one) for one in (frame.start_by, frame.end_by)]
+            by = [None if end is None else change(end) for end in (frame.start_by, frame.end_by)]
             frame = replace(frame, start_by=by[0], end_by=by[1])
         return replace(
             self,
@@ -102,13 +102,13 @@ class Expr:
         yield from (order.expression for order in self.orders)
         yield from self.partitions
         if self.frame is not None:
-            yield from (one for one in (self.frame.start_by, self.frame.end_by) if one is not None)
+            yield from (end for end in (self.frame.start_by, self.frame.end_by) if end is not None)
 
     def walk(self) -> Iterator[Expr]:
         """Yield it and everything in it, without subqueries' insides."""
         yield self
-        for one in self.inner:
-            yield from one.walk()
+        for part in self.inner:
+            yield from part.walk()
 
 
 @dataclass(frozen=True)
@@ -256,9 +256,9 @@ def pointing(sql: str) -> Iterator[None]:
     try:
         yield
     except DpsqlError as error:
-        told = "" if error.place is None else _told(sql.encode(), error.place)
-        if told:
-            error.saying(f"{error.message} {told}")
+        position = "" if error.place is None else _position_text(sql.encode(), error.place)
+        if position:
+            error.saying(f"{error.message} {position}")
         raise
 
 
@@ -267,9 +267,9 @@ def unpointed(error: DpsqlError) -> None:
     error.saying(_STANDS.sub("", error.message))
 
 
-def _told(sql: bytes, place: int) -> str:
+def _position_text(sql: bytes, offset: int) -> str:
     """Return line, column and words at an offset; nothing where the text has none."""
-    before, words = (part.decode(errors="ignore") for part in (sql[:place], sql[place:]))
+    before, words = (part.decode(errors="ignore") for part in (sql[:offset], sql[offset:]))
     words = words.split("\n", 1)[0].strip()
     if not words:
         return ""

@@ -106,8 +106,8 @@ def _adds_nothing_without(expr: Expr, missing: Missing) -> bool:
     zero = expr.what == "constant" and expr.value == "0"
     if expr.what == "case":
         whens = [fails_without(part, missing) for part in expr.parts[:-1:2]]
-        found = [_adds_nothing_without(part, missing) for part in (*expr.parts[1:-1:2], expr.parts[-1])]
-        return all(when or then for when, then in zip(whens, found[:-1], strict=True)) and found[-1]
+        thens = [_adds_nothing_without(part, missing) for part in (*expr.parts[1:-1:2], expr.parts[-1])]
+        return all(when or then for when, then in zip(whens, thens[:-1], strict=True)) and thens[-1]
     if expr.what == "coalesce":
         return all(_adds_nothing_without(part, missing) for part in expr.parts)
     return zero or is_null_without(expr, missing)

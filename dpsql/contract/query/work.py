@@ -63,15 +63,15 @@ def indicator(value: Expr) -> Indicator | None:
     return None if inner is None else Indicator(Expr("and", parts=(condition, inner.holds)), zero or inner.else_zero)
 
 
-def are_disjoint(aggregates: Iterable[QueryAggregate], known: Mapping[str, Indicator]) -> bool:
+def are_disjoint(aggregates: Iterable[QueryAggregate], indicators: Mapping[str, Indicator]) -> bool:
     """Return whether all aggregates of a core count rows of conditions, several of them, of which one holds at most."""
     columns: dict[str, Indicator] = {}
     for aggregate in aggregates:
         if aggregate.kind in ("sum", "values"):
-            found = known.get(str(aggregate.column))
-            if found is None or (aggregate.kind == "values" and found.else_zero):
+            target = indicators.get(str(aggregate.column))
+            if target is None or (aggregate.kind == "values" and target.else_zero):
                 return False
-            columns[str(aggregate.column)] = found
+            columns[str(aggregate.column)] = target
         elif aggregate.kind == "rows":
             return False
     conditions = [column.holds for column in columns.values()]
@@ -79,16 +79,16 @@ def are_disjoint(aggregates: Iterable[QueryAggregate], known: Mapping[str, Indic
     return 2 <= len(conditions) <= MOST_CELLS and small and all(exclude(*two) for two in combinations(conditions, 2))
 
 
-def exclude(one: Expr, other: Expr) -> bool:
+def exclude(condition: Expr, other: Expr) -> bool:
     """Return whether two conditions never hold for one row."""
-    return _exclude(_positive(one), _positive(other))
+    return _exclude(_positive(condition), _positive(other))
 
 
 def _positive(expr: Expr, *, negated: bool = False) -> Expr:
     """Return a condition in which NOT stands before atoms alone; IN is an OR of equalities."""
     if expr.what == "in":
         value, *listed = expr.parts
-        equal = tuple(Expr("compare", "=", (value, one)) for one in listed)
+        equal = tuple(Expr("compare", "=", (value, literal)) for literal in listed)
         return _positive(Expr("or", parts=equal), negated=negated)
     if expr.what == "not":
         return _positive(expr.parts[0], negated=not negated)
@@ -100,19 +100,19 @@ def _positive(expr: Expr, *, negated: bool = False) -> Expr:
     return Expr("not", parts=(expr,)) if negated else expr
 
 
-def _exclude(one: Expr, other: Expr) -> bool:
-    for taken, left in ((one, other), (other, one)):
-        if taken.what == "or":
-            return all(_exclude(part, left) for part in taken.parts)
-    for taken, left in ((one, other), (other, one)):
-        if taken.what == "and":
-            return any(_exclude(part, left) for part in taken.parts)
-    (mine, held), (theirs, also_held) = _atom(one), _atom(other)
+def _exclude(condition: Expr, other: Expr) -> bool:
+    for compound, rest in ((condition, other), (other, condition)):
+        if compound.what == "or":
+            return all(_exclude(part, rest) for part in compound.parts)
+    for compound, rest in ((condition, other), (other, condition)):
+        if compound.what == "and":
+            return any(_exclude(part, rest) for part in compound.parts)
+    (mine, truth), (theirs, other_truth) = _atom(condition), _atom(other)
     if mine == theirs:
-        return held != also_held
-    first, second = _told(mine, held=held), _told(theirs, held=also_held)
-    nulls = [atom.parts[0] for atom, holds in ((mine, held), (theirs, also_held)) if atom.what == "null" and holds]
-    if nulls and any(found is not None and found.of in nulls for found in (first, second)):
+        return truth != other_truth
+    first, second = _fact(mine, truth=truth), _fact(theirs, truth=other_truth)
+    nulls = [atom.parts[0] for atom, holds in ((mine, truth), (theirs, other_truth)) if atom.what == "null" and holds]
+    if nulls and any(fact is not None and fact.of in nulls for fact in (first, second)):
         return True
     if first is None or second is None or first.of != second.of:
         return False
@@ -129,7 +129,7 @@ Literal = tuple[str, str | Fraction]
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Fact:
     """That an expression is a literal, or another value."""
 
     of: Expr
@@ -137,23 +137,23 @@ class _Told:
     inside: bool
 
 
-def _told(expr: Expr, *, held: bool) -> _Told | None:
+def _fact(expr: Expr, *, truth: bool) -> _Fact | None:
     if expr.what != "compare" or expr.name not in ("=", "<>"):
         return None
     left, right = expr.parts
     value, literal = (left, right) if _literal(left) is None else (right, left)
-    found = _literal(literal)
-    if found is None or _literal(value) is not None:
+    constant = _literal(literal)
+    if constant is None or _literal(value) is not None:
         return None
-    return _Told(value, found, (expr.name == "=") == held)
+    return _Fact(value, constant, (expr.name == "=") == truth)
 
 
 def _literal(expr: Expr) -> Literal | None:
     """Return a literal with its kind: a number, or a text."""
     if expr.what == "constant" and expr.name == "string" and expr.value is not None:
         return "string", expr.value
-    found = number(expr)
-    return None if found is None else ("number", found)
+    value = number(expr)
+    return None if value is None else ("number", value)
 
 
 _MOST_WRITTEN = 1_000_000
@@ -236,44 +236,44 @@ class Splitting:
 
     def table(self, table: CatalogueTable) -> PartOfQuery:
         """Return a table of the catalogue as a relation."""
-        whole = ".".join(map(identifier, table.path))
+        path = ".".join(map(identifier, table.path))
         units = {fold(unit) for unit in table.units}
         keys = {fold(name): key for name, key in table.keys.items()}
         columns = tuple(
             self._column(table, column, fold(column.name) in units, keys.get(fold(column.name)))
             for column in table.columns
         )
-        nothing = ", ".join(f"NULL::{stub_type(one.type)} AS {identifier(one.name)}" for one in table.columns)
+        nothing = ", ".join(f"NULL::{stub_type(column.type)} AS {identifier(column.name)}" for column in table.columns)
         return PartOfQuery(
             PUBLIC if table.public else ROWS,
             columns,
             read_as_text(
-                with_one_spelling(whole, table.loose) if self.revised(bool(table.loose)) else whole, table.texts
+                with_one_spelling(path, table.loose) if self.revised(bool(table.loose)) else path, table.texts
             ),
             f"(SELECT {nothing} WHERE false)",
             table.pending,
             owned=bool(table.units),
             dated=table.date is not None and not table.public,
-            tables=() if table.public else (whole,),
+            tables=() if table.public else (path,),
             name=table.path,
         )
 
     def parent(self, key: PathKey) -> PartOfQuery | None:
         """Return the table at the end of a step of a path."""
-        found = self.catalogue.parent(key)
-        return None if found is None else self.table(found)
+        table = self.catalogue.parent(key)
+        return None if table is None else self.table(table)
 
     def _column(self, table: CatalogueTable, column: CatalogueColumn, owner: bool, tie: PathKey | None) -> Column:
         name = fold(column.name)
-        stated = [self._stated(side, table, name) for side in (self.options.lower, self.options.upper)]
+        sides = [self._bound(side, table, name) for side in (self.options.lower, self.options.upper)]
         declared = Limits(column.lower, column.upper)
-        given = Limits(*stated)
+        limits = Limits(*sides)
         origin = (
-            "stated" if given.lower is not None or given.upper is not None else "declared" if declared.known else ""
+            "stated" if limits.lower is not None or limits.upper is not None else "declared" if declared.known else ""
         )
         bounds = Limits(
-            given.lower if given.lower is not None else declared.lower,
-            given.upper if given.upper is not None else declared.upper,
+            limits.lower if limits.lower is not None else declared.lower,
+            limits.upper if limits.upper is not None else declared.upper,
         )
         if column.type.kind == "BOOLEAN" and not bounds.known:
             bounds, origin = Limits(Fraction(0), Fraction(1)), "BOOLEAN"
@@ -290,21 +290,21 @@ class Splitting:
             whole=column.required,
         )
 
-    def _stated(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:
-        found = {fold(key): value for key, value in side.items()}
-        return found.get(f"{fold(table.path[2])}.{name}", found.get(name))
+    def _bound(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:
+        bounds = {fold(key): value for key, value in side.items()}
+        return bounds.get(f"{fold(table.path[2])}.{name}", bounds.get(name))
 
     def _keys(self, table: CatalogueTable, column: CatalogueColumn) -> KeyValues | None:
-        stated = self.stated_keys(column.name)
-        if stated is not None:
-            return stated
+        keys = self.stated_keys(column.name)
+        if keys is not None:
+            return keys
         if column.values is not None:
             return KeyValues(column.values, None, "declared")
         kind = column.type.kind
         if kind not in ("ENUM", "BOOLEAN"):
             return None
-        known: tuple[str | None, ...] = ("true", "false") if kind == "BOOLEAN" else column.type.values
-        return KeyValues(known if column.required or not self.revised() else (*known, None), None, kind)
+        values: tuple[str | None, ...] = ("true", "false") if kind == "BOOLEAN" else column.type.values
+        return KeyValues(values if column.required or not self.revised() else (*values, None), None, kind)
 
     def stated_limits(self, name: str) -> Limits:
         """Return the bounds that the caller states for a column of a subquery."""
@@ -313,30 +313,30 @@ class Splitting:
 
     def stated_keys(self, name: str) -> KeyValues | None:
         """Return the keys that the caller states for a column."""
-        found = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
-        return None if found is None else KeyValues(found, None, "stated")
+        listing = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
+        return None if listing is None else KeyValues(listing, None, "stated")
 
     def read(self, expr: Expr, scope: Scope) -> Expr:
         """Return an expression with its columns found and its clocks and aliases written out."""
         with about(expr):
-            found = simplified(self._found(expr, scope, frozenset()), self.options.now)
-        found = bucketed(found, lambda part: self.expressions.type(part, scope.columns(part)))
-        plain = with_plain_literals(found, lambda part: self.expressions.type(part, scope.columns(part)))
-        return plain if self.revised(plain != found) else found
+            expression = simplified(self._resolve(expr, scope, frozenset()), self.options.now)
+        expression = bucketed(expression, lambda part: self.expressions.type(part, scope.columns(part)))
+        plain = with_plain_literals(expression, lambda part: self.expressions.type(part, scope.columns(part)))
+        return plain if self.revised(plain != expression) else expression
 
-    def _found(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
+    def _resolve(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
         if expr.what == "column":
             with about(expr):
                 return replace(self._name(expr, scope, bound), alias=expr.alias, at=expr.at)
         inner = bound | frozenset(map(fold, expr.names)) if expr.what == "lambda" else bound
-        return expr.mapped(lambda part: self._found(part, scope, inner))
+        return expr.mapped(lambda part: self._resolve(part, scope, inner))
 
     def _name(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
         if fold(expr.names[0]) in bound:
             return expr
-        found = scope.resolved(expr.names)
-        if found is not None:
-            return found
+        reference = scope.resolved(expr.names)
+        if reference is not None:
+            return reference
         if len(expr.names) == 1:
             name = fold(expr.names[0])
             if name in scope.aliases:
@@ -346,9 +346,9 @@ class Splitting:
                 return timed
         around = scope.outer
         while around is not None:
-            found = around.resolved(expr.names)
-            if found is not None:
-                return found
+            reference = around.resolved(expr.names)
+            if reference is not None:
+                return reference
             around = around.outer
         raise unfound(expr.names, (column.name for item in scope.items for column in item.relation.columns))
 
@@ -373,9 +373,9 @@ class UnfoundError(SourceError):
     """A name that no table has."""
 
 
-def unfound(names: tuple[str, ...], there: Iterable[str]) -> SourceError:
+def unfound(names: tuple[str, ...], candidates: Iterable[str]) -> SourceError:
     """Return the refusal of a name that no table has."""
-    columns = ", ".join(list(dict.fromkeys(there))[:12])
+    columns = ", ".join(list(dict.fromkeys(candidates))[:12])
     return UnfoundError(
         "S002", f"sql: column {show('.'.join(names))} is not found. The columns there are: {columns or 'none'}."
     )
