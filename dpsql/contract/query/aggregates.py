@@ -1,4 +1,4 @@
-"""The aggregates of a core: what each one of SQL becomes, and what is refused with the line to write."""
+"""Translates the aggregates of SQL for a core, or refuses them with the line to write."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ def is_aggregate(expr: Expr) -> bool:
 
 
 def aggregates_in(expr: Expr) -> list[Expr]:
-    """Return the aggregates in an expression, the outermost ones; those of windows' arguments are among them."""
+    """Return the outermost aggregates in an expression, also in arguments of windows."""
     if is_aggregate(expr):
         return [expr]
     return [aggregate for part in expr.inner for aggregate in aggregates_in(part)]
 
 
 def is_one_of_equals(expr: Expr) -> bool:
-    """Whether an aggregate of rows with one value is that value."""
+    """Whether an aggregate of equal values returns that value."""
     return expr.name in _EQUALS and len(expr.parts) == 1 and expr.filter is None
 
 
 def refuse_nested(expr: Expr) -> None:
-    """Raise where an aggregate stands within another."""
+    """Raise if an aggregate contains another aggregate."""
     if any(aggregate for part in expr.inner for aggregate in aggregates_in(part)):
         raise ParameterError("P106", f"sql: an aggregate stands within {expr.name}. Put the inner one into a subquery.")
 
@@ -112,7 +112,7 @@ class CoreAggregates:
     core: CoreDraft
 
     def place(self, expr: Expr) -> Expr:
-        """Return what stands for an aggregate over the core's released table."""
+        """Return the core's released column for an aggregate."""
         with about(expr):
             return self._placed(expr)
 
@@ -141,7 +141,7 @@ class CoreAggregates:
         return self._quantiles(expr)
 
     def _extreme(self, expr: Expr) -> ParameterError:
-        """Return the refusal of min and max, with what to write for a value of its type."""
+        """Return the refusal of min or max, with the line to write for its type."""
         name, share = expr.name, "0.01" if expr.name == "min" else "0.99"
         value = expr.parts[0] if expr.parts else Expr("constant", "NULL")
         column = self._column_name(value)
@@ -156,7 +156,7 @@ class CoreAggregates:
         return ParameterError("P106", f"sql: {name} is one row's value, which no noise hides. {instead}")
 
     def _column_name(self, value: Expr) -> str:
-        """Return how the query names a column: behind its table, where another one has the name, too."""
+        """Return a column's name in the query, qualified if the name is ambiguous."""
         if value.what != "item":
             return "x"
         item, name = self.stage.scope.item(str(value.value)), self.stage.scope.column(value).name
@@ -193,7 +193,8 @@ class CoreAggregates:
                 raise ParameterError(
                     "P046",
                     f"sql: count(DISTINCT {column}) needs a privacy unit, since one value has many rows. Have the "
-                    f"owner state one, or count groups: SELECT count(*) FROM (SELECT {column} FROM ... GROUP BY {column}).",
+                    f"owner state one, or count groups: SELECT count(*) FROM (SELECT {column} FROM ... "
+                    f"GROUP BY {column}).",
                 )
             kind = self.stage.write(value).type
             value = by_collation(value, kind.collation) if self.work.revised(kind.collated) else value
@@ -201,7 +202,7 @@ class CoreAggregates:
         present = self.stage.whole(value) or self.work.revised(self.stage.present(value))
         if expr.filter is None and present:
             return self._add("rows", None, Type("BIGINT"))
-        # NaN is counted, and has no part in a sum.
+        # A count includes NaN, a sum does not.
         if self.work.revised(self.stage.write(value).type.kind in FLOATS):
             value = _when(Expr("present", parts=(value,)), constant)
         return self._add("values", self._target(self._filtered(expr, value)), Type("BIGINT"))
@@ -293,7 +294,7 @@ class CoreAggregates:
             )
         if limits.lower is None or limits.upper is None:
             return NOWHERE, "drawn"
-        if limits.lower == limits.upper:  # a constant: sums need an interval of some width
+        if limits.lower == limits.upper:  # a constant: sums need an interval with a width
             limits = Limits(min(limits.lower, Fraction(0)), max(limits.upper, Fraction(0)) or Fraction(1))
         origin = self.stage.scope.column(value).bounds_from if position is not None else ""
         return limits, origin or "interval arithmetic"
@@ -310,7 +311,7 @@ class CoreAggregates:
         return name
 
     def _tells_texts_apart(self, condition: Expr) -> bool:
-        """Return whether different texts are different values: of a number '1' and '01' are the same."""
+        """Return whether different strings are different values: as numbers, '1' and '01' are equal."""
         for node in condition.walk():
             texts = [part for part in node.parts if part.what == "constant" and part.name == "string"]
             if texts and node.what in ("compare", "in"):

@@ -1,4 +1,4 @@
-"""What costs nothing: queries that no row can pass, and what a catalog says of columns and types, by an allow list."""
+"""Free queries: queries that no row can pass, and an allow list of catalog views on columns and types."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier, text
 
-# The labels of an ENUM may be made of rows; a catalog does not say whose they are.
+# The labels of an ENUM may come from rows; a catalog does not name the owner.
 _WITHOUT_LABELS = (
     call("regexp_replace", "data_type", text(r"ENUM\('(?:[^']|'')*'(?:, '(?:[^']|'')*')*\)"), text("ENUM"), text("g"))
     + " AS data_type"
 )
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
-# What a column of the catalog shows instead of its text, which an owner may have written of rows. It stays, as NULL,
-# because drivers ask for it.
+# Catalog columns that are shown as NULL: the owner may have written their text from rows. Drivers ask for the columns.
 _HIDDEN = frozenset(("column_default",))
 _VIEWS: Mapping[str, Mapping[str, str]] = {
     "columns": {
@@ -49,7 +48,7 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def is_empty(query: Query) -> bool:
-    """Whether no row can pass: LIMIT 0, or WHERE with a condition that is false whatever the rows are."""
+    """Whether no row can pass: LIMIT 0, or a WHERE condition that is always false."""
     limit = query.modifiers.limit
     if limit is not None and number(limit) == 0:
         return True
@@ -72,7 +71,7 @@ def _is_false(expr: Expr) -> bool:
 
 
 def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | None:
-    """Return what a view of the catalog shows; None for any other name."""
+    """Return the relation of a catalog view; None for any other name."""
     if not is_catalog(names):
         return None
     _, schema, name = map(fold, names)
@@ -97,7 +96,7 @@ def _catalog_rows(work: Splitting, source: str, columns: Mapping[str, str]) -> P
 
 
 def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQuery:
-    """Return the rows of a table function that makes them of its arguments."""
+    """Return the rows that a table function generates from its arguments."""
     name = source.call.name
     if name in _FUNCTIONS:
         return _catalog_rows(work, f"system.main.{name}()", _FUNCTIONS[name])
@@ -117,12 +116,12 @@ def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQue
 
 
 def free_show(work: Splitting, source: Show) -> PartOfQuery:
-    """Return what SHOW and DESCRIBE show: names and types."""
+    """Return the relation of SHOW or DESCRIBE: names and types."""
     if source.query is None:
         name = fold(source.name)
         if name not in ("tables", "databases", "schemas"):
             raise ParameterError("P101", f"sql: SHOW {name} is not read. Ask SHOW TABLES or DESCRIBE a table.")
-        # Their columns are the same whatever tables there are.
+        # Their columns do not depend on the tables.
         return released(
             work, f"(SELECT * FROM (SHOW {name.upper()}))", f"(SELECT * FROM (SHOW {name.upper()}))", (), PUBLIC
         )

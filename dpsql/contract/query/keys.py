@@ -1,13 +1,11 @@
-"""Which groups there are: the public values of an expression, from declarations, literals, ranges and public tables.
+"""Finds the groups: the public values of an expression, from declarations, literals, ranges and public tables.
 
-An expression that has none of its own may be the image of others: then the values are listed by DuckDB, with the same
-expression over the values of its parts. Nothing here looks at rows of people.
+If an expression has no values of its own, DuckDB lists its values over the values of its parts. Nothing here reads rows
+of people.
 
-**Parts of dates.** Which days a condition on a part of a date leaves: ``year(day) = 2025``, ``date_trunc('month', day)
->= …``.
-
-A condition keeps at most the days between the bounds that are found here. They choose which groups there are, and which
-periods a query is charged to; the condition itself is applied to the rows all the same.
+Conditions on a part of a date, such as ``year(day) = 2025`` or ``date_trunc('month', day) >= …``, bound its days. A
+condition keeps at most the days between these bounds. The bounds choose the groups, and the periods that a query is
+charged to; the condition itself still filters the rows.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
 def cut_date(expr: Expr) -> tuple[Expr, str] | None:
-    """Return the date that an expression cuts down, and to what: ``'number'`` of the year, or a part of `_MONTHS`."""
+    """Return the date that an expression truncates, and its unit: ``'number'`` of the year, or a key of `_MONTHS`."""
     name, parts = expr.name, expr.parts
     if expr.what == "cast" and name in ("DATE", "TIMESTAMP"):
         cut = cut_date(parts[0])
@@ -49,9 +47,9 @@ def cut_date(expr: Expr) -> tuple[Expr, str] | None:
 
 
 def days_left(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]]:
-    """Yield comparisons that hold for a date of which what `cut_date` returns compares with a literal like this.
+    """Yield comparisons that hold for a date if its truncation by `cut_date` compares with a literal.
 
-    Nothing is yielded where the literal is computed, or no such date.
+    Yield nothing if the literal is computed, or no such date.
     """
     start = year_of(literal) if part == "number" else day_of(literal)
     if start is None:
@@ -70,7 +68,7 @@ def days_left(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]]
 
 
 def day_of(literal: Expr) -> datetime.date | None:
-    """Return the day of a literal that is the first moment of one."""
+    """Return the day of a literal; None unless it is midnight."""
     while literal.what == "cast":
         literal = literal.parts[0]
     try:
@@ -81,7 +79,7 @@ def day_of(literal: Expr) -> datetime.date | None:
 
 
 def year_of(literal: Expr) -> datetime.date | None:
-    """Return the first day of the year that a literal is the number of."""
+    """Return the first day of the year with a literal number."""
     text = str(literal.value)
     number = int(text) if literal.what == "constant" and text.isdigit() and len(text) <= 4 else 0
     return datetime.date(number, 1, 1) if number else None
@@ -123,9 +121,9 @@ class KeyFinder:
     scope : Scope
     expressions : RowExpressions
     conditions : sequence of Expr
-        What every row that counts meets.
+        Conditions of every counted row.
     interval : callable
-        Returns what an expression lies in.
+        Returns the interval of an expression.
     revised : callable
         As `dpsql.contract.query.work.Splitting.revised`.
     """
@@ -142,7 +140,7 @@ class KeyFinder:
         self._conditions, self._interval = conditions, interval
 
     def find(self, expr: Expr) -> KeyValues | None:
-        """Return the public values of an expression; None where there are none."""
+        """Return the public values of an expression; None if there are none."""
         direct = self._direct(expr)
         if direct is not None:
             return direct
@@ -185,9 +183,9 @@ class KeyFinder:
         return keys
 
     def _of_type(self, expr: Expr, keys: KeyValues, *, before: bool = False) -> KeyValues:
-        """Return values that follow from a type or from bounds, with NULL where a row that counts may have it.
+        """Return values that follow from a type or from bounds, with NULL if a counted row may have it.
 
-        Earlier versions had it where they say so `before`.
+        Earlier versions added NULL according to `before`.
         """
         null = expr.what not in ("null", "present") and not self._is_present(expr)
         before = before and expr.what not in ("null", "present")
@@ -196,7 +194,7 @@ class KeyFinder:
         return _with_null(keys, self._type(expr)) if null else keys
 
     def _is_present(self, expr: Expr) -> bool:
-        """Return whether no row that counts has NULL there, as constraints, joins and conditions say."""
+        """Return whether constraints, joins and conditions exclude NULL from all counted rows."""
         if any(fails_without(condition, lambda part: part == expr) for condition in self._conditions):
             return True
         if expr.what == "item":
@@ -208,7 +206,7 @@ class KeyFinder:
         return has_value(expr, self._is_present)
 
     def _equated(self, expr: Expr, kind: Type) -> KeyValues | None:
-        """Return the values of the public column that every row which counts has equal to a column."""
+        """Return the values of the public column that equals a column in every counted row."""
         twin = self._twin(expr)
         if twin is None:
             return None
@@ -219,7 +217,7 @@ class KeyFinder:
         return replace(keys, query=f"SELECT DISTINCT v FROM ({listed}) WHERE v IS NOT NULL")
 
     def _twin(self, expr: Expr) -> Expr | None:
-        """Return the column of a public table that conditions equate with a column; None where there is none."""
+        """Return the public column that conditions equate with a column; None if there is none."""
         for condition in self._conditions:
             if condition.what == "compare" and condition.name == "=" and expr in condition.parts:
                 other = condition.parts[1 - condition.parts.index(expr)]
@@ -236,9 +234,9 @@ class KeyFinder:
         return KeyValues(None, self.rows_of(item, [expr]), _public_name(item))
 
     def rows_of(self, item: Item, exprs: Sequence[Expr]) -> str:
-        """Return the query of what expressions of a public table are together, in its rows that conditions leave.
+        """Return the query of a public table's combinations of expressions, in the rows that conditions keep.
 
-        The conditions are those on it alone. An outer join adds the row of a person who meets none: all of it is NULL.
+        Only conditions on this table apply. An outer join adds a row of NULL, for people who match no row.
         """
         own = [
             condition
@@ -257,9 +255,9 @@ class KeyFinder:
         return query + (f" WHERE {' AND '.join(where)}" if where else "")
 
     def together(self, groups: Sequence[tuple[Expr, QueryKey]]) -> list[QueryKey]:
-        """Return the keys of groups, those that one public table has as its rows have them together.
+        """Return the keys of groups; keys from one public table are combined as in its rows.
 
-        There are far fewer of these than combinations of all values. Keys that are stated or declared stay.
+        The table has far fewer combinations than all values have. The caller's keys and declared keys stay.
         """
         out = [key for _, key in groups]
         of_item: dict[str, list[int]] = {}
@@ -280,7 +278,7 @@ class KeyFinder:
         return out
 
     def _over_twins(self, expr: Expr) -> Expr:
-        """Return an expression that reads public columns in place of people's that are equal to these."""
+        """Return an expression that reads equal public columns in place of columns of people."""
         if expr.what != "item":
             return expr.mapped(self._over_twins)
         twin = self._twin(expr)
@@ -300,7 +298,7 @@ class KeyFinder:
         return KeyValues(None, " UNION ".join(f"({query})" for query in queries), "the results of CASE")
 
     def _coalesced(self, expr: Expr) -> KeyValues | None:
-        """Return the values of what stands for NULL, too: stated keys leave NULL out."""
+        """Return the values of all arguments; the caller's keys leave NULL out."""
         branches = [self.find(part) for part in expr.parts]
         queries = [
             values_query(branch, self._type(part)) for branch, part in zip(branches, expr.parts, strict=True) if branch
@@ -320,7 +318,7 @@ class KeyFinder:
 
     def _listed_values(self, expr: Expr) -> tuple[str | None, ...] | None:
         if self._conditions and self._revised(self._type(expr).collated):
-            return None  # rows have other spellings of them
+            return None  # rows spell the values differently
         for condition in self._conditions:
             values = _values_of(condition, expr)
             if values is not None:
@@ -346,14 +344,14 @@ class KeyFinder:
         inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
         value = Expr("item", "v", value="k0")
         read = {("k0", "v"): ColumnSql('"k0"."v"', kind)}
-        if kind.kind == ZONED_TIMESTAMP:  # the points above are of the zone
+        if kind.kind == ZONED_TIMESTAMP:  # the points above are in the zone
             inner = f"SELECT {call('timezone', text(self._expressions.zone), 'v')} AS v FROM ({inner})"
         image = self._expressions.write(_replaced(expr, base, value), read)
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
         return KeyValues(None, query, f"the range of {_name_of(base, self._scope)}")
 
     def _range(self, base: Expr) -> tuple[str, str] | None:
-        """Return the SQL of the first and the last moment that literals leave to a date."""
+        """Return the SQL of the first and last moment of a date between literals."""
         firsts, lasts = [], []
         for sign, value, is_day in self._bounds(base):
             end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
@@ -371,7 +369,7 @@ class KeyFinder:
         return first, lasts[0] if len(lasts) == 1 else call("least", *lasts)
 
     def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool]]:
-        """Yield the comparisons of a date with literals, and whether they are of its day."""
+        """Yield the comparisons of a date with literals, and whether they compare its day."""
         forms = {base: False, Expr("cast", "DATE", (base,)): True, Expr("cast", "TIMESTAMP", (base,)): False}
         if base.what == "cast" and base.name == "TIMESTAMP":
             forms[base.parts[0]] = False
@@ -383,7 +381,7 @@ class KeyFinder:
                 yield from ((comparison, day, False) for comparison, day in days_left(cut[1], sign, literal))
 
     def _compared(self) -> Iterator[tuple[Expr, str, Expr]]:
-        """Yield what conditions compare, how, and with which literal."""
+        """Yield the compared expression, sign and literal of conditions."""
         for condition in self._conditions:
             if condition.what == "between" and all(map(_literal, condition.parts[1:])):
                 yield condition.parts[0], ">=", condition.parts[1]
@@ -447,17 +445,17 @@ class KeyFinder:
         return KeyValues(None, f"SELECT DISTINCT {projection.sql} AS v FROM {' CROSS JOIN '.join(listed)}", origin)
 
     def _last(self, expr: Expr) -> KeyValues | None:
-        """Return whole numbers between the bounds of an expression, where nothing else fits."""
+        """Return whole numbers between the bounds of an expression, as a last resort."""
         kind = self._type(expr)
         return self._integers(expr, kind) if kind.kind in INTEGERS and expr.what == "call" else None
 
     def _substituted(
         self, expr: Expr, sources: dict[Expr, tuple[str, KeyValues, Type]], *, top: bool = False
     ) -> Expr | None:
-        """Return an expression over the values of its parts; None where a part has none."""
+        """Return an expression over the values of its parts; None if a part has none."""
         if not any(node.what == "item" for node in expr.walk()):
             return expr
-        # The smallest parts come first: what is made of one column twice stays of one value.
+        # The smallest parts come first: two uses of one column share one value.
         backup = dict(sources)
         own_keys = self._direct(expr) if expr.what == "coalesce" and not expr.flag and not top else None
         if (
@@ -497,7 +495,7 @@ def _with_null(keys: KeyValues, kind: Type) -> KeyValues:
 
 
 def _values_of(condition: Expr, expr: Expr) -> tuple[str | None, ...] | None:
-    """Return the values that a condition leaves to an expression; None where it does not list them."""
+    """Return the values that a condition allows an expression; None if it does not list them."""
     if condition.what == "in" and condition.parts[0] == expr and all(map(_valued, condition.parts[1:])):
         return tuple(dict.fromkeys(_value(part) for part in condition.parts[1:]))
     if condition.what == "compare" and condition.name == "=":
@@ -528,7 +526,7 @@ def _literal(expr: Expr) -> bool:
 
 
 def _day(expr: Expr) -> tuple[datetime.date, bool] | None:
-    """Return the day of a literal, and whether it is the first moment of it; None where it is computed."""
+    """Return the day of a literal, and whether it is midnight; None if the literal is computed."""
     while expr.what == "cast":
         expr = expr.parts[0]
     if expr.what != "constant" or expr.name != "string":
@@ -545,7 +543,7 @@ def _turned(sign: str) -> str:
 
 
 def _date_base(expr: Expr) -> tuple[Expr | None, str | None]:
-    """Return the date that an expression is a coarser form of, and the steps in which all its values occur."""
+    """Return the date that an expression coarsens, and the steps in which all its values occur."""
     if expr.what == "item":
         return expr, None
     if expr.what == "cast" and expr.name == "DATE":
@@ -569,7 +567,7 @@ def _date_base(expr: Expr) -> tuple[Expr | None, str | None]:
 
 
 def _format_step(form: str) -> str | None:
-    """Return the steps in which all texts of a format occur; None where it writes seconds, or is not known."""
+    """Return the steps in which all texts of a format occur; None if it has seconds or is unknown."""
     specifiers = set(re.findall(r"%-?(.)", form))
     if specifiers - {*"aAwdbBmyYjUWuGVxHIpM%"}:
         return None

@@ -1,8 +1,8 @@
-"""Subqueries below a core, written as joins: EXISTS, IN, their negations, and scalar subqueries of one person.
+"""Writes subqueries below a core as joins: EXISTS, IN, their negations, and scalar subqueries of one person.
 
-Nothing correlated reaches DuckDB, whose plans of it differ between versions. EXISTS and IN become a join with distinct
-keys; where they are negated or part of a larger condition a LEFT JOIN, of which a key is NULL or not. A scalar subquery
-becomes a LEFT JOIN with a group for each key.
+No correlated subquery reaches DuckDB, since its plans differ between versions. EXISTS and IN become a join with
+distinct keys; if negated or part of a larger condition, they become a LEFT JOIN and a NULL test of its key. A scalar
+subquery becomes a LEFT JOIN with a group for each key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TWO_STAGES = (
 
 @dataclass(frozen=True)
 class _Pair:
-    """A condition between a subquery and what is around it."""
+    """A condition between a subquery and its outer query."""
 
     inner: Expr
     sign: str
@@ -51,14 +51,14 @@ class Lifter:
     ----------
     work : Splitting
     leaves : callable
-        Returns what reads the FROM items of a query.
+        Returns the reader of a query's FROM items.
     """
 
     work: Splitting
     leaves: Callable[[Env], Leaf]
 
     def lift(self, block: RowBlock, expr: Expr, top: bool) -> Expr | None:
-        """Return an expression without subqueries; None where a join took the place of a condition."""
+        """Return an expression without subqueries; None if a join replaced the condition."""
         if not asks(expr):
             return expr
         with about(expr):
@@ -107,7 +107,7 @@ class Lifter:
         return self._met(block, stage, pairs, top, negatable=alone)
 
     def _keeps(self, block: RowBlock, stage: Stage, pair: _Pair) -> bool:
-        """Whether a subquery's rows meet those of their own person by an equality, or the rows along a path to them."""
+        """Whether an equality joins a subquery's rows with their own person, or with rows along a path to them."""
         return stage.is_owner(pair.inner) or block.leads_to(pair.outer) in stage.ties_of(pair.inner)
 
     def _met(self, block: RowBlock, stage: Stage, pairs: list[_Pair], top: bool, negatable: Expr | None) -> Expr | None:
@@ -135,13 +135,13 @@ class Lifter:
             return Expr("and", parts=(presence, Expr("coalesce", parts=(condition, _FALSE))))
         if negatable is None or len(equal) > 1:
             return presence
-        # Of IN: NULL where the value is, or where a value of the list is and none is equal.
+        # IN is NULL if its value is, or if the list holds NULL and no equal value.
         nulls = self._nulls(block, stage, equal[0].inner)
         unknown = Expr("or", parts=(Expr("null", parts=(negatable,)), nulls[0]))
         return Expr("case", parts=(presence, _TRUE, nulls[1], _FALSE, unknown, _NULL, _FALSE))
 
     def _nulls(self, block: RowBlock, stage: Stage, value: Expr) -> tuple[Expr, Expr]:
-        """Return whether a public list holds NULL, and whether it holds nothing."""
+        """Return whether a public list holds NULL, and whether it is empty."""
         column = stage.write(value).sql
         some = call("count_if", f"{column} IS NULL")
         text = f"(SELECT {some} > 0 AS nulls, {call('count_star')} = 0 AS nothing {stage.body})"
@@ -149,7 +149,7 @@ class Lifter:
         return (Expr("item", "nulls", value=item.id), Expr("item", "nothing", value=item.id))
 
     def _anywhere(self, block: RowBlock, stage: Stage, others: list[_Pair], extremes: list[Expr]) -> Expr:
-        """Return whether a public query has any row, or one that compares."""
+        """Return whether a public query has a row, or a matching row."""
         if others:
             item, columns = self._item(block, stage, [], extremes, alone=True)
             return Expr("coalesce", parts=(given(_some(others, columns)), _FALSE))
@@ -159,7 +159,7 @@ class Lifter:
     def _item(
         self, block: RowBlock, stage: Stage, keys: list[Expr], aggregates: list[Expr], *, alone: bool = False
     ) -> tuple[Item, dict[Expr, Expr]]:
-        """Return the groups of a subquery's rows as an item of the query around it."""
+        """Return the groups of a subquery's rows as an item of the outer query."""
         above, columns = stage.grouped(list(dict.fromkeys(keys)), list(dict.fromkeys(aggregates)))
         relation = above.scope.items[0].relation
         relation = relation if stage.member.people else replace(relation, level=PUBLIC)
@@ -169,7 +169,7 @@ class Lifter:
         return item, {expr: replace(position, value=item.id) for expr, position in columns.items()}
 
     def _alone(self, block: RowBlock, text: str, stub: str) -> Item:
-        """Return a public query of one row as an item of the query around it."""
+        """Return a public query of one row as an item of the outer query."""
         types = given(self.work.catalogue.typing.columns(stub))
         columns = PartOfQuery(PUBLIC, (), text)
         from_types = tuple(Column(name, name, kind) for name, kind in types)
@@ -191,7 +191,7 @@ class Lifter:
         )
 
     def _values(self, inner: RowBlock, query: Select, width: int) -> list[Expr]:
-        """Return the columns of IN's subquery; none of EXISTS."""
+        """Return the columns of IN's subquery; none for EXISTS."""
         if not width:
             return []
         if not any(item.what == "star" for item in query.items):
@@ -287,7 +287,7 @@ def _query_of(expr: Expr) -> Query:
 
 
 def _is_plain(query: Query) -> bool:
-    """Whether a query is rows of its FROM, one by one; for EXISTS its columns do not matter."""
+    """Whether a query returns the rows of its FROM one by one; its columns do not matter to EXISTS."""
     return (
         isinstance(query, Select)
         and not isinstance(query.source, Nothing)
@@ -303,7 +303,7 @@ def _row_of(expr: Expr) -> tuple[Expr, ...]:
 
 
 def _plain(query: Query, *, is_exists: bool) -> Select:
-    """Return a query of rows of a FROM, one by one, that has the rows of any query."""
+    """Return a query of the same rows that reads them one by one from its FROM."""
     stars = [item for item in query.items if item.what == "star"] if isinstance(query, Select) else []
     bare = stars == [Expr("star")] and isinstance(query, Select) and len(query.items) == 1
     if _is_plain(query) and isinstance(query, Select) and not is_exists and (not stars or bare):
@@ -318,7 +318,7 @@ def _plain(query: Query, *, is_exists: bool) -> Select:
 
 
 def _some(others: list[_Pair], columns: dict[Expr, Expr]) -> Expr | None:
-    """Return the condition that one of a group's values compares, from its least and largest."""
+    """Return the condition that some value of a group compares, from its minimum and maximum."""
     for other in others:
         least, most = (columns[Expr("call", name, (other.inner,))] for name in ("min", "max"))
         if other.sign in ("<", "<="):

@@ -1,13 +1,8 @@
-"""Splits a query: what is below its aggregates of people's rows becomes cores, everything above them post text.
+"""Splits a query: aggregates of people's rows and everything below become cores, everything above post text.
 
-**Keys from joins.** Groups that a query joins with a public table: its keys are the values that their column is
-compared with.
-
-**Released rows.** A SELECT over released and public rows: its text, and which released numbers are in each of its
-columns.
-
-**Set operations.** Set operations: UNION ALL of rows of people, with the owner behind their columns, and all of what is
-released.
+If a query joins groups with a public table, the values of the equated public column are the keys. A SELECT over
+released and public rows becomes a text, with the released numbers in each of its columns. UNION ALL may combine rows of
+people, with the owner as the last column; every set operation may combine released rows.
 """
 
 from __future__ import annotations
@@ -80,24 +75,24 @@ _NOTHING = "CAST(NULL AS DOUBLE)"
 
 
 def is_union_of_different(query: SetOperation) -> bool:
-    """Whether equal rows of several queries are one row of a UNION."""
+    """Whether a UNION merges equal rows of its queries."""
     return query.kind == "UNION" and (not query.every or query.modifiers.distinct)
 
 
 def as_distinct(query: SetOperation) -> Select:
-    """Return SELECT DISTINCT of UNION ALL, which is the same as a UNION."""
+    """Return SELECT DISTINCT of UNION ALL, which equals UNION."""
     union = replace(query, every=True, withs=(), modifiers=Modifiers())
     star = Expr("star")
     return Select(query.withs, replace(query.modifiers, distinct=True), (star,), Derived(union, "united"))
 
 
 def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQuery]) -> PartOfQuery:
-    """Return rows of people of several queries.
+    """Return the union of rows of people.
 
     Raises
     ------
     ParameterError
-        P103: it is another operation, or cuts by an order. P105: one part is released.
+        P103: the operation is not UNION ALL, or has a LIMIT. P105: a part is released.
     """
     if query.kind != "UNION" or not query.every or query.modifiers.distinct or query.modifiers.cuts:
         raise ParameterError(
@@ -161,7 +156,7 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
 def released_union(
     work: Splitting, query: SetOperation, env: Env, parts: Sequence[PartOfQuery], level: str
 ) -> PartOfQuery:
-    """Return a set operation of released and public rows; of a UNION each row has the intervals of its own part."""
+    """Return a set operation of released and public rows; each row of a UNION has the intervals of its part."""
     word = f" {query.kind}{' ALL' if query.every else ''} "
     inner: dict[int, PartOfQuery] = {}
     below = [ends(query, PostExpressions(work, env, stub, inner=inner)) for stub in (False, True)]
@@ -197,7 +192,7 @@ def released_union(
 
 
 def _noise_count(index: int, kind: Type, parts: Sequence[PartOfQuery]) -> NoisyNumbers | None:
-    """Return of how many noisy numbers the column of a UNION is made, at most: a row is of one part."""
+    """Return the most noisy numbers in a column of a UNION: a row comes from one part."""
     candidates = [part.columns[index].made for part in parts if part.told is not None]
     counts = [candidate for candidate in candidates if candidate]
     if kind.kind not in NUMBERS or not counts:
@@ -212,7 +207,7 @@ def _part(
     counts: Sequence[NoisyNumbers],
     stub: int,
 ) -> str:
-    """Return the rows of a part of a UNION, with error and ends of some of their columns behind them."""
+    """Return the rows of a part of a UNION, then the error and ends of some columns."""
     text = ((part.sql, part.stub) if part.told is None else part.told(counts))[stub]
     listed = [
         f"u.{identifier(source.sql)} AS {identifier(name)}" for source, name in zip(part.columns, names, strict=True)
@@ -230,7 +225,7 @@ def _part(
 
 
 def _joined_text(joined: str, names: Sequence[str], pairs: Sequence[tuple[int, NoisyNumbers]]) -> str:
-    """Return different rows; what is the same row of several parts has an interval that holds those of all of them."""
+    """Return distinct rows; the interval of a row of several parts contains the intervals of all these parts."""
     listed = [identifier(name) for name in names]
     for index, count in pairs:
         error, *both, standing = map(identifier, hidden_names(index, count))
@@ -275,7 +270,7 @@ def _keys(columns: Sequence[Column]) -> KeyValues | None:
 def released_select(
     work: Splitting, query: Select, env: Env, leaf: Leaf, relations: Sequence[PartOfQuery], names: Sequence[str] | None
 ) -> PartOfQuery:
-    """Return what a SELECT over released and public rows returns; `names` are its columns', where they are known."""
+    """Return the relation of a SELECT over released and public rows; `names` are its columns' names, if known."""
     scope = Scope()
     for number, reference in enumerate(leaves(query.source)):
         relation, alias = leaf(reference)
@@ -303,12 +298,12 @@ def released_select(
 def _with_intervals(
     query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[bool], PostExpressions]
 ) -> PartOfQuery:
-    """Return a SELECT with what writes the intervals of its columns behind them."""
+    """Return a SELECT with the writer of its columns' intervals."""
     modifiers = query.modifiers
     items = _spelled_out(query, scope)
     if len(query.sets) > 1 or modifiers.distinct or modifiers.distinct_on or items is None:
         return out
-    # Relations without a name have one here, by which what is behind their columns is named.
+    # Relations without a name get one here, which qualifies their interval columns.
     named_scope = replace(scope, items=[replace(item, id=item.alias or f"dpsql_{item.id}") for item in scope.items])
     if len(items) != len(out.columns) or len({fold(item.id) for item in named_scope.items}) < len(named_scope.items):
         return out
@@ -332,7 +327,7 @@ def _with_intervals(
     grouped = bool(query.groups or query.group_all or any(map(aggregates_in, items)))
     if grouped and not (steady and all(map(checker.quiet, _groups(query, items, named_scope)))):
         return out
-    # Windows of a query of groups are of these, and not of the rows that FROM has.
+    # Windows of a grouped query read groups, not the rows of FROM.
     counter = errors(ONE, steady=steady)
     noise_counts = [None if grouped and _windows(item) else counter.made(item) for item in items]
     choosing = [*conditions, *(clause for clause in (query.having, query.qualify) if clause is not None)]
@@ -368,7 +363,7 @@ def _with_intervals(
 
 
 def _groups(query: Select, items: Sequence[Expr], scope: Scope) -> list[Expr]:
-    """Return what the rows of a query are grouped by, with names and places of its select list written out."""
+    """Return the expressions of GROUP BY, with names and positions of the select list replaced."""
     if query.group_all and not query.groups:
         return [item for item in items if not aggregates_in(item)]
     aliases = {fold(item.alias): item for item in items if item.alias}
@@ -389,7 +384,7 @@ def _windows(expr: Expr) -> bool:
 
 
 def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
-    """Return the select list with stars written out; None where a star is more than all columns."""
+    """Return the select list with stars expanded; None if a star is more than all columns."""
     out: list[Expr] = []
     for expr in query.items:
         if expr.what != "star":
@@ -409,7 +404,7 @@ def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
 
 
 def _ons(source: From) -> list[Expr]:
-    """Return the conditions of joins, beside those of USING."""
+    """Return the conditions of joins, without USING."""
     if not isinstance(source, Join):
         return []
     own = [source.condition] if source.condition is not None else []
@@ -417,7 +412,7 @@ def _ons(source: From) -> list[Expr]:
 
 
 def _merged(source: From) -> set[str] | None:
-    """Return the columns by which USING joins, folded; None where NATURAL finds them."""
+    """Return the folded columns of USING; None for NATURAL joins."""
     if not isinstance(source, Join):
         return set()
     sides = [_merged(source.left), _merged(source.right)]
@@ -427,7 +422,7 @@ def _merged(source: From) -> set[str] | None:
 
 
 def _merges(source: From) -> bool:
-    """Whether columns of several relations are one, as USING and NATURAL make them."""
+    """Whether USING or NATURAL merges columns of several relations."""
     if not isinstance(source, Join):
         return False
     return bool(source.using or source.natural) or _merges(source.left) or _merges(source.right)
@@ -440,7 +435,7 @@ def _leaf_text(leaf: tuple[PartOfQuery, str], stub: bool) -> str:
 
 
 def _noisy(query: Select, scope: Scope, inner: dict[int, PartOfQuery]) -> list[Noisy]:
-    """Return the released numbers in each column of the select list; one of all where a star stands there."""
+    """Return the released numbers in each column of the select list; one set of all if it has a star."""
     every: Noisy = frozenset().union(
         *(column.noisy for item in scope.items for column in item.relation.columns),
         *(column.noisy for relation in inner.values() for column in relation.columns),
@@ -458,7 +453,7 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
         if part.what == "column":
             try:
                 reference = scope.resolved(part.names)
-            except SourceError:  # of several relations, as of USING
+            except SourceError:  # in several relations, as by USING
                 theirs = (item.column(part.names[-1]) for item in scope.items)
                 out |= {number for column in theirs if column is not None for number in column.noisy}
                 continue
@@ -474,7 +469,7 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
 
 
 def joined_values(work: Splitting, query: Select, env: Env) -> dict[str, KeyValues]:
-    """Return the columns that a query equates with columns of public tables, with these columns' values."""
+    """Return the columns that a query equates with public columns, with the values of these."""
     scope = Scope()
     for leaf in leaves(query.source):
         if isinstance(leaf, TableRef) and (any(leaf.names[:2]) or fold(leaf.names[2]) not in env.withs):
@@ -509,7 +504,7 @@ def _public(names: tuple[str, ...], scope: Scope) -> _PublicColumn | None:
 
 
 def _equated(source: From, where: Expr | None) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yield the pairs of columns that rows must have equal."""
+    """Yield the pairs of columns that are equal in every row."""
     conditions = [where] if where is not None else []
     todo = [source]
     while todo:
@@ -550,7 +545,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     Raises
     ------
     ParameterError
-        P065, P070, P080 to P084, P101 to P107: it cannot be answered, with the line to write.
+        P065, P070, P080 to P084, P101 to P107: the query is refused, with the line to write.
     SourceError
         S002: a name is not found. S012: rows of several people would meet.
     """
@@ -587,12 +582,12 @@ def _renamed(relation: PartOfQuery, names: list[str]) -> str:
         return relation.sql.removeprefix("(").removesuffix(")") if relation.sql.startswith("(SELECT") else (
             f"SELECT * FROM {relation.sql}"
         )  # fmt: skip
-    # The order of rows is that of the text within, which stands alone.
+    # The text within, which is complete, keeps the order of rows.
     return f"SELECT * FROM {relation.sql} AS dpsql_result({', '.join(map(identifier, names))})"
 
 
 def _empty(options: Options) -> Split:
-    """Return the split of a query that no row can pass: its columns, and nothing else."""
+    """Return the split of a query that no row can pass: its columns only."""
     columns = options.columns or ()
     listed = ", ".join(f"CAST(NULL AS {kind}) AS {identifier(name)}" for name, kind in columns)
     return Split(
@@ -619,7 +614,7 @@ class Splitter:
         self._lifter = Lifter(self.work, self._leaf)
 
     def query(self, query: Query, env: Env) -> PartOfQuery:
-        """Return what a query, or a part of one, returns."""
+        """Return the relation of a query, or of a part."""
         self._subqueries += 1
         if self._subqueries > _MOST_SUBQUERIES:
             raise ParameterError("P100", "sql has too many subqueries within one another. Keep parts of it as views.")
@@ -630,7 +625,7 @@ class Splitter:
             out = self._set_operation(query, inner)
         else:
             raise ParameterError("P101", "sql: a part of it is no SELECT. Write it as one.")
-        for reader in waiting:  # what nothing names is read, too, and refused where it may not be asked
+        for reader in waiting:  # unused WITH queries are read, too, and refused if they are not allowed
             reader({})
         return out
 
@@ -655,7 +650,7 @@ class Splitter:
         return read
 
     def _columns_named(self, relation: PartOfQuery, names: tuple[str, ...]) -> PartOfQuery:
-        """Return a relation with other names of columns, also in its text where that is read by name."""
+        """Return a relation with other column names, also in its text if names are read there."""
         if not names:
             return relation
         out = relation.renamed(names)
@@ -738,14 +733,14 @@ class Splitter:
         return released_select(self.work, query, env, leaf, relations, names)
 
     def _relations(self, query: Select, leaf: Leaf) -> list[PartOfQuery]:
-        """Return what the FROM items of a query return; raise P101 where one reads another's columns."""
+        """Return the relations of the FROM items; raise P101 if one reads columns of another."""
         sources = leaves(query.source)
         out = []
         for source in sources:
             try:
                 out.append(leaf(source)[0])
             except (SourceError, UnboundError) as error:
-                # DuckDB binds the whole, so the names that are not found are those of the tables beside it.
+                # DuckDB binds the whole query, so other FROM items have the names that are not found.
                 unseen = isinstance(error, (UnboundError, UnfoundError))
                 if (
                     unseen
@@ -821,7 +816,7 @@ class Splitter:
         ).relation()  # fmt: skip
 
     def _refuse_correlated(self, error: SourceError, where: Expr | None, scope: Scope, env: Env) -> None:
-        """Raise P107 where an unknown name is one of the public or released query around rows of people."""
+        """Raise P107 if an unknown name belongs to the public or released query around rows of people."""
         if env.outer is None or where is None or error.code != "DPSQL-S002":
             return
         names = [part.names for part in where.walk() if part.what == "column"]
@@ -833,11 +828,11 @@ class Splitter:
             )
 
     def _of_people(self, block: RowBlock, expr: Expr) -> bool:
-        """Whether rows that a public table has without people change no aggregate."""
+        """Whether rows of a public table that match nobody change no aggregate."""
         return all(counts_nothing_without(aggregate, columns_of(block.missing)) for aggregate in aggregates_in(expr))
 
     def _inside(self, block: RowBlock, expr: Expr) -> Expr:
-        """Return an expression in which the aggregates' arguments hold no subquery any more."""
+        """Return an expression without subqueries in the arguments of aggregates."""
         if any(expr == aggregate for aggregate in aggregates_in(expr)):
             return expr.mapped(block.lifted)
         return expr.mapped(lambda part: self._inside(block, part))
@@ -888,7 +883,7 @@ class Splitter:
         return self._plain(above, selection, rest)
 
     def _items(self, query: Select, scope: Scope) -> list[tuple[Expr, str]]:
-        """Return the select list with columns found, each with its name."""
+        """Return the select list with resolved columns and names."""
         out: list[tuple[Expr, str]] = []
         aliases: dict[str, Expr] = {}
         scope.aliases = aliases
@@ -944,7 +939,7 @@ class Splitter:
         return out
 
     def _orders(self, orders: tuple[Order, ...], scope: Scope, items: list[tuple[Expr, str]]) -> tuple[Order, ...]:
-        """Return ORDER BY with columns found: a name of the select list comes before a column."""
+        """Return ORDER BY with resolved columns: a name of the select list precedes a column."""
         names = {fold(name): expr for expr, name in reversed(items)}
         out = []
         for order in orders:
@@ -963,7 +958,7 @@ class Splitter:
         return tuple(out)
 
     def _names(self, count: int) -> list[str] | None:
-        """Return the names of the whole query's columns, as DuckDB binds it."""
+        """Return the column names of the whole query, as DuckDB binds it."""
         columns = self.work.options.columns
         return [name for name, _ in columns] if columns is not None and len(columns) == count else None
 

@@ -1,14 +1,7 @@
-"""Reads the tree that DuckDB serializes of a query: one module for all versions.
+"""Reads the tree that DuckDB serializes for a query, on every version of DuckDB.
 
-Limits of size and depth come before anything recursive. Every clause, expression and field is read by an allow list:
-what is not known is refused (P101), never passed over.
-
-**Expressions.** Reads the expressions of a tree that DuckDB serialized, of every version.
-
-**Types.** The types that a query may cast to, as its tree names them on every version of DuckDB, and as SQL.
-
-**Fields.** The parts of a serialized tree, on every version: each field that says something is known, or refused
-(P101).
+Limits of size and depth apply before any recursion. An allow list names every clause, expression, type and field:
+anything else is refused (P101), never ignored.
 """
 
 from __future__ import annotations
@@ -40,9 +33,9 @@ from dpsql.contract.query.nodes import (
 from dpsql.errors import DpsqlError, ParameterError
 
 Json = Mapping[str, object]
-# From here on an offset is one that DuckDB does not know.
+# DuckDB marks an unknown position by this offset or more.
 _NOWHERE = 1 << 31
-# Fields that say nothing about meaning.
+# Fields without a meaning.
 _EVERYWHERE = frozenset(
     ("type", "class", "alias", "query_location", "query_location_length", "qualified_name", "named_param_map")
 )
@@ -56,28 +49,28 @@ def as_record(value: object) -> Json:
 
 
 def as_records(value: object) -> list[Json]:
-    """Return a list of objects of a tree; nothing where it is left out."""
+    """Return a list of objects of a tree; an empty list if it is omitted."""
     return [as_record(entry) for entry in value] if isinstance(value, list) else []
 
 
 def as_texts(value: object) -> tuple[str, ...]:
-    """Return a list of texts of a tree."""
+    """Return a list of strings of a tree."""
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def place_of(record: Json) -> int | None:
-    """Return where in the text a part of a tree stands, as an offset in bytes; None where it is not known."""
+    """Return the offset of a part of a tree in the text, in bytes; None if unknown."""
     offset = record.get("query_location")
     return offset if isinstance(offset, int) and 0 <= offset < _NOWHERE else None
 
 
 def unread(what: str, instead: str = "Write the query without it.") -> ParameterError:
-    """Return the refusal of what is not read."""
+    """Return the refusal of an unsupported part."""
     return ParameterError("P101", f"sql: {what} is not read by dp_query. {instead}")
 
 
 def only(record: Json, fields: Collection[str], **usual: Collection[object]) -> None:
-    """Raise unless all other fields say nothing, or what is usual."""
+    """Raise unless all other fields are empty or have a usual value."""
     for name, value in record.items():
         if name in _EVERYWHERE or name in fields or value in (None, "", False, [], {}, 0):
             continue
@@ -112,7 +105,7 @@ _NAMES = {
 
 
 def type_of_tree(record: object) -> str | None:
-    """Return the SQL of a type of a tree; None where it is not one of DuckDB's own."""
+    """Return the SQL of a type of a tree; None if it is not one of DuckDB's own."""
     if not isinstance(record, Mapping):
         return None
     if "type_name" in record:
@@ -139,7 +132,7 @@ def _newer(record: Mapping[str, object]) -> str | None:
         return None if inner is None else f"{inner}[]"
     kind = _NAMES.get(name)
     if kind != "DECIMAL":
-        return kind  # a length of a VARCHAR says nothing
+        return kind  # the length of a VARCHAR has no meaning
     sizes = []
     for child in children:
         literal = child.get("literal") if isinstance(child, Mapping) else None
@@ -220,7 +213,7 @@ class TreeExpressions:
         return tuple(orders)
 
     def maybe(self, value: object) -> Expr | None:
-        """Return an expression that may be left out."""
+        """Return an optional expression."""
         return None if value is None else self.read(as_record(value))
 
     def every(self, value: object) -> tuple[Expr, ...]:
@@ -455,7 +448,7 @@ def _name(record: Json) -> str:
 
 MOST_CHARACTERS, _MOST_NODES, _DEEPEST, _DEEPEST_QUERY = 100_000, 10_000, 40, 20
 _DEEPEST_FROM = 60
-# DuckDB's macros that write an argument several times, and how often: so many parts may be copies.
+# DuckDB's macros that copy an argument, with the number of copies.
 COPYING = {
     **dict.fromkeys(("nullif", "array_pop_back", "array_to_string", "array_to_string_comma_default"), 2),
     **dict.fromkeys(("json_group_array", "json_group_object", "map_contains_entry", "split_part", "weighted_avg"), 2),
@@ -477,7 +470,7 @@ def read_tree(tree: str) -> Query:
     Raises
     ------
     ParameterError
-        P100: it is not one SELECT, or too large. P101: it has a clause that dp_query does not read.
+        P100: the query is not one SELECT, or too large. P101: dp_query does not read one of its clauses.
     """
     try:
         document = json.loads(tree)
@@ -529,7 +522,7 @@ def _check_size(statement: object) -> None:
         if "class" in node and node.get("class") != "TYPE":
             deep, nodes, copies = deep + 1, nodes + 1, copies + times - 1
             times *= COPYING.get(str(node.get("function_name", "")).lower(), 1)
-        elif kind == "SET_OPERATION_NODE":  # of several parts a chain, on some versions
+        elif kind == "SET_OPERATION_NODE":  # some versions chain several parts
             deep, joined, nodes = 0, joined + 1, nodes + 1
         elif kind.endswith("_NODE"):
             deep, queries, nodes = 0, queries + 1, nodes + 1
@@ -708,9 +701,9 @@ def is_catalog(names: tuple[str, str, str]) -> bool:
 
 
 def tables_of(query: Query) -> tuple[tuple[str, str, str], ...]:
-    """Return the tables that a query names: database, schema and name as written, each ``''`` where it is left out.
+    """Return the tables that a query names: database, schema and name as written, each ``''`` if omitted.
 
-    Names of WITH queries are not among them where these are in reach.
+    Names of WITH queries in scope are not included.
     """
     tables: dict[tuple[str, str, str], None] = {}
     _tables_of_query(query, frozenset(), tables)

@@ -1,14 +1,12 @@
-"""What the parts of a query's splitter share while one query is read.
+"""The state that the parts of the splitter share while they read one query.
 
-**Exclusive conditions.** Whether two conditions of a query can hold for one row: by their trees alone, and only where
-it is plain.
+`exclude` decides whether two conditions can hold for one row: from their trees alone, and only in plain cases. It
+splits conditions by AND, OR and NOT, whose laws hold for NULL, too. Two atoms exclude each other if they are a
+condition and its NOT, or say of one expression that it is among different literals, that it is among some literals and
+among none of them, or that it is NULL and any of these. Conditions that hold are not NULL.
 
-Conditions are taken apart by AND, OR and NOT, whose laws hold for NULL, too. Two atoms exclude each other where they
-are one condition and its NOT, or say of the same expression that it is among different literals, or that it is among
-some literals and among none of them, or that it is NULL and anything of that. Conditions that hold are not NULL.
-
-What is said here chooses noise: where it is wrong, a row counts in the first cell whose condition holds, and the
-guarantee is what it was (`dpsql.statistics.aggregates`).
+The decision chooses noise. If it is wrong, a row counts in the first cell whose condition holds, and the guarantee
+stays the same (`dpsql.statistics.aggregates`).
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, with_one_spelling
 
-# Larger conditions are not looked at, and no core of more cells.
+# Larger conditions, and cores of more cells, are not examined.
 _MOST_NODES, MOST_CELLS = 200, 64
 
 
@@ -42,7 +40,7 @@ class Indicator:
     ----------
     holds : Expr
     else_zero : bool
-        Whether it is 0 for some other rows, rather than NULL.
+        Whether the value is 0 for some other rows, not NULL.
     """
 
     holds: Expr
@@ -50,7 +48,7 @@ class Indicator:
 
 
 def indicator(value: Expr) -> Indicator | None:
-    """Return the condition for which a value is 1, and else 0 or NULL; None where it is not of this kind."""
+    """Return the condition for which a value is 1, and else 0 or NULL; None for any other value."""
     if value.what != "case" or len(value.parts) != 3:
         return None
     condition, then, otherwise = value.parts
@@ -64,7 +62,7 @@ def indicator(value: Expr) -> Indicator | None:
 
 
 def are_disjoint(aggregates: Iterable[QueryAggregate], indicators: Mapping[str, Indicator]) -> bool:
-    """Return whether all aggregates of a core count rows of conditions, several of them, of which one holds at most."""
+    """Return whether all aggregates of a core count rows of two or more mutually exclusive conditions."""
     columns: dict[str, Indicator] = {}
     for aggregate in aggregates:
         if aggregate.kind in ("sum", "values"):
@@ -85,7 +83,7 @@ def exclude(condition: Expr, other: Expr) -> bool:
 
 
 def _positive(expr: Expr, *, negated: bool = False) -> Expr:
-    """Return a condition in which NOT stands before atoms alone; IN is an OR of equalities."""
+    """Return a condition with NOT before atoms only; IN becomes an OR of equalities."""
     if expr.what == "in":
         value, *listed = expr.parts
         equal = tuple(Expr("compare", "=", (value, literal)) for literal in listed)
@@ -130,7 +128,7 @@ Literal = tuple[str, str | Fraction]
 
 @dataclass(frozen=True)
 class _Fact:
-    """That an expression is a literal, or another value."""
+    """An expression equals a literal, or another value."""
 
     of: Expr
     literal: Literal
@@ -149,7 +147,7 @@ def _fact(expr: Expr, *, truth: bool) -> _Fact | None:
 
 
 def _literal(expr: Expr) -> Literal | None:
-    """Return a literal with its kind: a number, or a text."""
+    """Return a literal with its kind: a number or a string."""
     if expr.what == "constant" and expr.name == "string" and expr.value is not None:
         return "string", expr.value
     value = number(expr)
@@ -161,20 +159,20 @@ _MOST_WRITTEN = 1_000_000
 
 @dataclass(frozen=True)
 class Env:
-    """Where a query stands.
+    """The context of a query.
 
     Attributes
     ----------
     withs : mapping of str to callable
-        What reads the WITH queries that it may name, folded; each is read once, where it is first named.
+        Readers of the WITH queries in scope, by folded name; each reads its query once, at the first use.
     outer : callable or None
-        Returns the SQL of a column of a released or public query around it; None where there is none.
+        Returns the SQL of a column of the released or public outer query; None without one.
     depth : int
-        How many scopes of rows are around it.
+        Number of enclosing scopes of rows.
     top : bool
-        Whether it is the whole query.
+        Whether this is the whole query.
     joined : mapping of str to KeyValues
-        The public values that a column of its result is joined with, folded.
+        The public values that a result column is joined with, by folded name.
     """
 
     withs: Mapping[str, Callable[[Mapping[str, KeyValues]], PartOfQuery]] = field(default_factory=dict)
@@ -186,7 +184,7 @@ class Env:
 
 @dataclass
 class CoreDraft:
-    """A core while it is put together: equal rows and keys are one core."""
+    """A core under construction: equal rows and keys share one core."""
 
     name: str
     body: str
@@ -200,7 +198,7 @@ class CoreDraft:
     aggregates: list[QueryAggregate] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
     margin_of: str | None = None  # as `QueryCore.margin_of`
-    indicators: dict[str, Indicator] = field(default_factory=dict)  # of targets that are 1 where a condition holds
+    indicators: dict[str, Indicator] = field(default_factory=dict)  # of targets that are 1 if a condition holds
 
     @property
     def disjoint(self) -> bool:
@@ -210,14 +208,14 @@ class CoreDraft:
 
 @dataclass
 class Splitting:
-    """One query that is split.
+    """The split of one query.
 
     Attributes
     ----------
     catalogue : Catalogue
     options : Options
     query : callable
-        Returns the relation of a part of it.
+        Returns the relation of a query part.
     """
 
     catalogue: Catalogue
@@ -230,7 +228,7 @@ class Splitting:
     differs: bool = False  # as `Split.differs`
 
     def revised(self, differs: bool = True) -> bool:
-        """Return whether a query is to be other than in earlier versions; note that it is, also where it is not to."""
+        """Return whether to differ from earlier versions; note the difference even if the caller wants none."""
         self.differs = self.differs or differs
         return differs and not self.options.earlier
 
@@ -307,17 +305,17 @@ class Splitting:
         return KeyValues(values if column.required or not self.revised() else (*values, None), None, kind)
 
     def stated_limits(self, name: str) -> Limits:
-        """Return the bounds that the caller states for a column of a subquery."""
+        """Return the caller's bounds for a column of a subquery."""
         sides = ({fold(key): value for key, value in side.items()} for side in (self.options.lower, self.options.upper))
         return Limits(*(side.get(fold(name)) for side in sides))
 
     def stated_keys(self, name: str) -> KeyValues | None:
-        """Return the keys that the caller states for a column."""
+        """Return the caller's keys for a column."""
         listing = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
         return None if listing is None else KeyValues(listing, None, "stated")
 
     def read(self, expr: Expr, scope: Scope) -> Expr:
-        """Return an expression with its columns found and its clocks and aliases written out."""
+        """Return an expression with resolved columns, clocks and aliases."""
         with about(expr):
             expression = simplified(self._resolve(expr, scope, frozenset()), self.options.now)
         expression = bucketed(expression, lambda part: self.expressions.type(part, scope.columns(part)))
@@ -354,7 +352,7 @@ class Splitting:
 
 
 def check_written(text: str) -> None:
-    """Raise where a text has grown too long: WITH queries stand in it as often as they are named.
+    """Raise if a text is too long: it repeats each WITH query at every use.
 
     Raises
     ------
@@ -366,7 +364,7 @@ def check_written(text: str) -> None:
 
 
 class UnboundError(ParameterError):
-    """A part over released and public tables is not bound on its own."""
+    """A part over released and public tables does not bind on its own."""
 
 
 class UnfoundError(SourceError):
