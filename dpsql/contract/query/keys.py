@@ -79,7 +79,7 @@ def day_of(literal: Expr) -> datetime.date | None:
 
 
 def year_of(literal: Expr) -> datetime.date | None:
-    """Return the first day of the year with a literal number."""
+    """Return the first day of the year that a literal numbers."""
     text = str(literal.value)
     number = int(text) if literal.what == "constant" and text.isdigit() and len(text) <= 4 else 0
     return datetime.date(number, 1, 1) if number else None
