@@ -1,4 +1,4 @@
-"""The aggregates of a core: what each one of SQL becomes, and what is refused with the line to write."""
+"""Translates the aggregates of SQL for a core, or refuses them with the line to write."""
 
 from __future__ import annotations
 
@@ -79,20 +79,20 @@ def is_aggregate(expr: Expr) -> bool:
 
 
 def aggregates_in(expr: Expr) -> list[Expr]:
-    """Return the aggregates in an expression, the outermost ones; those of windows' arguments are among them."""
+    """Return the outermost aggregates in an expression, also in arguments of windows."""
     if is_aggregate(expr):
         return [expr]
-    return [aggregate for one in expr.inner for aggregate in aggregates_in(one)]
+    return [aggregate for part in expr.inner for aggregate in aggregates_in(part)]
 
 
 def is_one_of_equals(expr: Expr) -> bool:
-    """Whether an aggregate of rows with one value is that value."""
+    """Whether an aggregate of equal values returns that value."""
     return expr.name in _EQUALS and len(expr.parts) == 1 and expr.filter is None
 
 
 def refuse_nested(expr: Expr) -> None:
-    """Raise where an aggregate stands within another."""
-    if any(aggregate for one in expr.inner for aggregate in aggregates_in(one)):
+    """Raise if an aggregate contains another aggregate."""
+    if any(aggregate for part in expr.inner for aggregate in aggregates_in(part)):
         raise ParameterError("P106", f"sql: an aggregate stands within {expr.name}. Put the inner one into a subquery.")
 
 
@@ -112,7 +112,7 @@ class CoreAggregates:
     core: CoreDraft
 
     def place(self, expr: Expr) -> Expr:
-        """Return what stands for an aggregate over the core's released table."""
+        """Return the core's released column for an aggregate."""
         with about(expr):
             return self._placed(expr)
 
@@ -131,54 +131,54 @@ class CoreAggregates:
         if name in _COUNTS:
             return self._count(expr)
         if name in _MOMENTS:
-            return self._one(_MOMENTS[name], expr, expr.parts[0])
+            return self._moment(_MOMENTS[name], expr, expr.parts[0])
         if name in ("regr_avgx", "regr_avgy"):
             y, x = expr.parts
             value, other = (x, y) if name == "regr_avgx" else (y, x)
-            return self._one("avg", expr, _when(Expr("present", parts=(other,)), value))
+            return self._moment("avg", expr, _when(Expr("present", parts=(other,)), value))
         if name in _PAIRS:
             return self._pair(expr)
         return self._quantiles(expr)
 
     def _extreme(self, expr: Expr) -> ParameterError:
-        """Return the refusal of min and max, with what to write for a value of its type."""
+        """Return the refusal of min or max, with the line to write for its type."""
         name, share = expr.name, "0.01" if expr.name == "min" else "0.99"
         value = expr.parts[0] if expr.parts else Expr("constant", "NULL")
-        shown = self._shown(value)
+        column = self._column_name(value)
         kind = self.stage.write(value).type.kind
-        instead = f"Write quantile_cont({shown}, {share}), and state bounds with lower and upper."
+        instead = f"Write quantile_cont({column}, {share}), and state bounds with lower and upper."
         if kind in ("DATE", *TIMESTAMPS):
             instead = (
-                f"Write quantile_cont(epoch({shown}), {share}), in seconds, and state bounds with lower and upper."
+                f"Write quantile_cont(epoch({column}), {share}), in seconds, and state bounds with lower and upper."
             )
         elif kind not in NUMBERS:
-            instead = f"Ask count(*) with GROUP BY {shown}, and of the answer {name}({shown}) in a query around it."
+            instead = f"Ask count(*) with GROUP BY {column}, and of the answer {name}({column}) in a query around it."
         return ParameterError("P106", f"sql: {name} is one row's value, which no noise hides. {instead}")
 
-    def _shown(self, value: Expr) -> str:
-        """Return how the query names a column: behind its table, where another one has the name, too."""
+    def _column_name(self, value: Expr) -> str:
+        """Return a column's name in the query, qualified if the name is ambiguous."""
         if value.what != "item":
             return "x"
         item, name = self.stage.scope.item(str(value.value)), self.stage.scope.column(value).name
-        alone = sum(one.column(name) is not None for one in self.stage.scope.items if not one.hidden) < 2
+        alone = sum(source.column(name) is not None for source in self.stage.scope.items if not source.hidden) < 2
         return name if alone or not item.alias else f"{item.alias}.{name}"
 
     def _filtered(self, expr: Expr, value: Expr) -> Expr:
         return value if expr.filter is None else _when(expr.filter, value)
 
     def _count(self, expr: Expr) -> Expr:
-        name, one = expr.name, Expr("constant", "number", value="1")
+        name, constant = expr.name, Expr("constant", "number", value="1")
         if name == "count_star" or (name == "count" and not expr.parts):
             if expr.filter is None:
                 return self._add("rows", None, Type("BIGINT"))
-            return self._add("values", self._target(self._filtered(expr, one)), Type("BIGINT"))
+            return self._add("values", self._target(self._filtered(expr, constant)), Type("BIGINT"))
         if name in ("count_if", "countif"):
             kind = Type("HUGEINT") if self._is_hugeint(expr) else Type("BIGINT")
-            return self._add("values", self._target(_when(expr.parts[0], self._filtered(expr, one))), kind)
+            return self._add("values", self._target(_when(expr.parts[0], self._filtered(expr, constant))), kind)
         if name == "regr_count":
             both = Expr("and", parts=tuple(Expr("present", parts=(part,)) for part in expr.parts))
             return self._add(
-                "values", self._target(_when(both, self._filtered(expr, one))), self._result(expr, expr.parts)
+                "values", self._target(_when(both, self._filtered(expr, constant))), self._result(expr, expr.parts)
             )
         if len(expr.parts) != 1:
             raise ParameterError("P106", "sql: count takes one column. Count each on its own, or count(*).")
@@ -187,13 +187,14 @@ class CoreAggregates:
             if self.stage.is_owner(value) and self.stage.member.pending is None:
                 if expr.filter is None:
                     return self._add("units", None, Type("BIGINT"))
-                return self._add("units", self._target(_when(expr.filter, one)), Type("BIGINT"))
+                return self._add("units", self._target(_when(expr.filter, constant)), Type("BIGINT"))
             if not self.stage.member.owned:
-                shown = self._shown(value)
+                column = self._column_name(value)
                 raise ParameterError(
                     "P046",
-                    f"sql: count(DISTINCT {shown}) needs a privacy unit, since one value has many rows. Have the owner "
-                    f"state one, or count groups: SELECT count(*) FROM (SELECT {shown} FROM ... GROUP BY {shown}).",
+                    f"sql: count(DISTINCT {column}) needs a privacy unit, since one value has many rows. Have the "
+                    f"owner state one, or count groups: SELECT count(*) FROM (SELECT {column} FROM ... "
+                    f"GROUP BY {column}).",
                 )
             kind = self.stage.write(value).type
             value = by_collation(value, kind.collation) if self.work.revised(kind.collated) else value
@@ -201,9 +202,9 @@ class CoreAggregates:
         present = self.stage.whole(value) or self.work.revised(self.stage.present(value))
         if expr.filter is None and present:
             return self._add("rows", None, Type("BIGINT"))
-        # NaN is counted, and has no part in a sum.
+        # A count includes NaN, a sum does not.
         if self.work.revised(self.stage.write(value).type.kind in FLOATS):
-            value = _when(Expr("present", parts=(value,)), one)
+            value = _when(Expr("present", parts=(value,)), constant)
         return self._add("values", self._target(self._filtered(expr, value)), Type("BIGINT"))
 
     def _is_hugeint(self, expr: Expr) -> bool:
@@ -211,14 +212,14 @@ class CoreAggregates:
 
     def _result(self, expr: Expr, parts: tuple[Expr, ...], *literals: str) -> Type:
         """Return the type of an aggregate, as DuckDB binds it over no rows."""
-        given = [f"NULL::{self.stage.write(part).type.sql}" for part in parts]
-        found = self.work.catalogue.typing.columns(
-            f"SELECT system.main.{expr.name}({', '.join([*given, *literals])}) AS x"
+        arguments = [f"NULL::{self.stage.write(part).type.sql}" for part in parts]
+        columns = self.work.catalogue.typing.columns(
+            f"SELECT system.main.{expr.name}({', '.join([*arguments, *literals])}) AS x"
         )
-        if found is None:
-            kinds = ", ".join(self.stage.write(one).type.shown for one in parts)
+        if columns is None:
+            kinds = ", ".join(self.stage.write(part).type.shown for part in parts)
             raise ParameterError("P106", f"sql: {expr.name} does not take ({kinds}). Cast to a number.")
-        return found[0][1]
+        return columns[0][1]
 
     def _number(self, expr: Expr, value: Expr) -> None:
         kind = self.stage.write(value).type
@@ -227,24 +228,24 @@ class CoreAggregates:
                 "P106", f"sql: {expr.name} of a {kind.shown} is not answered. Make it a number, such as by epoch(...)."
             )
 
-    def _one(self, kind: str, expr: Expr, value: Expr) -> Expr:
+    def _moment(self, kind: str, expr: Expr, value: Expr) -> Expr:
         self._number(expr, value)
-        found, origin = self._bounds(value)
+        bounds, origin = self._bounds(value)
         parts = (value,)
         return self._add(
             kind, self._target(self._filtered(expr, value)), self._result(expr, parts)
-            if expr.name not in ("regr_avgx", "regr_avgy") else Type("DOUBLE"), found, origin,
-            whole=expr.filter is None and self.stage.whole(value),
+            if expr.name not in ("regr_avgx", "regr_avgy") else Type("DOUBLE"), bounds, origin,
+            is_complete=expr.filter is None and self.stage.whole(value),
         )  # fmt: skip
 
     def _pair(self, expr: Expr) -> Expr:
         for part in expr.parts:
             self._number(expr, part)
-        first, second = (self._filtered(expr, one) for one in expr.parts)
-        found, origin = self._bounds(expr.parts[0])
+        first, second = (self._filtered(expr, part) for part in expr.parts)
+        bounds, origin = self._bounds(expr.parts[0])
         other, _ = self._bounds(expr.parts[1])
         return self._add(
-            expr.name, self._target(first), self._result(expr, expr.parts), found, origin, self._target(second),
+            expr.name, self._target(first), self._result(expr, expr.parts), bounds, origin, self._target(second),
             second=other,
         )  # fmt: skip
 
@@ -269,9 +270,9 @@ class CoreAggregates:
             )
         discrete = _QUANTILES.get(name, name == "percentile_disc")
         listed = shares.what == "call" and shares.name == "list_value"
-        found, origin = self._bounds(value)
+        bounds, origin = self._bounds(value)
         target = self._target(self._filtered(expr, value))
-        places = []
+        quantiles = []
         for part in shares.parts if listed else (shares,):
             share = number(part)
             if share is None or not 0 <= share <= 1:
@@ -279,42 +280,42 @@ class CoreAggregates:
             plain = Expr("call", name if name not in ("percentile_cont", "percentile_disc") else "quantile_cont")
             literals = () if name == "median" else (str(part.value),)
             kind = self._result(plain, (value,), *literals)
-            places.append(self._add("quantile", target, kind, found, origin, share=share, discrete=discrete))
-        return Expr("call", "list_value", tuple(places)) if listed else places[0]
+            quantiles.append(self._add("quantile", target, kind, bounds, origin, share=share, discrete=discrete))
+        return Expr("call", "list_value", tuple(quantiles)) if listed else quantiles[0]
 
     def _bounds(self, value: Expr) -> tuple[Limits, str]:
-        found = self.stage.interval(value)
-        place = self.stage.place(value)
+        limits = self.stage.interval(value)
+        position = self.stage.place(value)
         fallback = [side.get("") for side in (self.work.options.lower, self.work.options.upper)]
-        if found.lower is None or found.upper is None:
-            found = Limits(
-                found.lower if found.lower is not None else fallback[0],
-                found.upper if found.upper is not None else fallback[1],
+        if limits.lower is None or limits.upper is None:
+            limits = Limits(
+                limits.lower if limits.lower is not None else fallback[0],
+                limits.upper if limits.upper is not None else fallback[1],
             )
-        if found.lower is None or found.upper is None:
+        if limits.lower is None or limits.upper is None:
             return NOWHERE, "drawn"
-        if found.lower == found.upper:  # a constant: sums need an interval of some width
-            found = Limits(min(found.lower, Fraction(0)), max(found.upper, Fraction(0)) or Fraction(1))
-        origin = self.stage.scope.column(value).bounds_from if place is not None else ""
-        return found, origin or "interval arithmetic"
+        if limits.lower == limits.upper:  # a constant: sums need an interval with a width
+            limits = Limits(min(limits.lower, Fraction(0)), max(limits.upper, Fraction(0)) or Fraction(1))
+        origin = self.stage.scope.column(value).bounds_from if position is not None else ""
+        return limits, origin or "interval arithmetic"
 
     def _target(self, value: Expr) -> str:
         """Return the column of the core's source that holds a value."""
-        written = self.stage.write(value)
-        if written.sql not in self.core.targets:
-            self.core.targets[written.sql] = f"t{len(self.core.targets)}"
-            self.core.types[self.core.targets[written.sql]] = written.type
-        name, found = self.core.targets[written.sql], indicator(value)
-        if found is not None and self._tells_texts_apart(found.holds):
-            self.core.indicators[name] = found
+        column = self.stage.write(value)
+        if column.sql not in self.core.targets:
+            self.core.targets[column.sql] = f"t{len(self.core.targets)}"
+            self.core.types[self.core.targets[column.sql]] = column.type
+        name, condition = self.core.targets[column.sql], indicator(value)
+        if condition is not None and self._tells_texts_apart(condition.holds):
+            self.core.indicators[name] = condition
         return name
 
     def _tells_texts_apart(self, condition: Expr) -> bool:
-        """Return whether different texts are different values: of a number '1' and '01' are the same."""
-        for one in condition.walk():
-            texts = [part for part in one.parts if part.what == "constant" and part.name == "string"]
-            if texts and one.what in ("compare", "in"):
-                others = [part for part in one.parts if part.what != "constant"]
+        """Return whether different strings are different values: as numbers, '1' and '01' are equal."""
+        for node in condition.walk():
+            texts = [part for part in node.parts if part.what == "constant" and part.name == "string"]
+            if texts and node.what in ("compare", "in"):
+                others = [part for part in node.parts if part.what != "constant"]
                 if any(self.stage.write(part).type.kind != "VARCHAR" for part in others):
                     return False
         return True
@@ -331,27 +332,27 @@ class CoreAggregates:
         share: Fraction | None = None,
         discrete: bool = False,
         second: Limits = NOWHERE,
-        whole: bool = False,
+        is_complete: bool = False,
     ) -> Expr:
-        made = QueryAggregate(
+        draft = QueryAggregate(
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
-            *((second.lower, second.upper) if other is not None else (None, None)), whole=whole,
+            *((second.lower, second.upper) if other is not None else (None, None)), whole=is_complete,
         )  # fmt: skip
         for aggregate in self.core.aggregates:
-            if _unnamed(aggregate) == made:
+            if _without_name(aggregate) == draft:
                 return Expr("item", aggregate.name, value=self.core.name)
         name = f"a{len(self.core.aggregates)}"
         self.core.types[name] = result
-        self.core.aggregates.append(_named(made, name))
+        self.core.aggregates.append(_with_name(draft, name))
         return Expr("item", name, value=self.core.name)
 
 
-def _unnamed(one: QueryAggregate) -> QueryAggregate:
-    return _named(one, "")
+def _without_name(aggregate: QueryAggregate) -> QueryAggregate:
+    return _with_name(aggregate, "")
 
 
-def _named(one: QueryAggregate, name: str) -> QueryAggregate:
-    values: Mapping[str, object] = {**vars(one), "name": name}
+def _with_name(aggregate: QueryAggregate, name: str) -> QueryAggregate:
+    values: Mapping[str, object] = {**vars(aggregate), "name": name}
     make: Callable[..., QueryAggregate] = QueryAggregate
     return make(**values)
 

@@ -1,4 +1,4 @@
-"""What costs nothing: queries that no row can pass, and what a catalog says of columns and types, by an allow list."""
+"""Free queries: queries that no row can pass, and an allow list of catalog views on columns and types."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier, text
 
-# The labels of an ENUM may be made of rows; a catalog does not say whose they are.
+# The labels of an ENUM may come from rows; a catalog does not name the owner.
 _WITHOUT_LABELS = (
     call("regexp_replace", "data_type", text(r"ENUM\('(?:[^']|'')*'(?:, '(?:[^']|'')*')*\)"), text("ENUM"), text("g"))
     + " AS data_type"
 )
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
-# What a column of the catalog shows instead of its text, which an owner may have written of rows. It stays, as NULL,
-# because drivers ask for it.
+# Catalog columns that are shown as NULL: the owner may have written their text from rows. Drivers ask for the columns.
 _HIDDEN = frozenset(("column_default",))
 _VIEWS: Mapping[str, Mapping[str, str]] = {
     "columns": {
@@ -49,15 +48,15 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def is_empty(query: Query) -> bool:
-    """Whether no row can pass: LIMIT 0, or WHERE with a condition that is false whatever the rows are."""
+    """Whether no row can pass: LIMIT 0, or a WHERE condition that is always false."""
     limit = query.modifiers.limit
     if limit is not None and number(limit) == 0:
         return True
     if not isinstance(query, Select) or query.where is None or not _is_false(query.where):
         return False
     # Without GROUP BY, aggregates of no rows are one row.
-    asked = [*query.items, *((query.having,) if query.having is not None else ())]
-    return not any(map(aggregates_in, asked)) or (bool(query.groups) and len(query.sets) <= 1)
+    expressions = [*query.items, *((query.having,) if query.having is not None else ())]
+    return not any(map(aggregates_in, expressions)) or (bool(query.groups) and len(query.sets) <= 1)
 
 
 def _is_false(expr: Expr) -> bool:
@@ -72,35 +71,35 @@ def _is_false(expr: Expr) -> bool:
 
 
 def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | None:
-    """Return what a view of the catalog shows; None for any other name."""
+    """Return the relation of a catalog view; None for any other name."""
     if not is_catalog(names):
         return None
     _, schema, name = map(fold, names)
     if schema == "information_schema":
         if name not in _VIEWS:
             raise ParameterError("P101", f"sql reads information_schema.{name}. Ask its columns, tables or schemata.")
-        return _shown(work, f'"system"."information_schema".{identifier(name)}', _VIEWS[name])
+        return _catalog_rows(work, f'"system"."information_schema".{identifier(name)}', _VIEWS[name])
     if name in _FUNCTIONS and schema in ("", "main"):
-        return _shown(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
+        return _catalog_rows(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
     raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
 
 
-def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
-    shown = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
-    written = {"data_type": _WITHOUT_LABELS} | {name: shown[name] for name in _HIDDEN.intersection(columns)}
-    listed = ", ".join(written.get(name, identifier(name)) for name in columns)
-    stub = f"(SELECT {', '.join(shown.values())} WHERE false)"
-    found = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
+def _catalog_rows(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
+    nulls = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
+    replacements = {"data_type": _WITHOUT_LABELS} | {name: nulls[name] for name in _HIDDEN.intersection(columns)}
+    listed = ", ".join(replacements.get(name, identifier(name)) for name in columns)
+    stub = f"(SELECT {', '.join(nulls.values())} WHERE false)"
+    types = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
     return PartOfQuery(
-        PUBLIC, tuple(Column(name, name, kind) for name, kind in found), f"(SELECT {listed} FROM {source})", stub
+        PUBLIC, tuple(Column(name, name, kind) for name, kind in types), f"(SELECT {listed} FROM {source})", stub
     )
 
 
 def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQuery:
-    """Return the rows of a table function that makes them of its arguments."""
+    """Return the rows that a table function generates from its arguments."""
     name = source.call.name
     if name in _FUNCTIONS:
-        return _shown(work, f"system.main.{name}()", _FUNCTIONS[name])
+        return _catalog_rows(work, f"system.main.{name}()", _FUNCTIONS[name])
     if name.startswith(("dp_", "dpsql_")):
         raise ParameterError("P019", f"sql calls {show(name)}. Ask one private query at a time, outside of sql.")
     if name not in _GENERATORS:
@@ -117,12 +116,12 @@ def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQue
 
 
 def free_show(work: Splitting, source: Show) -> PartOfQuery:
-    """Return what SHOW and DESCRIBE show: names and types."""
+    """Return the relation of SHOW or DESCRIBE: names and types."""
     if source.query is None:
         name = fold(source.name)
         if name not in ("tables", "databases", "schemas"):
             raise ParameterError("P101", f"sql: SHOW {name} is not read. Ask SHOW TABLES or DESCRIBE a table.")
-        # Their columns are the same whatever tables there are.
+        # Their columns do not depend on the tables.
         return released(
             work, f"(SELECT * FROM (SHOW {name.upper()}))", f"(SELECT * FROM (SHOW {name.upper()}))", (), PUBLIC
         )
@@ -130,15 +129,15 @@ def free_show(work: Splitting, source: Show) -> PartOfQuery:
     plain = isinstance(inner, Select) and isinstance(inner.source, TableRef) and not inner.where
     if not plain or not isinstance(inner, Select) or not isinstance(inner.source, TableRef) or len(inner.items) != 1:
         raise ParameterError("P101", "sql: DESCRIBE takes the name of a table. Ask LIMIT 0 of a query for its columns.")
-    found = work.catalogue.table(inner.source.names)
-    if found is None:
+    table = work.catalogue.table(inner.source.names)
+    if table is None:
         raise SourceError("S001", f"sql: table {show(inner.source.names[2])} cannot be found. Check its name.")
-    whole = ".".join(map(identifier, found.path))
-    stub = ", ".join(f"NULL::{column.type.sql} AS {identifier(column.name)}" for column in found.columns)
+    path = ".".join(map(identifier, table.path))
+    stub = ", ".join(f"NULL::{column.type.sql} AS {identifier(column.name)}" for column in table.columns)
     replaced = ['NULL::VARCHAR AS "default"', "NULL::VARCHAR AS extra"]
-    if found.texts:
-        types = {one.name: one.type.sql for one in found.columns}
-        kinds = " ".join(f"WHEN {text(name)} THEN {text(types[name])}" for name, _ in found.texts)
+    if table.texts:
+        types = {column.name: column.type.sql for column in table.columns}
+        kinds = " ".join(f"WHEN {text(name)} THEN {text(types[name])}" for name, _ in table.texts)
         replaced.append(f"CASE column_name {kinds} ELSE column_type END AS column_type")
-    described = f"(SELECT * REPLACE ({', '.join(replaced)}) FROM (DESCRIBE {whole}))"
+    described = f"(SELECT * REPLACE ({', '.join(replaced)}) FROM (DESCRIBE {path}))"
     return released(work, described, f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC)

@@ -1,7 +1,7 @@
-"""How tables meet below a core: every equality of WHERE and ON becomes an explicit join, and a path brings the person.
+"""Joins the tables of a core: equalities of WHERE and ON become explicit joins, and a path leads to the person.
 
-Which joins keep people apart is what `dpsql.engines.duckdb.lineage.stability` proves of the bound plan. Here they are
-written so that its rules hold, or refused with the line to write.
+`dpsql.engines.duckdb.lineage.stability` proves from the bound plan which joins keep people apart. This module writes
+joins that satisfy its rules, or refuses them with the line to write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
 from dpsql.rendering import text as sql_text
 
-# The signs of an order, and what they are where the sides are turned.
+# The signs of an order, and the signs for swapped sides.
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
 Place = tuple[str, str]  # an item's number, and the SQL name of its column
 
@@ -33,14 +33,14 @@ class Ids:
     used: int = 0
 
     def next(self) -> str:
-        """Return the next one."""
+        """Return the next number."""
         self.used += 1
         return f"{self.prefix}{self.used - 1}"
 
 
 @dataclass
 class Member:
-    """Tables that are joined already, and whose their rows are."""
+    """Joined tables, and the owner of their rows."""
 
     items: list[Item]
     text: str
@@ -61,13 +61,13 @@ class Member:
 
     @property
     def within(self) -> str:
-        """Its text within another join."""
+        """The text for use in another join."""
         return self.text if self.whole else f"({self.text})"
 
 
 @dataclass(frozen=True)
 class JoinEquality:
-    """A comparison between what was joined and what is to be: either side, and the condition that it is of."""
+    """A comparison of a joined member with the next one: both sides, and the original condition."""
 
     ours: Expr
     theirs: Expr
@@ -76,7 +76,7 @@ class JoinEquality:
 
 
 def member_of(item: Item) -> Member:
-    """Return a table on its own."""
+    """Return the member of one table."""
     relation = item.relation
     ties = frozenset(((item.id, column.sql), column.tie) for column in relation.columns if column.tie is not None)
     return Member(
@@ -108,7 +108,7 @@ class Joining:
     revised : callable
         As `dpsql.contract.query.work.Splitting.revised`.
     notes : list of str
-        What explain says.
+        Lines for explain.
     """
 
     scope: Scope
@@ -120,32 +120,35 @@ class Joining:
     notes: list[str] = field(default_factory=list)
 
     def together(self, members: Sequence[Member], conditions: list[Expr]) -> Member:
-        """Return all members joined; the conditions that became joins are taken out of the list."""
+        """Return all members joined; remove the conditions that became joins from the list."""
         rest = list(members)
-        first = next((one for one in rest if one.people), rest[0])
+        first = next((candidate for candidate in rest if candidate.people), rest[0])
         rest.remove(first)
         current = first
         while rest:
-            found = self._next(current, rest, conditions)
-            if found is None:
+            join = self._next(current, rest, conditions)
+            if join is None:
                 again = self._with_paths(current, rest)
                 if again is None:
-                    raise _apart(current, next(one for one in rest if one.people))
+                    raise _apart(current, next(candidate for candidate in rest if candidate.people))
                 current = again
                 continue
-            member, equal, linked = found
+            member, equal, linked = join
             rest.remove(member)
             current = self._joined("JOIN", current, member, equal, linked)
-            for one in equal:
-                conditions[:] = [condition for condition in conditions if condition != one.condition]
+            for equality in equal:
+                conditions[:] = [condition for condition in conditions if condition != equality.condition]
         return current
 
     def _next(
         self, current: Member, rest: Sequence[Member], conditions: Sequence[Expr]
     ) -> tuple[Member, list[JoinEquality], Member | None] | None:
-        """Return a member that may be joined now, with the equalities; None where people's rows would mix."""
+        """Return the next member to join, with the equalities; None if rows of several people would meet."""
         apart = []
-        for member in [*(one for one in rest if one.people), *(one for one in rest if not one.people)]:
+        for member in [
+            *(candidate for candidate in rest if candidate.people),
+            *(candidate for candidate in rest if not candidate.people),
+        ]:
             equal = list(self.equalities(current, member, conditions))
             if current.people and member.people:
                 linked = link(current, member, equal)
@@ -157,7 +160,7 @@ class Joining:
         return None if apart else (rest[0], [], None)
 
     def equalities(self, ours: Member, theirs: Member, conditions: Sequence[Expr]) -> Iterator[JoinEquality]:
-        """Yield the conditions that are equalities between two members, of types that a join may compare."""
+        """Yield the equalities between two members, of types that a join may compare."""
         for condition in conditions:
             if condition.what != "compare" or condition.name != "=":
                 continue
@@ -168,7 +171,7 @@ class Joining:
                     break
 
     def comparisons(self, ours: Member, theirs: Member, conditions: Sequence[Expr]) -> Iterator[JoinEquality]:
-        """Yield the conditions that compare one member with the other by their order, by types that never fail."""
+        """Yield the comparisons by order between two members, of types that never fail."""
         for condition in conditions:
             if condition.what != "compare" or condition.name not in _TURNED:
                 continue
@@ -180,38 +183,38 @@ class Joining:
                     break
 
     def _ordered(self, left: Expr, right: Expr, sign: str) -> str | None:
-        """Return the SQL of a comparison by order; None where its sides have no common type.
+        """Return the SQL of a comparison by order; None if its sides have no common type.
 
-        Within one person any condition may choose which rows meet: lineage demands the person's equality beside it.
-        Decimals of different sizes are compared as doubles: DuckDB would cast one, which fails on a large value.
+        Within one person any condition may choose the joined rows: lineage also demands the person's equality.
+        Decimals of different sizes are compared as doubles: DuckDB would cast one, and fail on a large value.
         """
-        sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
+        sides = [self.expressions.write(side, self.scope.columns(side)) for side in (left, right)]
         kinds = {side.type.kind for side in sides}
-        sizes = {one.type.sizes for one in sides}
-        wanted = None
+        sizes = {side.type.sizes for side in sides}
+        target = None
         if kinds <= {"DATE", "TIMESTAMP"} and len(kinds) > 1:
-            wanted = "TIMESTAMP"
+            target = "TIMESTAMP"
         elif kinds <= NUMBERS and max(len(kinds), len(sizes)) > 1:
-            wanted = "DOUBLE"
+            target = "DOUBLE"
         elif not (kinds <= NUMBERS | {"DATE", "TIMESTAMP", "TIME", "INTERVAL"} and len(kinds) == 1):
             return None
-        if wanted is not None:
-            sides = [self.expressions.write(one, self.scope.columns(one), wanted) for one in (left, right)]
+        if target is not None:
+            sides = [self.expressions.write(side, self.scope.columns(side), target) for side in (left, right)]
         return f"{sides[0].sql} {sign} {sides[1].sql}"
 
     def _equal(self, left: Expr, right: Expr) -> str | None:
-        """Return the SQL of an equality of a join; None where its sides have different types."""
-        sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
+        """Return the SQL of an equality of a join; None if its sides have different types."""
+        sides = [self.expressions.write(side, self.scope.columns(side)) for side in (left, right)]
         kinds = [side.type for side in sides]
-        # A cast between integers never fails, but for those of 128 bits without a sign.
+        # A cast between integers never fails, except for unsigned 128 bits.
         if all(kind.kind in INTEGERS - {"UHUGEINT"} for kind in kinds):
             return f"{sides[0].sql} = {sides[1].sql}"
         if all(map(is_text, kinds)):
             by = next((kind.collation for kind in kinds if kind.collated), "")
-            # People are told apart by the bytes of their ids, whatever the collation is.
+            # The bytes of ids distinguish people, whatever the collation is.
             if self.revised(bool(by) and not (self._is_key(left) and self._is_key(right))):
-                collated = [by_collation(one, by) for one in (left, right)]
-                sides = [self.expressions.write(one, self.scope.columns(one)) for one in collated]
+                collated = [by_collation(side, by) for side in (left, right)]
+                sides = [self.expressions.write(side, self.scope.columns(side)) for side in collated]
             return f"{call('encode', sides[0].sql)} = {call('encode', sides[1].sql)}"
         if kinds[0] == kinds[1] and kinds[0].known:
             return f"{sides[0].sql} = {sides[1].sql}"
@@ -230,15 +233,20 @@ class Joining:
         linked: Member | None,
         more: Sequence[JoinEquality] = (),
     ) -> Member:
-        found = [str(self._equal(one.ours, one.theirs)) for one in equal]
-        on = " AND ".join([*found, *(str(self._ordered(one.ours, one.theirs, one.sign)) for one in more)])
+        equalities = [str(self._equal(equality.ours, equality.theirs)) for equality in equal]
+        on = " AND ".join(
+            [
+                *equalities,
+                *(str(self._ordered(comparison.ours, comparison.theirs, comparison.sign)) for comparison in more),
+            ]
+        )
         if equal or more:
             text = f"{ours.text} {word} {theirs.within} ON {on}"
         elif word == "JOIN":
             text = f"{ours.text} CROSS JOIN {theirs.within}"
         else:
             text = f"{ours.text} {word} {theirs.within} ON TRUE"
-        people = next((one for one in (ours, theirs) if one.people), ours)
+        people = next((member for member in (ours, theirs) if member.people), ours)
         out = linked or people
         both = ours.ties | theirs.ties | (linked.ties if linked else frozenset())
         return replace(
@@ -270,14 +278,14 @@ class Joining:
         return self._joined("LEFT JOIN", ours, theirs, equal, linked, more)
 
     def _with_paths(self, current: Member, rest: list[Member]) -> Member | None:
-        """Return the current member with the joins along its path, as all others that have one; None if none has."""
-        if current.pending is None and not any(one.pending for one in rest):
+        """Join every member along its path, and return the current member; None if no member has a path."""
+        if current.pending is None and not any(member.pending for member in rest):
             return None
-        rest[:] = [self.with_path(one) for one in rest]
+        rest[:] = [self.with_path(member) for member in rest]
         return self.with_path(current)
 
     def with_path(self, member: Member) -> Member:
-        """Return a member with the joins along its path, until its rows are of a person."""
+        """Return a member joined along its path until its rows belong to a person."""
         while member.pending is not None:
             key = member.pending
             relation = self.table(key)
@@ -288,8 +296,8 @@ class Joining:
             parent = Item(self.ids.next(), relation, "", hidden=True)
             self.scope.items.append(parent)
             number, column = min(member.owner)
-            there = next(one for one in relation.columns if one.name.lower() == key.column.lower())
-            ours, theirs = Expr("item", column, value=number), Expr("item", there.sql, value=parent.id)
+            target = next(candidate for candidate in relation.columns if candidate.name.lower() == key.column.lower())
+            ours, theirs = Expr("item", column, value=number), Expr("item", target.sql, value=parent.id)
             equal = [JoinEquality(ours, theirs, ours)]
             joined = member_of(parent)
             linked = link(member, joined, equal)
@@ -301,27 +309,27 @@ class Joining:
 
 
 def link(ours: Member, theirs: Member, equal: Sequence[JoinEquality], *, outer: bool = False) -> Member | None:
-    """Return whose rows of two members are together; None where rows of several people would meet."""
+    """Return the member that owns the joined rows; None if rows of several people would meet."""
     if not ours.owned or not theirs.owned:
         return None
-    bare = [(_place(one.ours), _place(one.theirs)) for one in equal]
+    bare = [(_column_of(equality.ours), _column_of(equality.theirs)) for equality in equal]
     pairs = [(left, right) for left, right in bare if left is not None and right is not None]
     if ours.pending == theirs.pending and any(a in ours.owner and b in theirs.owner for a, b in pairs):
         return replace(ours, owner=ours.owner if outer else ours.owner | theirs.owner)
     if theirs.pending is not None and any((a, theirs.pending) in ours.ties and b in theirs.owner for a, b in pairs):
-        return replace(ours, ties=ours.ties | {(place, theirs.pending) for place in theirs.owner})
+        return replace(ours, ties=ours.ties | {(column, theirs.pending) for column in theirs.owner})
     if ours.pending is not None and any((b, ours.pending) in theirs.ties and a in ours.owner for a, b in pairs):
-        tied = frozenset((place, ours.pending) for place in ours.owner)
+        tied = frozenset((column, ours.pending) for column in ours.owner)
         return replace(theirs, ties=theirs.ties | ours.ties | tied)
     return None
 
 
-def _place(expr: Expr) -> Place | None:
+def _column_of(expr: Expr) -> Place | None:
     return (str(expr.value), expr.name) if expr.what == "item" else None
 
 
 def without_unit(tables: Iterable[str], *, beside: bool = True) -> SourceError:
-    """Return the refusal of tables whose rows have no privacy unit, beside those that have one or with each other."""
+    """Return the refusal to join tables without a privacy unit, with tables that have one or with each other."""
     names = [fromkey.replace('"', "") for fromkey in dict.fromkeys(tables)]
     advice = (
         "Have the owner state whose they are, "
@@ -336,7 +344,7 @@ def without_unit(tables: Iterable[str], *, beside: bool = True) -> SourceError:
 
 
 def of_nobody() -> SourceError:
-    """Return the refusal of rows of a public table that meet nobody, where they would count."""
+    """Return the refusal to count rows of a public table that match nobody."""
     return SourceError(
         "S012",
         "sql: a public table LEFT JOIN rows of people has rows of nobody, and what is asked would count them. Count a "
@@ -345,11 +353,11 @@ def of_nobody() -> SourceError:
 
 
 def _apart(ours: Member, theirs: Member) -> SourceError:
-    lacking = [one for one in (ours, theirs) if not one.owned]
+    lacking = [member for member in (ours, theirs) if not member.owned]
     if lacking:
-        return without_unit((table for one in lacking for table in one.tables), beside=len(lacking) == 1)
-    tables = " and ".join(_called(one.items[0]) for one in (ours, theirs))
-    sides = [person_of(one) for one in (ours, theirs)]
+        return without_unit((table for member in lacking for table in member.tables), beside=len(lacking) == 1)
+    tables = " and ".join(_called(member.items[0]) for member in (ours, theirs))
+    sides = [person_of(member) for member in (ours, theirs)]
     how = _along_path(ours, theirs) or _along_path(theirs, ours)
     if how or all(sides):
         how = f"Add the condition {how or ' = '.join(sides)}, which stands by itself, not within OR."
@@ -364,7 +372,7 @@ def _apart(ours: Member, theirs: Member) -> SourceError:
 
 
 def _along_path(child: Member, parent: Member) -> str:
-    """Return the condition that joins two FROM items along a step of a path; '' where there is none."""
+    """Return the condition that joins two FROM items along a step of a path; '' if there is none."""
     for item in child.items:
         key, names = item.relation.pending, [column for column in item.relation.columns if column.owner]
         for other in parent.items if key is not None and names and not item.hidden else ():
@@ -378,7 +386,7 @@ def _along_path(child: Member, parent: Member) -> str:
 
 
 def person_of(member: Member) -> str:
-    """Return how a query names the column that says whose the rows of a FROM item are; '' where it cannot."""
+    """Return the query's name for the column of the person in a FROM item; '' if it has none."""
     for item in member.items:
         name = item.alias or "".join(item.relation.name[-1:])
         for column in item.relation.columns if not item.hidden and name else ():
@@ -388,6 +396,6 @@ def person_of(member: Member) -> str:
 
 
 def _called(item: Item) -> str:
-    """Return what a message calls a relation of FROM."""
+    """Return the name of a FROM relation in messages."""
     name = item.alias or "".join(item.relation.name[-1:])
     return show(name) if name else "a subquery"

@@ -1,13 +1,11 @@
-"""Which groups there are: the public values of an expression, from declarations, literals, ranges and public tables.
+"""Finds the groups: the public values of an expression, from declarations, literals, ranges and public tables.
 
-An expression that has none of its own may be the image of others: then the values are listed by DuckDB, with the same
-expression over the values of its parts. Nothing here looks at rows of people.
+If an expression has no values of its own, DuckDB lists its values over the values of its parts. Nothing here reads rows
+of people.
 
-**Parts of dates.** Which days a condition on a part of a date leaves: ``year(day) = 2025``, ``date_trunc('month', day)
->= …``.
-
-A condition keeps at most the days between the bounds that are found here. They choose which groups there are, and which
-periods a query is charged to; the condition itself is applied to the rows all the same.
+Conditions on a part of a date, such as ``year(day) = 2025`` or ``date_trunc('month', day) >= …``, bound its days. A
+condition keeps at most the days between these bounds. The bounds choose the groups, and the periods that a query is
+charged to; the condition itself still filters the rows.
 """
 
 from __future__ import annotations
@@ -31,11 +29,11 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
 def cut_date(expr: Expr) -> tuple[Expr, str] | None:
-    """Return the date that an expression cuts down, and to what: ``'number'`` of the year, or a part of `_MONTHS`."""
+    """Return the date that an expression truncates, and its unit: ``'number'`` of the year, or a key of `_MONTHS`."""
     name, parts = expr.name, expr.parts
     if expr.what == "cast" and name in ("DATE", "TIMESTAMP"):
-        found = cut_date(parts[0])
-        return found if found is not None and found[1] != "number" else None
+        cut = cut_date(parts[0])
+        return cut if cut is not None and cut[1] != "number" else None
     if expr.what != "call":
         return None
     if name == "year" and len(parts) == 1:
@@ -49,39 +47,39 @@ def cut_date(expr: Expr) -> tuple[Expr, str] | None:
 
 
 def days_left(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]]:
-    """Yield comparisons that hold for a date of which what `cut_date` returns compares with a literal like this.
+    """Yield comparisons that hold for a date if its truncation by `cut_date` compares with a literal.
 
-    Nothing is yielded where the literal is computed, or no such date.
+    Yield nothing if the literal is computed, or no such date.
     """
     start = year_of(literal) if part == "number" else day_of(literal)
     if start is None:
         return
     first = start.replace(month=(start.month - 1) // _step(part) * _step(part) + 1, day=1)
     after = _later(first, _step(part))
-    whole = start == first
+    is_first = start == first
     if sign in (">=", ">", "="):
-        found = after if (sign == ">" or not whole) else first
-        if found is not None:
-            yield ">=", _date_literal(found)
+        day = after if (sign == ">" or not is_first) else first
+        if day is not None:
+            yield ">=", _date_literal(day)
     if sign in ("<=", "<", "="):
-        found = first if sign == "<" and whole else after
-        if found is not None:
-            yield "<", _date_literal(found)
+        day = first if sign == "<" and is_first else after
+        if day is not None:
+            yield "<", _date_literal(day)
 
 
 def day_of(literal: Expr) -> datetime.date | None:
-    """Return the day of a literal that is the first moment of one."""
+    """Return the day of a literal; None unless it is midnight."""
     while literal.what == "cast":
         literal = literal.parts[0]
     try:
-        found = datetime.datetime.fromisoformat(str(literal.value).strip())
+        moment = datetime.datetime.fromisoformat(str(literal.value).strip())
     except ValueError:
         return None
-    return found.date() if literal.name == "string" and found.time() == datetime.time() else None
+    return moment.date() if literal.name == "string" and moment.time() == datetime.time() else None
 
 
 def year_of(literal: Expr) -> datetime.date | None:
-    """Return the first day of the year that a literal is the number of."""
+    """Return the first day of the year that a literal numbers."""
     text = str(literal.value)
     number = int(text) if literal.what == "constant" and text.isdigit() and len(text) <= 4 else 0
     return datetime.date(number, 1, 1) if number else None
@@ -123,9 +121,9 @@ class KeyFinder:
     scope : Scope
     expressions : RowExpressions
     conditions : sequence of Expr
-        What every row that counts meets.
+        Conditions of every counted row.
     interval : callable
-        Returns what an expression lies in.
+        Returns the interval of an expression.
     revised : callable
         As `dpsql.contract.query.work.Splitting.revised`.
     """
@@ -142,19 +140,19 @@ class KeyFinder:
         self._conditions, self._interval = conditions, interval
 
     def find(self, expr: Expr) -> KeyValues | None:
-        """Return the public values of an expression; None where there are none."""
+        """Return the public values of an expression; None if there are none."""
         direct = self._direct(expr)
         if direct is not None:
             return direct
         return self._image(expr)
 
     def _direct(self, expr: Expr) -> KeyValues | None:
-        if not any(one.what == "item" for one in expr.walk()):
-            written = self._expressions.write(expr, {})
-            return KeyValues(None, f"SELECT {written.sql} AS v", "a literal")
-        wanted = self._wanted(expr)
-        if wanted is not None:
-            return KeyValues(wanted, None, "the values in WHERE")
+        if not any(node.what == "item" for node in expr.walk()):
+            literal = self._expressions.write(expr, {})
+            return KeyValues(None, f"SELECT {literal.sql} AS v", "a literal")
+        choices = self._listed_values(expr)
+        if choices is not None:
+            return KeyValues(choices, None, "the values in WHERE")
         if expr.what == "item":
             return self._column(expr)
         if expr.what in _BOOLEANS:
@@ -167,36 +165,36 @@ class KeyFinder:
         if part is not None:
             values = tuple(map(str, range(part[0], part[1] + 1)))
             return self._dated(expr) or self._of_type(expr, KeyValues(values, None, "the parts of a date"))
-        return self._dated(expr) or self._whole(expr)
+        return self._dated(expr) or self._integers_of(expr)
 
     def _column(self, expr: Expr) -> KeyValues | None:
         item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
-        found = column.keys()
-        if found is None and item.relation.level == PUBLIC:
+        keys = column.keys()
+        if keys is None and item.relation.level == PUBLIC:
             return self._public(expr)
-        if found is None:
-            found = self._equated(expr, column.type) or self._dated(expr)
-        if found is None and column.type.kind in INTEGERS:
-            found = self._integers(expr, column.type)
-        if found is not None and item.optional:
-            found = _with_null(found, column.type)
-        if found is not None and found.origin in _TYPES and None in (found.values or ()) and self._is_present(expr):
-            found = replace(found, values=tuple(value for value in found.values or () if value is not None))
-        return found
+        if keys is None:
+            keys = self._equated(expr, column.type) or self._dated(expr)
+        if keys is None and column.type.kind in INTEGERS:
+            keys = self._integers(expr, column.type)
+        if keys is not None and item.optional:
+            keys = _with_null(keys, column.type)
+        if keys is not None and keys.origin in _TYPES and None in (keys.values or ()) and self._is_present(expr):
+            keys = replace(keys, values=tuple(value for value in keys.values or () if value is not None))
+        return keys
 
-    def _of_type(self, expr: Expr, found: KeyValues, *, before: bool = False) -> KeyValues:
-        """Return values that follow from a type or from bounds, with NULL where a row that counts may have it.
+    def _of_type(self, expr: Expr, keys: KeyValues, *, before: bool = False) -> KeyValues:
+        """Return values that follow from a type or from bounds, with NULL if a counted row may have it.
 
-        Earlier versions had it where they say so `before`.
+        Earlier versions added NULL according to `before`.
         """
         null = expr.what not in ("null", "present") and not self._is_present(expr)
         before = before and expr.what not in ("null", "present")
         if not self._revised(null != before):
             null = before
-        return _with_null(found, self._type(expr)) if null else found
+        return _with_null(keys, self._type(expr)) if null else keys
 
     def _is_present(self, expr: Expr) -> bool:
-        """Return whether no row that counts has NULL there, as constraints, joins and conditions say."""
+        """Return whether constraints, joins and conditions exclude NULL from all counted rows."""
         if any(fails_without(condition, lambda part: part == expr) for condition in self._conditions):
             return True
         if expr.what == "item":
@@ -208,18 +206,18 @@ class KeyFinder:
         return has_value(expr, self._is_present)
 
     def _equated(self, expr: Expr, kind: Type) -> KeyValues | None:
-        """Return the values of the public column that every row which counts has equal to a column."""
+        """Return the values of the public column that equals a column in every counted row."""
         twin = self._twin(expr)
         if twin is None:
             return None
-        found = self._public(twin)
+        keys = self._public(twin)
         if self._type(twin) == kind:
-            return found
-        listed = f"SELECT TRY_CAST(v AS {kind.sql}) AS v FROM ({found.query}) AS listed(v)"
-        return replace(found, query=f"SELECT DISTINCT v FROM ({listed}) WHERE v IS NOT NULL")
+            return keys
+        listed = f"SELECT TRY_CAST(v AS {kind.sql}) AS v FROM ({keys.query}) AS listed(v)"
+        return replace(keys, query=f"SELECT DISTINCT v FROM ({listed}) WHERE v IS NOT NULL")
 
     def _twin(self, expr: Expr) -> Expr | None:
-        """Return the column of a public table that conditions equate with a column; None where there is none."""
+        """Return the public column that conditions equate with a column; None if there is none."""
         for condition in self._conditions:
             if condition.what == "compare" and condition.name == "=" and expr in condition.parts:
                 other = condition.parts[1 - condition.parts.index(expr)]
@@ -236,9 +234,9 @@ class KeyFinder:
         return KeyValues(None, self.rows_of(item, [expr]), _public_name(item))
 
     def rows_of(self, item: Item, exprs: Sequence[Expr]) -> str:
-        """Return the query of what expressions of a public table are together, in its rows that conditions leave.
+        """Return the query of a public table's combinations of expressions, in the rows that conditions keep.
 
-        The conditions are those on it alone. An outer join adds the row of a person who meets none: all of it is NULL.
+        Only conditions on this table apply. An outer join adds a row of NULL, for people who match no row.
         """
         own = [
             condition
@@ -250,65 +248,67 @@ class KeyFinder:
         if item.optional:
             columns = item.relation.columns
             names = ", ".join(identifier(column.sql) for column in columns)
-            none = ", ".join(cast("NULL", one.type.sql) for one in columns)
+            none = ", ".join(cast("NULL", column.type.sql) for column in columns)
             source = f"(SELECT {names} FROM {source} UNION ALL SELECT {none})"
         listed = ", ".join(self._expressions.write(expr, self._scope.columns(expr)).sql for expr in exprs)
         query = f"SELECT DISTINCT {listed} FROM {source} AS {identifier(item.id)}"
         return query + (f" WHERE {' AND '.join(where)}" if where else "")
 
     def together(self, groups: Sequence[tuple[Expr, QueryKey]]) -> list[QueryKey]:
-        """Return the keys of groups, those that one public table has as its rows have them together.
+        """Return the keys of groups; keys from one public table are combined as in its rows.
 
-        There are far fewer of these than combinations of all values. Keys that are stated or declared stay.
+        The table has far fewer combinations than all values have. The caller's keys and declared keys stay.
         """
         out = [key for _, key in groups]
         of_item: dict[str, list[int]] = {}
         listed = [self._over_twins(expr) for expr, _ in groups]
-        for place, (expr, (_, key)) in enumerate(zip(listed, groups, strict=True)):
+        for index, (expr, (_, key)) in enumerate(zip(listed, groups, strict=True)):
             read = {str(part.value) for part in expr.walk() if part.what == "item"}
             if len(read) == 1 and key.origin not in ("stated", "declared"):
-                of_item.setdefault(read.pop(), []).append(place)
-        for id_, places in of_item.items():
+                of_item.setdefault(read.pop(), []).append(index)
+        for id_, indexes in of_item.items():
             item = self._scope.item(id_)
-            if item.relation.level == PUBLIC and len(places) > 1:
-                query = self.rows_of(item, [listed[place] for place in places])
-                names = tuple(out[place].column for place in places)
-                for position in places:
+            if item.relation.level == PUBLIC and len(indexes) > 1:
+                query = self.rows_of(item, [listed[index] for index in indexes])
+                names = tuple(out[index].column for index in indexes)
+                for position in indexes:
                     out[position] = replace(
                         out[position], values=None, query=query, origin=_public_name(item), together=names
                     )
         return out
 
     def _over_twins(self, expr: Expr) -> Expr:
-        """Return an expression that reads public columns in place of people's that are equal to these."""
+        """Return an expression that reads equal public columns in place of columns of people."""
         if expr.what != "item":
             return expr.mapped(self._over_twins)
         twin = self._twin(expr)
         return expr if twin is None or self._type(twin) != self._type(expr) else twin
 
     def _case(self, expr: Expr) -> KeyValues | None:
-        places = [*range(1, len(expr.parts) - 1, 2), len(expr.parts) - 1]
-        results = [expr.parts[position] for position in places]
+        positions = [*range(1, len(expr.parts) - 1, 2), len(expr.parts) - 1]
+        results = [expr.parts[position] for position in positions]
         kind = self._type(expr)
-        if all(one.what == "constant" for one in results):
-            values = tuple(dict.fromkeys(None if one.name == "NULL" else str(one.value) for one in results))
+        if all(result.what == "constant" for result in results):
+            values = tuple(dict.fromkeys(None if result.name == "NULL" else str(result.value) for result in results))
             return KeyValues(values, None, "the results of CASE")
-        found = [self.find(result) for result in results]
-        if any(one is None for one in found):
+        branches = [self.find(result) for result in results]
+        if any(branch is None for branch in branches):
             return None
-        queries = [values_query(one, kind) for one in found if one is not None]
+        queries = [values_query(branch, kind) for branch in branches if branch is not None]
         return KeyValues(None, " UNION ".join(f"({query})" for query in queries), "the results of CASE")
 
     def _coalesced(self, expr: Expr) -> KeyValues | None:
-        """Return the values of what stands for NULL, too: stated keys leave NULL out."""
-        found = [self.find(one) for one in expr.parts]
-        queries = [values_query(one, self._type(part)) for one, part in zip(found, expr.parts, strict=True) if one]
-        if len(queries) < len(found):
+        """Return the values of all arguments; the caller's keys leave NULL out."""
+        branches = [self.find(part) for part in expr.parts]
+        queries = [
+            values_query(branch, self._type(part)) for branch, part in zip(branches, expr.parts, strict=True) if branch
+        ]
+        if len(queries) < len(branches):
             return None
         kind = self._type(expr)
         listed = [f"SELECT CAST(v AS {kind.sql}) AS v FROM ({query}) AS listed(v)" for query in queries]
-        some = [f"({one} WHERE v IS NOT NULL)" for one in listed[:-1]]
-        origin = ", ".join(dict.fromkeys(one.origin for one in found if one))
+        some = [f"({query} WHERE v IS NOT NULL)" for query in listed[:-1]]
+        origin = ", ".join(dict.fromkeys(branch.origin for branch in branches if branch))
         return KeyValues(None, " UNION ".join([*some, f"({listed[-1]})"]), origin)
 
     def _type(self, expr: Expr) -> Type:
@@ -316,9 +316,9 @@ class KeyFinder:
 
     # Values that conditions name.
 
-    def _wanted(self, expr: Expr) -> tuple[str | None, ...] | None:
+    def _listed_values(self, expr: Expr) -> tuple[str | None, ...] | None:
         if self._conditions and self._revised(self._type(expr).collated):
-            return None  # rows have other spellings of them
+            return None  # rows spell the values differently
         for condition in self._conditions:
             values = _values_of(condition, expr)
             if values is not None:
@@ -334,32 +334,32 @@ class KeyFinder:
         kind = self._type(base)
         if kind.kind not in _DATES or (step is None and kind.kind != "DATE"):
             return None
-        found = self._range(base)
-        if found is None:
+        bounds = self._range(base)
+        if bounds is None:
             return None
-        first, last = found
+        first, last = bounds
         points = call("generate_series", first, last, f"CAST('{step or '1 day'}' AS INTERVAL)")
         listed = f"SELECT {call('unnest', call('list_concat', points, call('list_value', last)))} AS d"
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
         inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
         value = Expr("item", "v", value="k0")
         read = {("k0", "v"): ColumnSql('"k0"."v"', kind)}
-        if kind.kind == ZONED_TIMESTAMP:  # the points above are of the zone
+        if kind.kind == ZONED_TIMESTAMP:  # the points above are in the zone
             inner = f"SELECT {call('timezone', text(self._expressions.zone), 'v')} AS v FROM ({inner})"
         image = self._expressions.write(_replaced(expr, base, value), read)
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
-        return KeyValues(None, query, f"the range of {_named(base, self._scope)}")
+        return KeyValues(None, query, f"the range of {_name_of(base, self._scope)}")
 
     def _range(self, base: Expr) -> tuple[str, str] | None:
-        """Return the SQL of the first and the last moment that literals leave to a date."""
+        """Return the SQL of the first and last moment of a date between literals."""
         firsts, lasts = [], []
-        for sign, value, whole in self._bounds(base):
+        for sign, value, is_day in self._bounds(base):
             end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
             if sign in (">", ">=", "="):
                 firsts.append(end)
-            if sign in ("<=", "=") and whole:
+            if sign in ("<=", "=") and is_day:
                 end = call("+", end, "CAST('1 day' AS INTERVAL)")
-            if sign == "<" or (sign in ("<=", "=") and whole):
+            if sign == "<" or (sign in ("<=", "=") and is_day):
                 end = call("-", end, "CAST('1 microsecond' AS INTERVAL)")
             if sign in ("<", "<=", "="):
                 lasts.append(end)
@@ -369,7 +369,7 @@ class KeyFinder:
         return first, lasts[0] if len(lasts) == 1 else call("least", *lasts)
 
     def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool]]:
-        """Yield the comparisons of a date with literals, and whether they are of its day."""
+        """Yield the comparisons of a date with literals, and whether they compare its day."""
         forms = {base: False, Expr("cast", "DATE", (base,)): True, Expr("cast", "TIMESTAMP", (base,)): False}
         if base.what == "cast" and base.name == "TIMESTAMP":
             forms[base.parts[0]] = False
@@ -378,10 +378,10 @@ class KeyFinder:
                 yield sign, literal, forms[compared]
             cut = cut_date(compared)
             if cut is not None and cut[0] in forms:
-                yield from ((found, day, False) for found, day in days_left(cut[1], sign, literal))
+                yield from ((comparison, day, False) for comparison, day in days_left(cut[1], sign, literal))
 
     def _compared(self) -> Iterator[tuple[Expr, str, Expr]]:
-        """Yield what conditions compare, how, and with which literal."""
+        """Yield the compared expression, sign and literal of conditions."""
         for condition in self._conditions:
             if condition.what == "between" and all(map(_literal, condition.parts[1:])):
                 yield condition.parts[0], ">=", condition.parts[1]
@@ -411,7 +411,7 @@ class KeyFinder:
 
     # Whole numbers between bounds.
 
-    def _whole(self, expr: Expr) -> KeyValues | None:
+    def _integers_of(self, expr: Expr) -> KeyValues | None:
         kind = self._type(expr)
         if (expr.what == "call" and expr.name in _WHOLE and len(expr.parts) <= 1 + (expr.name == "//")) or (
             expr.what == "cast" and kind.kind in INTEGERS
@@ -420,13 +420,13 @@ class KeyFinder:
         return None
 
     def _integers(self, expr: Expr, kind: Type) -> KeyValues | None:
-        found = self._interval(expr)
-        if found.lower is None or found.upper is None or found.upper - found.lower > _MOST_INTEGERS:
+        interval = self._interval(expr)
+        if interval.lower is None or interval.upper is None or interval.upper - interval.lower > _MOST_INTEGERS:
             return None
-        first, last = (int(one) for one in (found.lower, found.upper))
+        first, last = (int(bound) for bound in (interval.lower, interval.upper))
         value = f"CAST({identifier('i')} AS {kind.sql})"
         query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(first), str(last + 1)))} AS i)"
-        origin = f"whole numbers in [{fraction_text(found.lower)}, {fraction_text(found.upper)}]"
+        origin = f"whole numbers in [{fraction_text(interval.lower)}, {fraction_text(interval.upper)}]"
         return self._of_type(expr, KeyValues(None, query, origin))
 
     # Images.
@@ -437,42 +437,42 @@ class KeyFinder:
         if image is None or not sources or len(sources) > _MOST_PARTS:
             return self._last(expr)
         columns, listed = {}, []
-        for name, found, kind in sources.values():
+        for name, keys, kind in sources.values():
             columns[(name, "v")] = ColumnSql(f'"{name}"."v"', kind)
-            listed.append(f'({values_query(found, kind)}) AS "{name}"("v")')
-        written = self._expressions.write(image, columns)
-        origin = ", ".join(dict.fromkeys(found.origin for _, found, _ in sources.values()))
-        return KeyValues(None, f"SELECT DISTINCT {written.sql} AS v FROM {' CROSS JOIN '.join(listed)}", origin)
+            listed.append(f'({values_query(keys, kind)}) AS "{name}"("v")')
+        projection = self._expressions.write(image, columns)
+        origin = ", ".join(dict.fromkeys(keys.origin for _, keys, _ in sources.values()))
+        return KeyValues(None, f"SELECT DISTINCT {projection.sql} AS v FROM {' CROSS JOIN '.join(listed)}", origin)
 
     def _last(self, expr: Expr) -> KeyValues | None:
-        """Return whole numbers between the bounds of an expression, where nothing else fits."""
+        """Return whole numbers between the bounds of an expression, as a last resort."""
         kind = self._type(expr)
         return self._integers(expr, kind) if kind.kind in INTEGERS and expr.what == "call" else None
 
     def _substituted(
         self, expr: Expr, sources: dict[Expr, tuple[str, KeyValues, Type]], *, top: bool = False
     ) -> Expr | None:
-        """Return an expression over the values of its parts; None where a part has none."""
-        if not any(one.what == "item" for one in expr.walk()):
+        """Return an expression over the values of its parts; None if a part has none."""
+        if not any(node.what == "item" for node in expr.walk()):
             return expr
-        # The smallest parts come first: what is made of one column twice stays of one value.
-        taken = dict(sources)
-        whole = self._direct(expr) if expr.what == "coalesce" and not expr.flag and not top else None
+        # The smallest parts come first: two uses of one column share one value.
+        backup = dict(sources)
+        own_keys = self._direct(expr) if expr.what == "coalesce" and not expr.flag and not top else None
         if (
-            whole is None
+            own_keys is None
             and expr.what in ("call", "cast", "coalesce", "element", "case", "collate")
             and not (expr.filter or expr.orders)
         ):
             parts = [self._substituted(part, sources) for part in expr.parts]
             if None not in parts:
-                return replace(expr, parts=tuple(one for one in parts if one is not None))
+                return replace(expr, parts=tuple(part for part in parts if part is not None))
         sources.clear()
-        sources.update(taken)
-        found = None if top else whole or self._direct(expr)
-        if found is None:
+        sources.update(backup)
+        keys = None if top else own_keys or self._direct(expr)
+        if keys is None:
             return None
         if expr not in sources:
-            sources[expr] = (f"k{len(sources)}", found, self._type(expr))
+            sources[expr] = (f"k{len(sources)}", keys, self._type(expr))
         return Expr("item", "v", value=sources[expr][0])
 
 
@@ -480,34 +480,34 @@ def _public_name(item: Item) -> str:
     return f"the public {'.'.join(item.relation.name[-1:]) or 'query'}"
 
 
-def values_query(found: KeyValues, kind: Type) -> str:
+def values_query(keys: KeyValues, kind: Type) -> str:
     """Return the SELECT of one column that lists public values."""
-    if found.query is not None:
-        return found.query
-    rows = ", ".join(f"({'NULL' if value is None else text(value)})" for value in found.values or ())
+    if keys.query is not None:
+        return keys.query
+    rows = ", ".join(f"({'NULL' if value is None else text(value)})" for value in keys.values or ())
     return f"SELECT CAST(v AS {kind.sql}) AS v FROM (VALUES {rows}) AS listed(v)"
 
 
-def _with_null(found: KeyValues, kind: Type) -> KeyValues:
-    if found.values is not None:
-        return replace(found, values=tuple(dict.fromkeys((*found.values, None))))
-    return replace(found, query=f"({found.query}) UNION (SELECT CAST(NULL AS {kind.sql}))")
+def _with_null(keys: KeyValues, kind: Type) -> KeyValues:
+    if keys.values is not None:
+        return replace(keys, values=tuple(dict.fromkeys((*keys.values, None))))
+    return replace(keys, query=f"({keys.query}) UNION (SELECT CAST(NULL AS {kind.sql}))")
 
 
 def _values_of(condition: Expr, expr: Expr) -> tuple[str | None, ...] | None:
-    """Return the values that a condition leaves to an expression; None where it does not list them."""
+    """Return the values that a condition allows an expression; None if it does not list them."""
     if condition.what == "in" and condition.parts[0] == expr and all(map(_valued, condition.parts[1:])):
-        return tuple(dict.fromkeys(_value(one) for one in condition.parts[1:]))
+        return tuple(dict.fromkeys(_value(part) for part in condition.parts[1:]))
     if condition.what == "compare" and condition.name == "=":
         for left, right in (condition.parts, condition.parts[::-1]):
             if left == expr and _valued(right):
                 return (_value(right),)
     if condition.what == "or":
-        found = [_values_of(part, expr) for part in condition.parts]
-        if all(one is not None for one in found):
-            return tuple(dict.fromkeys(value for one in found for value in one or ()))
+        branches = [_values_of(part, expr) for part in condition.parts]
+        if all(branch is not None for branch in branches):
+            return tuple(dict.fromkeys(value for branch in branches for value in branch or ()))
     if condition.what == "and":
-        return next((values for one in condition.parts if (values := _values_of(one, expr)) is not None), None)
+        return next((values for part in condition.parts if (values := _values_of(part, expr)) is not None), None)
     return None
 
 
@@ -526,16 +526,16 @@ def _literal(expr: Expr) -> bool:
 
 
 def _day(expr: Expr) -> tuple[datetime.date, bool] | None:
-    """Return the day of a literal, and whether it is the first moment of it; None where it is computed."""
+    """Return the day of a literal, and whether it is midnight; None if the literal is computed."""
     while expr.what == "cast":
         expr = expr.parts[0]
     if expr.what != "constant" or expr.name != "string":
         return None
     try:
-        found = datetime.datetime.fromisoformat(str(expr.value).strip())
+        moment = datetime.datetime.fromisoformat(str(expr.value).strip())
     except ValueError:
         return None
-    return found.date(), found.time() == datetime.time()
+    return moment.date(), moment.time() == datetime.time()
 
 
 def _turned(sign: str) -> str:
@@ -543,7 +543,7 @@ def _turned(sign: str) -> str:
 
 
 def _date_base(expr: Expr) -> tuple[Expr | None, str | None]:
-    """Return the date that an expression is a coarser form of, and the steps in which all its values occur."""
+    """Return the date that an expression coarsens, and the steps in which all its values occur."""
     if expr.what == "item":
         return expr, None
     if expr.what == "cast" and expr.name == "DATE":
@@ -555,9 +555,9 @@ def _date_base(expr: Expr) -> tuple[Expr | None, str | None]:
         step = "1 day" if part in _DAYS else _STEPS.get(part)
         return (expr.parts[1], step) if step else (None, None)
     if expr.name == "strftime" and len(expr.parts) == 2:
-        given, written = expr.parts if expr.parts[1].what == "constant" else expr.parts[::-1]
-        step = _written_step(str(written.value)) if written.what == "constant" else None
-        return (given, step) if step else (None, None)
+        base, form = expr.parts if expr.parts[1].what == "constant" else expr.parts[::-1]
+        step = _format_step(str(form.value)) if form.what == "constant" else None
+        return (base, step) if step else (None, None)
     width = bucket_width(expr)
     if width is not None:
         return width
@@ -566,17 +566,17 @@ def _date_base(expr: Expr) -> tuple[Expr | None, str | None]:
     return None, None
 
 
-def _written_step(form: str) -> str | None:
-    """Return the steps in which all texts of a format occur; None where it writes seconds, or is not known."""
-    asked = set(re.findall(r"%-?(.)", form))
-    if asked - {*"aAwdbBmyYjUWuGVxHIpM%"}:
+def _format_step(form: str) -> str | None:
+    """Return the steps in which all texts of a format occur; None if it has seconds or is unknown."""
+    specifiers = set(re.findall(r"%-?(.)", form))
+    if specifiers - {*"aAwdbBmyYjUWuGVxHIpM%"}:
         return None
-    return "1 minute" if "M" in asked else "1 hour" if asked & {*"HIp"} else "1 day"
+    return "1 minute" if "M" in specifiers else "1 hour" if specifiers & {*"HIp"} else "1 day"
 
 
 def _replaced(expr: Expr, part: Expr, by: Expr) -> Expr:
-    return by if expr == part else expr.mapped(lambda one: _replaced(one, part, by))
+    return by if expr == part else expr.mapped(lambda node: _replaced(node, part, by))
 
 
-def _named(expr: Expr, scope: Scope) -> str:
+def _name_of(expr: Expr, scope: Scope) -> str:
     return scope.column(expr).name if expr.what == "item" else show(expr.what)

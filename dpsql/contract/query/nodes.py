@@ -1,7 +1,6 @@
 """A query as the splitter reads it: one form for all versions of DuckDB.
 
-**Positions in the text.** Where in the text of a query stands what is refused: the line, the column, and the words
-there.
+Errors name the position of a refused expression in the text: its line, its column and its words.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _Value = TypeVar("_Value")
 
 
 def given(value: _Value | None) -> _Value:
-    """Return a part that a reader or a binder gives wherever it is asked for."""
+    """Return a part that is never missing after reading and binding."""
     if value is None:
         raise InternalError("I036", "a part of a query is missing. Report the query as a fault.")
     return value
@@ -36,7 +35,7 @@ class Order:
 
 @dataclass(frozen=True)
 class WindowFrame:
-    """The frame of a window: two ends with their expressions, and what it excludes."""
+    """The frame of a window: two ends with their expressions, and the excluded rows."""
 
     start: str = ""
     start_by: Expr | None = None
@@ -52,11 +51,11 @@ class Expr:
     Attributes
     ----------
     what : str
-        column (`names`), constant (`name` is its kind, `value` its text), star (`name` of a relation; `names` that are
-        excluded; `parts` that replace columns named `replaced`), call, window, cast (`name` is the type), compare,
-        and, or, not, null, present, coalesce, in, between, case (pairs of WHEN and THEN, then ELSE), element, slice,
-        list, try, grouping, subquery (`name` is SCALAR, EXISTS or ANY; `value` the sign), collate, lambda, position;
-        and after names are resolved: item (`value` is the relation's number, `name` the column).
+        column (`names`), constant (`name` is its kind, `value` its text), star (`name` of a relation; excluded `names`;
+        `parts` that replace columns), call, window, cast (`name` is the type), compare, and, or, not, null, present,
+        coalesce, in, between, case (pairs of WHEN and THEN, then ELSE), element, slice, list, try, grouping, subquery
+        (`name` is SCALAR, EXISTS or ANY; `value` the sign), collate, lambda, position; and after names are resolved:
+        item (`value` is the relation's number, `name` the column).
     """
 
     what: str
@@ -64,25 +63,25 @@ class Expr:
     parts: tuple[Expr, ...] = ()
     names: tuple[str, ...] = ()
     value: str | None = None
-    flag: bool = False  # DISTINCT of a call, TRY of a cast; of a COALESCE, that it is a part of concat
+    flag: bool = False  # DISTINCT of a call, TRY of a cast; for a COALESCE: it is part of concat
     filter: Expr | None = None
     orders: tuple[Order, ...] = ()
     partitions: tuple[Expr, ...] = ()
     frame: WindowFrame | None = None
     query: Query | None = None
     alias: str = field(default="", compare=False)
-    at: int | None = field(default=None, compare=False)  # where it stands in the text, as an offset in bytes
+    at: int | None = field(default=None, compare=False)  # offset in the text, in bytes
 
     @property
     def begins(self) -> int | None:
-        """Where in the text its first part stands; None where that is not known."""
+        """The offset of the first part in the text; None if unknown."""
         return min((part.at for part in self.walk() if part.at is not None), default=None)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Expr:
-        """Return the expression with its parts changed; subqueries stay."""
+        """Return the expression with changed parts; subqueries stay."""
         frame = self.frame
         if frame is not None:
-            by = [None if one is None else change(one) for one in (frame.start_by, frame.end_by)]
+            by = [None if end is None else change(end) for end in (frame.start_by, frame.end_by)]
             frame = replace(frame, start_by=by[0], end_by=by[1])
         return replace(
             self,
@@ -95,25 +94,25 @@ class Expr:
 
     @property
     def inner(self) -> Iterator[Expr]:
-        """The expressions that it is made of, without subqueries."""
+        """The direct parts of the expression, without subqueries."""
         yield from self.parts
         if self.filter is not None:
             yield self.filter
         yield from (order.expression for order in self.orders)
         yield from self.partitions
         if self.frame is not None:
-            yield from (one for one in (self.frame.start_by, self.frame.end_by) if one is not None)
+            yield from (end for end in (self.frame.start_by, self.frame.end_by) if end is not None)
 
     def walk(self) -> Iterator[Expr]:
-        """Yield it and everything in it, without subqueries' insides."""
+        """Yield the expression and all its parts; enter no subquery."""
         yield self
-        for one in self.inner:
-            yield from one.walk()
+        for part in self.inner:
+            yield from part.walk()
 
 
 @dataclass(frozen=True)
 class From:
-    """What a query reads."""
+    """The FROM of a query."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class Nothing(From):
 
 @dataclass(frozen=True)
 class TableRef(From):
-    """A name of a table, view or WITH query."""
+    """The name of a table, view or WITH query."""
 
     names: tuple[str, str, str]
     alias: str = ""
@@ -180,7 +179,7 @@ class Join(From):
 
 @dataclass(frozen=True)
 class Modifiers:
-    """What stands at the end of a query."""
+    """The clauses at the end of a query."""
 
     distinct: bool = False
     distinct_on: tuple[Expr, ...] = ()
@@ -191,7 +190,7 @@ class Modifiers:
 
     @property
     def cuts(self) -> bool:
-        """Whether it may leave rows out by their order."""
+        """Whether LIMIT or OFFSET may drop rows."""
         return self.limit is not None or self.offset is not None
 
 
@@ -206,7 +205,7 @@ class With:
 
 @dataclass(frozen=True)
 class Query:
-    """A SELECT, or a set operation of several."""
+    """A SELECT or a set operation."""
 
     withs: tuple[With, ...] = ()
     modifiers: Modifiers = field(default_factory=Modifiers)
@@ -241,7 +240,7 @@ _STANDS = re.compile(r" It stands at line \d+, column \d+: .*\Z", re.DOTALL)
 
 @contextmanager
 def about(expr: Expr | None) -> Iterator[None]:
-    """Note on a refusal that it is of an expression; the innermost one that has a place counts."""
+    """Attach the expression's position to the error; the innermost known position wins."""
     try:
         yield
     except DpsqlError as error:
@@ -252,24 +251,24 @@ def about(expr: Expr | None) -> Iterator[None]:
 
 @contextmanager
 def pointing(sql: str) -> Iterator[None]:
-    """Tell with a refusal where in the text stands what it is of, as far as that was noted."""
+    """Add the noted position to the error's message."""
     try:
         yield
     except DpsqlError as error:
-        told = "" if error.place is None else _told(sql.encode(), error.place)
-        if told:
-            error.saying(f"{error.message} {told}")
+        position = "" if error.place is None else _position_text(sql.encode(), error.place)
+        if position:
+            error.saying(f"{error.message} {position}")
         raise
 
 
 def unpointed(error: DpsqlError) -> None:
-    """Take off what `pointing` told: the text is none that anybody wrote."""
+    """Remove the position that `pointing` added: nobody wrote this text."""
     error.saying(_STANDS.sub("", error.message))
 
 
-def _told(sql: bytes, place: int) -> str:
-    """Return line, column and words at an offset; nothing where the text has none."""
-    before, words = (part.decode(errors="ignore") for part in (sql[:place], sql[place:]))
+def _position_text(sql: bytes, offset: int) -> str:
+    """Return line, column and words at an offset; '' if no words follow."""
+    before, words = (part.decode(errors="ignore") for part in (sql[:offset], sql[offset:]))
     words = words.split("\n", 1)[0].strip()
     if not words:
         return ""

@@ -1,8 +1,8 @@
-"""Subqueries below a core, written as joins: EXISTS, IN, their negations, and scalar subqueries of one person.
+"""Writes subqueries below a core as joins: EXISTS, IN, their negations, and scalar subqueries of one person.
 
-Nothing correlated reaches DuckDB, whose plans of it differ between versions. EXISTS and IN become a join with distinct
-keys; where they are negated or part of a larger condition a LEFT JOIN, of which a key is NULL or not. A scalar subquery
-becomes a LEFT JOIN with a group for each key.
+No correlated subquery reaches DuckDB, since its plans differ between versions. EXISTS and IN become a join with
+distinct keys; if negated or part of a larger condition, they become a LEFT JOIN and a NULL test of its key. A scalar
+subquery becomes a LEFT JOIN with a group for each key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TWO_STAGES = (
 
 @dataclass(frozen=True)
 class _Pair:
-    """A condition between a subquery and what is around it."""
+    """A condition between a subquery and its outer query."""
 
     inner: Expr
     sign: str
@@ -51,14 +51,14 @@ class Lifter:
     ----------
     work : Splitting
     leaves : callable
-        Returns what reads the FROM items of a query.
+        Returns the reader of a query's FROM items.
     """
 
     work: Splitting
     leaves: Callable[[Env], Leaf]
 
     def lift(self, block: RowBlock, expr: Expr, top: bool) -> Expr | None:
-        """Return an expression without subqueries; None where a join took the place of a condition."""
+        """Return an expression without subqueries; None if a join replaced the condition."""
         if not asks(expr):
             return expr
         with about(expr):
@@ -70,19 +70,19 @@ class Lifter:
                 return self._scalar(block, _query_of(expr))
             return self._exists(block, expr, top)
         if expr.what == "not" and expr.parts[0].what == "subquery" and expr.parts[0].name != "SCALAR":
-            found = self._exists(block, expr.parts[0], False)
-            return replace(expr, parts=(found or _TRUE,))
+            condition = self._exists(block, expr.parts[0], False)
+            return replace(expr, parts=(condition or _TRUE,))
         return expr.mapped(lambda part: self.lift(block, part, False) or _TRUE)
 
     # EXISTS and IN.
 
     def _exists(self, block: RowBlock, expr: Expr, top: bool) -> Expr | None:
         env = replace(block.env, depth=block.env.depth + 1)
-        query = _plain(_query_of(expr), whole=expr.name == "EXISTS")
+        query = _plain(_query_of(expr), is_exists=expr.name == "EXISTS")
         inner = RowBlock(self.work, self._refusing(env), self.lift, env, block.scope)
         inner.open(query.source)
         inner.where(query.where)
-        children = [given(self.lift(block, one, False)) for one in _row_of(expr.parts[0])] if expr.parts else []
+        children = [given(self.lift(block, column, False)) for column in _row_of(expr.parts[0])] if expr.parts else []
         if len(children) > 1 and (not top or expr.value != "="):
             raise ParameterError(
                 "P107",
@@ -91,7 +91,7 @@ class Lifter:
             )
         values = self._values(inner, query, len(children))
         stage = inner.close()
-        pairs = [self._pair(inner, one) for one in inner.correlated]
+        pairs = [self._pair(inner, condition) for condition in inner.correlated]
         pairs += [_Pair(value, _TURNED[str(expr.value)], child) for value, child in zip(values, children, strict=True)]
         if stage.member.people and not any(pair.sign == "=" and self._keeps(block, stage, pair) for pair in pairs):
             if not stage.member.owned:
@@ -100,79 +100,79 @@ class Lifter:
             equal = f", {' = '.join(sides)}" if all(sides) else ""
             raise SourceError(
                 "S012",
-                f"sql: a subquery of {_named(stage)} chooses people by other people's rows. Write IN with the column "
-                f"of the privacy unit on both sides, or EXISTS with WHERE that equates it{equal}.",
+                f"sql: a subquery of {_table_names(stage)} chooses people by other people's rows. Write IN with the "
+                f"column of the privacy unit on both sides, or EXISTS with WHERE that equates it{equal}.",
             )
         alone = children[0] if len(children) == 1 and not stage.member.people else None
         return self._met(block, stage, pairs, top, negatable=alone)
 
     def _keeps(self, block: RowBlock, stage: Stage, pair: _Pair) -> bool:
-        """Whether a subquery's rows meet those of their own person by an equality, or the rows along a path to them."""
+        """Whether an equality joins a subquery's rows with their own person, or with rows along a path to them."""
         return stage.is_owner(pair.inner) or block.leads_to(pair.outer) in stage.ties_of(pair.inner)
 
     def _met(self, block: RowBlock, stage: Stage, pairs: list[_Pair], top: bool, negatable: Expr | None) -> Expr | None:
         equal = [pair for pair in pairs if pair.sign == "="]
-        others = [one for one in pairs if one.sign != "="]
-        if len(others) > 1 or any(one.sign not in _TURNED for one in others):
+        others = [pair for pair in pairs if pair.sign != "="]
+        if len(others) > 1 or any(pair.sign not in _TURNED for pair in others):
             raise ParameterError(
                 "P107",
                 "sql: a subquery meets what is around it by more than equalities and one comparison. Join its tables, "
                 "and count different rows: SELECT count(*) FROM (SELECT DISTINCT a.person, a.id FROM a JOIN b ON ...).",
             )
-        asked = [Expr("call", name, (other.inner,)) for other in others for name in ("min", "max")]
+        extremes = [Expr("call", name, (other.inner,)) for other in others for name in ("min", "max")]
         if not equal:
-            return self._anywhere(block, stage, others, asked)
-        item, places = self._item(block, stage, [one.inner for one in equal], asked)
-        on = [Expr("compare", "=", (one.outer, places[one.inner])) for one in equal]
-        condition = _some(others, places)
+            return self._anywhere(block, stage, others, extremes)
+        item, columns = self._item(block, stage, [pair.inner for pair in equal], extremes)
+        on = [Expr("compare", "=", (pair.outer, columns[pair.inner])) for pair in equal]
+        condition = _some(others, columns)
         if top:
             block.chosen.append(member_of(item))
             block.added += on
             return condition
         block.looked_up.append((member_of(item), on))
-        there = Expr("present", parts=(places[equal[0].inner],))
+        presence = Expr("present", parts=(columns[equal[0].inner],))
         if condition is not None:
-            return Expr("and", parts=(there, Expr("coalesce", parts=(condition, _FALSE))))
+            return Expr("and", parts=(presence, Expr("coalesce", parts=(condition, _FALSE))))
         if negatable is None or len(equal) > 1:
-            return there
-        # Of IN: NULL where the value is, or where a value of the list is and none is equal.
+            return presence
+        # IN is NULL if its value is, or if the list holds NULL and no equal value.
         nulls = self._nulls(block, stage, equal[0].inner)
         unknown = Expr("or", parts=(Expr("null", parts=(negatable,)), nulls[0]))
-        return Expr("case", parts=(there, _TRUE, nulls[1], _FALSE, unknown, _NULL, _FALSE))
+        return Expr("case", parts=(presence, _TRUE, nulls[1], _FALSE, unknown, _NULL, _FALSE))
 
     def _nulls(self, block: RowBlock, stage: Stage, value: Expr) -> tuple[Expr, Expr]:
-        """Return whether a public list holds NULL, and whether it holds nothing."""
-        written = stage.write(value).sql
-        some = call("count_if", f"{written} IS NULL")
+        """Return whether a public list holds NULL, and whether it is empty."""
+        column = stage.write(value).sql
+        some = call("count_if", f"{column} IS NULL")
         text = f"(SELECT {some} > 0 AS nulls, {call('count_star')} = 0 AS nothing {stage.body})"
         item = self._alone(block, text, "SELECT true AS nulls, true AS nothing")
         return (Expr("item", "nulls", value=item.id), Expr("item", "nothing", value=item.id))
 
-    def _anywhere(self, block: RowBlock, stage: Stage, others: list[_Pair], asked: list[Expr]) -> Expr:
-        """Return whether a public query has any row, or one that compares."""
+    def _anywhere(self, block: RowBlock, stage: Stage, others: list[_Pair], extremes: list[Expr]) -> Expr:
+        """Return whether a public query has a row, or a matching row."""
         if others:
-            item, places = self._item(block, stage, [], asked, alone=True)
-            return Expr("coalesce", parts=(given(_some(others, places)), _FALSE))
+            item, columns = self._item(block, stage, [], extremes, alone=True)
+            return Expr("coalesce", parts=(given(_some(others, columns)), _FALSE))
         item = self._alone(block, f"(SELECT {call('count_star')} > 0 AS there {stage.body})", "SELECT true AS there")
         return Expr("item", "there", value=item.id)
 
     def _item(
-        self, block: RowBlock, stage: Stage, keys: list[Expr], asked: list[Expr], *, alone: bool = False
+        self, block: RowBlock, stage: Stage, keys: list[Expr], aggregates: list[Expr], *, alone: bool = False
     ) -> tuple[Item, dict[Expr, Expr]]:
-        """Return the groups of a subquery's rows as an item of the query around it."""
-        above, places = stage.grouped(list(dict.fromkeys(keys)), list(dict.fromkeys(asked)))
+        """Return the groups of a subquery's rows as an item of the outer query."""
+        above, columns = stage.grouped(list(dict.fromkeys(keys)), list(dict.fromkeys(aggregates)))
         relation = above.scope.items[0].relation
         relation = relation if stage.member.people else replace(relation, level=PUBLIC)
         item = block.item(relation, hidden=True)
         if alone:
             block.chosen.append(member_of(item))
-        return item, {expr: replace(position, value=item.id) for expr, position in places.items()}
+        return item, {expr: replace(position, value=item.id) for expr, position in columns.items()}
 
     def _alone(self, block: RowBlock, text: str, stub: str) -> Item:
-        """Return a public query of one row as an item of the query around it."""
-        found = given(self.work.catalogue.typing.columns(stub))
+        """Return a public query of one row as an item of the outer query."""
+        types = given(self.work.catalogue.typing.columns(stub))
         columns = PartOfQuery(PUBLIC, (), text)
-        from_types = tuple(Column(name, name, kind) for name, kind in found)
+        from_types = tuple(Column(name, name, kind) for name, kind in types)
         item = block.item(replace(columns, columns=from_types), hidden=True)
         block.chosen.append(member_of(item))
         return item
@@ -191,21 +191,23 @@ class Lifter:
         )
 
     def _values(self, inner: RowBlock, query: Select, width: int) -> list[Expr]:
-        """Return the columns of IN's subquery; none of EXISTS."""
+        """Return the columns of IN's subquery; none for EXISTS."""
         if not width:
             return []
-        if not any(one.what == "star" for one in query.items):
-            found = [self.work.read(item, inner.scope) for item in query.items]
-            found = list(found[0].parts) if len(found) == 1 and found[0].name == "row" else found
+        if not any(item.what == "star" for item in query.items):
+            columns = [self.work.read(item, inner.scope) for item in query.items]
+            columns = list(columns[0].parts) if len(columns) == 1 and columns[0].name == "row" else columns
         else:
-            listed = [(one, column) for one in inner.scope.items if not one.hidden for column in one.relation.columns]
-            found = [Expr("item", column.sql, value=one.id) for one, column in listed]
-        if len(found) != width:
+            listed = [
+                (item, column) for item in inner.scope.items if not item.hidden for column in item.relation.columns
+            ]
+            columns = [Expr("item", column.sql, value=item.id) for item, column in listed]
+        if len(columns) != width:
             raise ParameterError(
                 "P107",
-                f"sql: IN compares {width} columns with a subquery of {len(found)}. Write as many on both sides.",
+                f"sql: IN compares {width} columns with a subquery of {len(columns)}. Write as many on both sides.",
             )
-        return found
+        return columns
 
     def _refusing(self, env: Env) -> Leaf:
         leaf = self.leaves(env)
@@ -249,24 +251,24 @@ class Lifter:
         inner.where(query.where)
         value = self.work.read(query.items[0], inner.scope)
         stage = inner.close()
-        pairs = [self._pair(inner, one) for one in inner.correlated]
+        pairs = [self._pair(inner, condition) for condition in inner.correlated]
         aggregates = list(dict.fromkeys(aggregates_in(value)))
         people = stage.member.people
-        if people and not any(one.sign == "=" and stage.is_owner(one.inner) for one in pairs):
+        if people and not any(pair.sign == "=" and stage.is_owner(pair.inner) for pair in pairs):
             raise ParameterError("P105", TWO_STAGES)
-        if (people and not aggregates) or any(one.sign != "=" for one in pairs) or not pairs:
+        if (people and not aggregates) or any(pair.sign != "=" for pair in pairs) or not pairs:
             raise ParameterError("P107", _GROUPED)
         if not aggregates:
             value = Expr("call", "min", (value,))
             aggregates = [value]
-        item, places = self._item(block, stage, [one.inner for one in pairs], aggregates)
-        on = [Expr("compare", "=", (pair.outer, places[pair.inner])) for pair in pairs]
+        item, columns = self._item(block, stage, [pair.inner for pair in pairs], aggregates)
+        on = [Expr("compare", "=", (pair.outer, columns[pair.inner])) for pair in pairs]
         block.looked_up.append((member_of(item), on))
         zero = Expr("constant", "number", value="0")
         for aggregate in aggregates:
             if aggregate.name in ("count", "count_star", "count_if", "countif"):
-                places[aggregate] = Expr("coalesce", parts=(places[aggregate], zero))
-        return replaced(value, places)
+                columns[aggregate] = Expr("coalesce", parts=(columns[aggregate], zero))
+        return replaced(value, columns)
 
 
 _GROUPED = (
@@ -275,7 +277,7 @@ _GROUPED = (
 )
 
 
-def _named(stage: Stage) -> str:
+def _table_names(stage: Stage) -> str:
     """Return the names of the tables of people that a subquery reads."""
     return ", ".join(show(table.split(".")[-1].strip('"')) for table in stage.member.tables) or "people's rows"
 
@@ -285,7 +287,7 @@ def _query_of(expr: Expr) -> Query:
 
 
 def _is_plain(query: Query) -> bool:
-    """Whether a query is rows of its FROM, one by one; for EXISTS its columns do not matter."""
+    """Whether a query returns the rows of its FROM one by one; its columns do not matter to EXISTS."""
     return (
         isinstance(query, Select)
         and not isinstance(query.source, Nothing)
@@ -300,25 +302,25 @@ def _row_of(expr: Expr) -> tuple[Expr, ...]:
     return expr.parts if expr.what == "call" and expr.name == "row" else (expr,)
 
 
-def _plain(query: Query, *, whole: bool) -> Select:
-    """Return a query of rows of a FROM, one by one, that has the rows of any query."""
+def _plain(query: Query, *, is_exists: bool) -> Select:
+    """Return a query of the same rows that reads them one by one from its FROM."""
     stars = [item for item in query.items if item.what == "star"] if isinstance(query, Select) else []
     bare = stars == [Expr("star")] and isinstance(query, Select) and len(query.items) == 1
-    if _is_plain(query) and isinstance(query, Select) and not whole and (not stars or bare):
+    if _is_plain(query) and isinstance(query, Select) and not is_exists and (not stars or bare):
         return query
-    if whole and isinstance(query, Select) and not query.withs and query.modifiers.limit is not None:
+    if is_exists and isinstance(query, Select) and not query.withs and query.modifiers.limit is not None:
         first = query.modifiers.limit
         if first.what == "constant" and first.value not in ("0", None) and query.modifiers.offset is None:
-            return _plain(replace(query, modifiers=replace(query.modifiers, limit=None)), whole=True)
-    if whole and _is_plain(query) and isinstance(query, Select):
+            return _plain(replace(query, modifiers=replace(query.modifiers, limit=None)), is_exists=True)
+    if is_exists and _is_plain(query) and isinstance(query, Select):
         return query
     return Select(items=(Expr("star"),), source=Derived(query))
 
 
-def _some(others: list[_Pair], places: dict[Expr, Expr]) -> Expr | None:
-    """Return the condition that one of a group's values compares, from its least and largest."""
+def _some(others: list[_Pair], columns: dict[Expr, Expr]) -> Expr | None:
+    """Return the condition that some value of a group compares, from its minimum and maximum."""
     for other in others:
-        least, most = (places[Expr("call", name, (other.inner,))] for name in ("min", "max"))
+        least, most = (columns[Expr("call", name, (other.inner,))] for name in ("min", "max"))
         if other.sign in ("<", "<="):
             return Expr("compare", other.sign, (least, other.outer))
         if other.sign in (">", ">="):

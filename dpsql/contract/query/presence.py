@@ -1,6 +1,6 @@
-"""Whether an expression has a value in every row, so that it needs no number of values of its own.
+"""Decides whether an expression is non-NULL in every row, so that it needs no count of its own values.
 
-It decides how numbers are drawn, and what a row without a value would count as where the answer is wrong: meaning, and
+The decision chooses how numbers are drawn. If it is wrong, a row without a value counts wrongly: this changes meaning,
 never privacy.
 """
 
@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection
 
 from dpsql.contract.query.nodes import Expr
 
-# Calls that have a value where all arguments have, but for overflow, on which the query itself would fail.
+# Calls that are non-NULL if all arguments are; on overflow the query itself fails.
 _KEEPING = frozenset(("+", "-", "*", "abs", "least", "greatest"))
-# Conditions that are true of no NULL; nodes that no value makes fail.
+# Conditions that no NULL satisfies; nodes that no value makes fail.
 _REFUSING = frozenset(("compare", "between", "in", "present"))
 _HARMLESS = frozenset(("item", "constant", "compare", "between", "in", "present", "null", "and", "or", "not"))
 
 
 def has_value(expr: Expr, column: Callable[[Expr], bool]) -> bool:
-    """Return whether an expression has a value in every row; `column` says it of a column."""
+    """Return whether an expression is non-NULL in every row; `column` answers for a column."""
     if expr.what == "item":
         return column(expr)
     if expr.what == "constant":
@@ -38,27 +38,27 @@ def _is_harmless(expr: Expr) -> bool:
 
 
 def refuses_null(condition: Expr, value: Expr) -> bool:
-    """Return whether a condition that holds says that a column has a value."""
+    """Return whether a true condition implies that a column is non-NULL."""
     if condition.what not in _REFUSING or not condition.parts:
         return False
     sides = condition.parts if condition.what == "compare" else condition.parts[:1]
     return value in sides and condition.name not in ("IS DISTINCT FROM", "IS NOT DISTINCT FROM")
 
 
-# Signs that are neither NULL nor false of a NULL, and calls that pass over one.
+# Signs that may be true for NULL, and calls that skip NULL.
 _SEEING = frozenset(("IS DISTINCT FROM", "IS NOT DISTINCT FROM"))
 _PASSING_OVER = frozenset(("greatest", "least", "concat_ws", "row", "struct_pack", "list_value"))
-# Says of an expression whether it is missing.
+# Decides whether an expression is missing.
 Missing = Callable[[Expr], bool]
 
 
 def columns_of(items: Collection[str]) -> Missing:
-    """Return what says of an expression whether it is a column of some items."""
+    """Return the test that an expression is a column of some items."""
     return lambda expr: expr.what == "item" and str(expr.value) in items
 
 
 def is_null_without(expr: Expr, missing: Missing) -> bool:
-    """Return whether an expression is certain to be NULL in a row in which what is `missing` is."""
+    """Return whether an expression is certainly NULL in a row with NULL for all `missing`."""
     if missing(expr):
         return True
     parts = [is_null_without(part, missing) for part in expr.parts]
@@ -81,7 +81,7 @@ def is_null_without(expr: Expr, missing: Missing) -> bool:
 
 
 def fails_without(condition: Expr, missing: Missing) -> bool:
-    """Return whether a condition is certain not to hold in a row in which what is `missing` is NULL."""
+    """Return whether a condition certainly fails in a row with NULL for all `missing`."""
     if condition.what in ("and", "or"):
         fails = [fails_without(part, missing) for part in condition.parts]
         return any(fails) if condition.what == "and" else all(fails)
@@ -91,7 +91,7 @@ def fails_without(condition: Expr, missing: Missing) -> bool:
 
 
 def counts_nothing_without(aggregate: Expr, missing: Missing) -> bool:
-    """Return whether an aggregate leaves out the rows in which what is `missing` is NULL."""
+    """Return whether an aggregate ignores the rows with NULL for all `missing`."""
     if aggregate.filter is not None and fails_without(aggregate.filter, missing):
         return True
     if aggregate.name in ("count_if", "countif"):
@@ -102,12 +102,12 @@ def counts_nothing_without(aggregate: Expr, missing: Missing) -> bool:
 
 
 def _adds_nothing_without(expr: Expr, missing: Missing) -> bool:
-    """Return whether a value is NULL or 0 in a row in which what is `missing` is NULL."""
+    """Return whether a value is NULL or 0 in a row with NULL for all `missing`."""
     zero = expr.what == "constant" and expr.value == "0"
     if expr.what == "case":
         whens = [fails_without(part, missing) for part in expr.parts[:-1:2]]
-        found = [_adds_nothing_without(part, missing) for part in (*expr.parts[1:-1:2], expr.parts[-1])]
-        return all(when or then for when, then in zip(whens, found[:-1], strict=True)) and found[-1]
+        thens = [_adds_nothing_without(part, missing) for part in (*expr.parts[1:-1:2], expr.parts[-1])]
+        return all(when or then for when, then in zip(whens, thens[:-1], strict=True)) and thens[-1]
     if expr.what == "coalesce":
         return all(_adds_nothing_without(part, missing) for part in expr.parts)
     return zero or is_null_without(expr, missing)

@@ -1,11 +1,10 @@
-"""What a query of plain SQL splits into: cores that are answered privately, and what DuckDB makes of their answers.
+"""The parts of a split query: private cores, and the text that DuckDB runs over their answers.
 
-The splitter may be wrong about meaning, never about privacy. It writes two kinds of text. The source of each core is
-bound by DuckDB and its plan is judged by `dpsql.engines.duckdb.lineage`, which knows nothing of the splitter; the post
-text reads released tables and public tables only, which its plan must show.
+The splitter may be wrong about meaning, never about privacy. It writes two kinds of text. DuckDB binds the source of
+each core, and `dpsql.engines.duckdb.lineage`, which knows nothing of the splitter, judges its plan. The post text reads
+released tables and public tables only, and its plan must show this.
 
-**Noisy numbers.** Of how many noisy numbers a column is made: the chance that its interval may fail is shared out among
-them.
+`NoisyNumbers` counts the noisy numbers of a column, which share the chance that its interval fails.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from fractions import Fraction
 
 @dataclass(frozen=True, order=True)
 class NoisyNumbers:
-    """A count of noisy numbers, of which it may follow from the answers how many there are.
+    """A count of noisy numbers, which may depend on the answers.
 
     Attributes
     ----------
     single : int
-        Numbers that are known by themselves.
+        Numbers that are known in advance.
     groups : tuple of (str, int)
-        By the name of a core, how many numbers of each of its groups, in the order of names.
+        Names of cores, each with its numbers per group, sorted by name.
     """
 
     single: int = 0
@@ -38,15 +37,15 @@ class NoisyNumbers:
 
     @classmethod
     def of_all_groups(cls, numbers: Iterable[tuple[str, str]]) -> NoisyNumbers:
-        """Return the numbers of all groups, for a column that is made of some of one group: names of cores and numbers.
+        """Return the numbers of all groups, for a column from one group; `numbers` are names of core and aggregate.
 
-        So many hold at once that the column has its chance whichever groups noise chooses.
+        All these intervals hold together, so the column's interval holds whichever groups noise chooses.
         """
         return cls.total(cls.of_groups(core) for core, _ in numbers)
 
     @classmethod
     def total(cls, numbers: Iterable[NoisyNumbers]) -> NoisyNumbers:
-        """Return all of several together."""
+        """Return the sum of several counts."""
         single, groups = 0, Counter[str]()
         for number in numbers:
             single += number.single
@@ -55,7 +54,7 @@ class NoisyNumbers:
 
     @classmethod
     def most(cls, numbers: Iterable[NoisyNumbers]) -> NoisyNumbers:
-        """Return what is at least each of several."""
+        """Return the maximum of several counts."""
         single, groups = 0, Counter[str]()
         for number in numbers:
             single, groups = max(single, number.single), groups | Counter(dict(number.groups))
@@ -65,12 +64,12 @@ class NoisyNumbers:
         return bool(self.single or self.groups)
 
     def covers(self, other: NoisyNumbers) -> bool:
-        """Whether a column of so many numbers may be made of one of so many others."""
+        """Whether a column of this count may be made from a column of the other."""
         return bool(self.groups) or (not other.groups and self.single >= other.single)
 
     @property
     def tag(self) -> str:
-        """It as a part of a column's name."""
+        """The count as part of a column name."""
         return "_".join([str(self.single), *(f"{times}x{core.strip('_')}" for core, times in self.groups)])
 
 
@@ -88,15 +87,15 @@ class QueryKey:
     type : str
         SQL type.
     values : tuple of (str or None) or None
-        The public values, as texts that DuckDB casts to the type; NULL only where it is listed.
+        The public values, as strings that DuckDB casts to the type; NULL only if it is listed.
     query : str or None
-        A SELECT over public tables and literals alone, which lists the values, where no list does; of one column, or of
-        those of `together`.
+        A SELECT over public tables and literals only, which lists the values if `values` is None; of one column, or
+        of the columns `together`.
     origin : str
-        Where the values come from, for explain: such as ``'declared'``, ``'the range of visit_date'``, ``'wards'``.
+        The source of the values, for explain, such as ``'declared'``, ``'the range of visit_date'``, ``'wards'``.
     together : tuple of str
-        The keys that `query` lists, by their columns, where it lists the rows of several at once; each of them has the
-        same query then.
+        The columns of the keys that `query` lists together, if it lists several; each of these keys has the same
+        query.
     """
 
     column: str
@@ -109,7 +108,7 @@ class QueryKey:
 
 @dataclass(frozen=True)
 class QueryAggregate:
-    """One aggregate of a core; what is answered stands in a column of the core's released table.
+    """One aggregate of a core; a column of the core's released table holds its answer.
 
     Attributes
     ----------
@@ -120,21 +119,21 @@ class QueryAggregate:
         ``'sum'``, ``'avg'``, ``'var_samp'``, ``'var_pop'``, ``'stddev_samp'``, ``'stddev_pop'``, ``'quantile'``, or of
         pairs the name of DuckDB's function, such as ``'corr'`` and ``'regr_slope'``.
     column, other : str or None
-        Columns of the core's source: what is aggregated, and the second one of a pair (DuckDB's order of arguments).
-        A FILTER is part of the column: it is NULL where the filter is not true.
+        Columns of the core's source: the aggregated column, and the second of a pair (DuckDB's order of arguments).
+        A FILTER is part of the column: the column is NULL unless the filter is true.
     type : str
         SQL type of the answer in the original query.
     quantile : Fraction or None
     discrete : bool
         Whether a quantile is one of the values.
     lower, upper : Fraction or None
-        Public bounds of the column; None where they are drawn.
+        Public bounds of the column; None for private bounds.
     bounds_from : str
-        Where the bounds come from, for explain.
+        The source of the bounds, for explain.
     other_lower, other_upper : Fraction or None
         Public bounds of the other column of a pair.
     whole : bool
-        Whether the text says that all rows have a value of the column.
+        Whether the text implies that the column is never NULL.
     """
 
     name: str
@@ -159,26 +158,26 @@ class QueryCore:
     Attributes
     ----------
     name : str
-        Of the released table in the post text, such as ``'__dp_0'``. Its columns are the keys' names, then the
-        aggregates'.
+        Name of the released table in the post text, such as ``'__dp_0'``. Its columns are the keys, then the
+        aggregates.
     source : str
-        The text of a SELECT over rows of people: keys, then what is aggregated, and the unit in the last column.
+        The text of a SELECT over rows of people: keys, aggregated columns, and the privacy unit last.
     unit : str or None
-        Name of the last column; None where the unit is a row.
+        Name of the last column; None if the unit is a row.
     keys : tuple of QueryKey
         Empty for one group of all rows.
     private_keys : bool
-        Whether which groups there are is drawn from the rows.
+        Whether privacy budget chooses the groups from rows.
     aggregates : tuple of QueryAggregate
     tables : tuple of str
         The protected tables that the source reads, as pinned names.
     dates : tuple of (str, str) or None
-        First and last day of its rows, where they are dated and literal bounds say so.
+        First and last day of its rows, if they are dated and literals bound them.
     margin_of : str or None
-        The name of the core of the same rows that has all keys of several grouping sets; its own name for that core.
-        The groups of this one are unions of groups of that one, and its keys some of that one's, by their names.
+        The name of the core of the same rows that has all keys of several grouping sets; that core names itself.
+        Groups of this core are unions of groups of that core, and its keys are some of that core's, by name.
     disjoint : bool
-        Whether all its sums and numbers of values count conditions of which at most one holds for a row.
+        Whether all its sums and counts of values count mutually exclusive conditions.
     """
 
     name: str
@@ -195,26 +194,25 @@ class QueryCore:
 
 @dataclass(frozen=True)
 class Split:
-    """A query in its parts.
+    """A split query.
 
     Attributes
     ----------
     cores : tuple of QueryCore
-        None of them where the query reads no rows of people: then it costs nothing.
+        Empty if the query reads no rows of people: then it costs nothing.
     post : str
-        The text that runs over the cores' released tables and public tables; for no cores the query itself, written
-        anew.
+        The text that runs over the cores' released tables and public tables; without cores the rewritten query.
     columns : tuple of (str, str)
         Name and SQL type of every column of the original query.
     noisy : tuple of tuple of (str, str)
-        For every column of the result the released numbers in it, as core's and aggregate's names; for intervals.
+        The released numbers in every column of the result, as names of core and aggregate; for intervals.
     notes : tuple of str
-        What explain says of it: levels of blocks, joins that were written.
+        Lines for explain: levels of blocks, added joins.
     told : tuple of (str, str, NoisyNumbers)
-        The noisy numbers whose errors the post text reads: core, aggregate, and of how many noisy numbers the column is
-        made that they are for. Their columns are those of `error_names`.
+        The noisy numbers whose errors the post text reads: core, aggregate, and the count of noisy numbers in the
+        resulting column. `error_names` names their columns.
     differs : bool
-        Whether it is another one than earlier versions made, which `Options.earlier` makes again.
+        Whether earlier versions split the query differently; `Options.earlier` restores their split.
     """
 
     cores: tuple[QueryCore, ...]
@@ -227,9 +225,9 @@ class Split:
 
 
 def error_names(aggregate: str, numbers: NoisyNumbers) -> tuple[str, str, str, str]:
-    """Return the columns of a released table with the error, the ends of the interval and the standing of a number.
+    """Return the columns of a released table with error, interval ends and standing of a number.
 
-    `numbers` is of how many noisy numbers the column is made whose interval it is for.
+    `numbers` counts the noisy numbers in the column that the interval is for.
     """
     before = f"{aggregate}_{numbers.tag}"
     return f"{before}_error", f"{before}_lower", f"{before}_upper", f"{before}_standing"

@@ -1,13 +1,8 @@
-"""Splits a query: what is below its aggregates of people's rows becomes cores, everything above them post text.
+"""Splits a query: aggregates of people's rows and everything below become cores, everything above post text.
 
-**Keys from joins.** Groups that a query joins with a public table: its keys are the values that their column is
-compared with.
-
-**Released rows.** A SELECT over released and public rows: its text, and which released numbers are in each of its
-columns.
-
-**Set operations.** Set operations: UNION ALL of rows of people, with the owner behind their columns, and all of what is
-released.
+If a query joins groups with a public table, the values of the equated public column are the keys. A SELECT over
+released and public rows becomes a text, with the released numbers in each of its columns. UNION ALL may combine rows of
+people, with the owner as the last column; every set operation may combine released rows.
 """
 
 from __future__ import annotations
@@ -80,24 +75,24 @@ _NOTHING = "CAST(NULL AS DOUBLE)"
 
 
 def is_union_of_different(query: SetOperation) -> bool:
-    """Whether equal rows of several queries are one row of a UNION."""
+    """Whether a UNION merges equal rows of its queries."""
     return query.kind == "UNION" and (not query.every or query.modifiers.distinct)
 
 
 def as_distinct(query: SetOperation) -> Select:
-    """Return SELECT DISTINCT of UNION ALL, which is the same as a UNION."""
-    whole = replace(query, every=True, withs=(), modifiers=Modifiers())
+    """Return SELECT DISTINCT of UNION ALL, which equals UNION."""
+    union = replace(query, every=True, withs=(), modifiers=Modifiers())
     star = Expr("star")
-    return Select(query.withs, replace(query.modifiers, distinct=True), (star,), Derived(whole, "united"))
+    return Select(query.withs, replace(query.modifiers, distinct=True), (star,), Derived(union, "united"))
 
 
 def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQuery]) -> PartOfQuery:
-    """Return rows of people of several queries.
+    """Return the union of rows of people.
 
     Raises
     ------
     ParameterError
-        P103: it is another operation, or cuts by an order. P105: one part is released.
+        P103: the operation is not UNION ALL, or has a LIMIT. P105: a part is released.
     """
     if query.kind != "UNION" or not query.every or query.modifiers.distinct or query.modifiers.cuts:
         raise ParameterError(
@@ -119,7 +114,7 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
     if len({len(part.columns) for part in parts}) > 1:
         raise ParameterError("P101", "sql: the parts of UNION ALL have different numbers of columns. Select the same.")
     stubs = (
-        f"SELECT {', '.join(f'NULL::{stub_type(one.type)} AS c{at}' for at, one in enumerate(part.columns))}"
+        f"SELECT {', '.join(f'NULL::{stub_type(column.type)} AS c{at}' for at, column in enumerate(part.columns))}"
         for part in parts
     )
     kinds = work.catalogue.typing.columns(f"SELECT * FROM ({' UNION ALL '.join(stubs)})")
@@ -128,30 +123,30 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
     texts = []
     for part in parts:
         listed = []
-        for place, column in enumerate(part.columns):
+        for index, column in enumerate(part.columns):
             value = Expr("item", column.sql, value="u")
             read = {("u", column.sql): ColumnSql(f"u.{identifier(column.sql)}", column.type)}
-            kind = kinds[place][1]
-            written = work.expressions.write(value, read, None if kind == column.type else kind.sql)
-            listed.append(f"{written.sql} AS {identifier(f'c{place}')}")
+            kind = kinds[index][1]
+            projection = work.expressions.write(value, read, None if kind == column.type else kind.sql)
+            listed.append(f"{projection.sql} AS {identifier(f'c{index}')}")
         if part.owned:
-            owner = next(one.sql for one in (*part.columns, *part.unseen) if one.owner)
-            date = next((one.sql for one in (*part.columns, *part.unseen) if one.dated), None)
+            owner = next(candidate.sql for candidate in (*part.columns, *part.unseen) if candidate.owner)
+            date = next((candidate.sql for candidate in (*part.columns, *part.unseen) if candidate.dated), None)
             listed += [f"u.{identifier(date)} AS {identifier(DATE)}"] if date is not None else []
             listed.append(f"u.{identifier(owner)} AS {identifier(UNIT)}")
         texts.append(f"SELECT {', '.join(listed)} FROM {part.sql} AS u")
-    columns = tuple(_column(place, kinds[place][1], parts) for place in range(len(first.columns)))
+    columns = tuple(_column(index, kinds[index][1], parts) for index in range(len(first.columns)))
     return replace(
         first,
         columns=columns,
         sql=f"({' UNION ALL '.join(texts)})",
         unseen=tuple(
-            replace(one, name=name, sql=name)
-            for name, one in (
-                (DATE, next((one for one in (*first.columns, *first.unseen) if one.dated), None)),
-                (UNIT, next((one for one in (*first.columns, *first.unseen) if one.owner), None)),
+            replace(column, name=name, sql=name)
+            for name, column in (
+                (DATE, next((candidate for candidate in (*first.columns, *first.unseen) if candidate.dated), None)),
+                (UNIT, next((candidate for candidate in (*first.columns, *first.unseen) if candidate.owner), None)),
             )
-            if one is not None
+            if column is not None
         ),
         tables=tuple(dict.fromkeys(table for part in parts for table in part.tables)),
         name=(),
@@ -161,7 +156,7 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
 def released_union(
     work: Splitting, query: SetOperation, env: Env, parts: Sequence[PartOfQuery], level: str
 ) -> PartOfQuery:
-    """Return a set operation of released and public rows; of a UNION each row has the intervals of its own part."""
+    """Return a set operation of released and public rows; each row of a UNION has the intervals of its part."""
     word = f" {query.kind}{' ALL' if query.every else ''} "
     inner: dict[int, PartOfQuery] = {}
     below = [ends(query, PostExpressions(work, env, stub, inner=inner)) for stub in (False, True)]
@@ -169,38 +164,40 @@ def released_union(
     both = ([part.sql for part in parts], [part.stub for part in parts])
     texts = [f"(SELECT {distinct}* FROM ({word.join(both[stub])}){below[stub]})" for stub in (0, 1)]
     width = min(len(part.columns) for part in parts)
-    noisy = [frozenset().union(*(part.columns[place].noisy for part in parts)) for place in range(width)]
+    noisy = [frozenset().union(*(part.columns[index].noisy for part in parts)) for index in range(width)]
     out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
     names = [column.name for column in out.columns]
-    widths = {len(one.columns) for one in (*parts, out)}
+    widths = {len(part.columns) for part in (*parts, out)}
     if level == PUBLIC or query.kind != "UNION" or len(widths) > 1 or len(set(map(fold, names))) < width:
         return out
-    made = [_made(place, out.columns[place].type, parts) for place in range(width)]
+    noise_counts = [_noise_count(index, out.columns[index].type, parts) for index in range(width)]
     every = query.every and not query.modifiers.distinct
 
-    def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
-        pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count.covers(own)]
-        whole = [[_part(part, names, pairs, counts, stub) for part in parts] for stub in (0, 1)]
-        joined = [" UNION ALL ".join(one) for one in whole]
+    def with_intervals(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+        pairs = [
+            (index, count) for index, own in enumerate(noise_counts) if own for count in counts if count.covers(own)
+        ]
+        branches = [[_part(part, names, pairs, counts, stub) for part in parts] for stub in (0, 1)]
+        joined = [" UNION ALL ".join(branch) for branch in branches]
         if not every:
-            joined = [_joined_text(one, names, pairs) for one in joined]
+            joined = [_joined_text(union, names, pairs) for union in joined]
         return (f"(SELECT * FROM ({joined[0]}){below[0]})", f"(SELECT * FROM ({joined[1]}){below[1]})")
 
     return replace(
         out,
-        columns=tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True)),
-        told=told if any(made) else None,
+        columns=tuple(replace(column, made=count) for column, count in zip(out.columns, noise_counts, strict=True)),
+        told=with_intervals if any(noise_counts) else None,
         fixed=every and not query.modifiers.cuts and all(part.level == PUBLIC or part.fixed for part in parts),
     )
 
 
-def _made(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> NoisyNumbers | None:
-    """Return of how many noisy numbers the column of a UNION is made, at most: a row is of one part."""
-    found = [part.columns[place].made for part in parts if part.told is not None]
-    known = [one for one in found if one]
-    if kind.kind not in NUMBERS or not known:
-        return None if any(part.columns[place].noisy for part in parts) else NoisyNumbers()
-    return NoisyNumbers.most(known)
+def _noise_count(index: int, kind: Type, parts: Sequence[PartOfQuery]) -> NoisyNumbers | None:
+    """Return the most noisy numbers in a column of a UNION: a row comes from one part."""
+    candidates = [part.columns[index].made for part in parts if part.told is not None]
+    counts = [candidate for candidate in candidates if candidate]
+    if kind.kind not in NUMBERS or not counts:
+        return None if any(part.columns[index].noisy for part in parts) else NoisyNumbers()
+    return NoisyNumbers.most(counts)
 
 
 def _part(
@@ -210,78 +207,80 @@ def _part(
     counts: Sequence[NoisyNumbers],
     stub: int,
 ) -> str:
-    """Return the rows of a part of a UNION, with error and ends of some of their columns behind them."""
+    """Return the rows of a part of a UNION, then the error and ends of some columns."""
     text = ((part.sql, part.stub) if part.told is None else part.told(counts))[stub]
-    listed = [f"u.{identifier(one.sql)} AS {identifier(name)}" for one, name in zip(part.columns, names, strict=True)]
-    for place, count in pairs:
-        column = part.columns[place]
+    listed = [
+        f"u.{identifier(source.sql)} AS {identifier(name)}" for source, name in zip(part.columns, names, strict=True)
+    ]
+    for index, count in pairs:
+        column = part.columns[index]
         value = f"u.{identifier(column.sql)}"
-        found = [_NOTHING] * 4
+        interval = [_NOTHING] * 4
         if column.made:
-            found = [f"u.{identifier(name)}" for name in hidden_names(place, count)]
+            interval = [f"u.{identifier(name)}" for name in hidden_names(index, count)]
         elif column.type.kind in NUMBERS and not column.noisy:
-            found = [_NOTHING, cast(value, "DOUBLE"), cast(value, "DOUBLE"), PUBLIC_STANDING]
-        listed += named_ends(found, place, count)
+            interval = [_NOTHING, cast(value, "DOUBLE"), cast(value, "DOUBLE"), PUBLIC_STANDING]
+        listed += named_ends(interval, index, count)
     return f"(SELECT {', '.join(listed)} FROM {text} AS u)"
 
 
 def _joined_text(joined: str, names: Sequence[str], pairs: Sequence[tuple[int, NoisyNumbers]]) -> str:
-    """Return different rows; what is the same row of several parts has an interval that holds those of all of them."""
+    """Return distinct rows; the interval of a row of several parts contains the intervals of all these parts."""
     listed = [identifier(name) for name in names]
-    for place, count in pairs:
-        error, *both, standing = map(identifier, hidden_names(place, count))
+    for index, count in pairs:
+        error, *both, standing = map(identifier, hidden_names(index, count))
         alone = f"CASE WHEN {call('count_star')} = 1 THEN {call('min', error)} END"
         unknown = call("count_if", " OR ".join(f"{end} IS NULL" for end in both))
         hull = [
             f"CASE WHEN {unknown} = 0 THEN {call(name, end)} END"
             for name, end in zip(("min", "max"), both, strict=True)
         ]
-        listed += named_ends([alone, *hull, call("max", standing)], place, count)
+        listed += named_ends([alone, *hull, call("max", standing)], index, count)
     return f"SELECT {', '.join(listed)} FROM ({joined}) GROUP BY {', '.join(map(identifier, names))}"
 
 
-def _column(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:
-    found = [part.columns[place] for part in parts]
-    bounds = found[0].interval
-    for one in found[1:]:
-        bounds = bounds.hull(one.interval)
-    ties = {one.tie for one in found}
+def _column(index: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:
+    columns = [part.columns[index] for part in parts]
+    bounds = columns[0].interval
+    for column in columns[1:]:
+        bounds = bounds.hull(column.interval)
+    ties = {column.tie for column in columns}
     return replace(
-        found[0],
-        sql=f"c{place}",
+        columns[0],
+        sql=f"c{index}",
         type=kind,
         interval=bounds,
-        keys=lambda: _keys(found),
-        owner=all(one.owner for one in found),
-        dated=all(one.dated for one in found),
-        whole=all(one.whole for one in found),
+        keys=lambda: _keys(columns),
+        owner=all(column.owner for column in columns),
+        dated=all(column.dated for column in columns),
+        whole=all(column.whole for column in columns),
         tie=ties.pop() if len(ties) == 1 else None,
     )
 
 
-def _keys(found: Sequence[Column]) -> KeyValues | None:
+def _keys(columns: Sequence[Column]) -> KeyValues | None:
     """Return the public values of all parts."""
-    each = [one.keys() for one in found]
-    if any(one is None or one.values is None for one in each):
+    listings = [column.keys() for column in columns]
+    if any(listing is None or listing.values is None for listing in listings):
         return None
-    values = dict.fromkeys(value for one in each if one is not None for value in one.values or ())
-    return KeyValues(tuple(values), None, each[0].origin if each[0] is not None else "")
+    values = dict.fromkeys(value for listing in listings if listing is not None for value in listing.values or ())
+    return KeyValues(tuple(values), None, listings[0].origin if listings[0] is not None else "")
 
 
 def released_select(
     work: Splitting, query: Select, env: Env, leaf: Leaf, relations: Sequence[PartOfQuery], names: Sequence[str] | None
 ) -> PartOfQuery:
-    """Return what a SELECT over released and public rows returns; `names` are its columns', where they are known."""
+    """Return the relation of a SELECT over released and public rows; `names` are its columns' names, if known."""
     scope = Scope()
-    for number, one in enumerate(leaves(query.source)):
-        relation, alias = leaf(one)
+    for number, reference in enumerate(leaves(query.source)):
+        relation, alias = leaf(reference)
         scope.items.append(Item(f"p{number}", relation, alias))
     scope.aliases = {fold(item.alias): item for item in query.items if item.alias}
     inner: dict[int, PartOfQuery] = {}
     texts = []
-    if names is not None and len(names) == len(query.items) and not any(one.what == "star" for one in query.items):
+    if names is not None and len(names) == len(query.items) and not any(item.what == "star" for item in query.items):
         items = zip(query.items, names, strict=True)
-        query = replace(query, items=tuple(replace(one, alias=name) for one, name in items))
+        query = replace(query, items=tuple(replace(item, alias=name) for item, name in items))
     for stub in (False, True):
 
         def read(source: From, stub: bool = stub) -> str:
@@ -293,50 +292,57 @@ def released_select(
     out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
     if not work.options.errors or level == PUBLIC:
         return out
-    return _with_told(query, out, scope, lambda stub: PostExpressions(work, env, stub, scope, inner))
+    return _with_intervals(query, out, scope, lambda stub: PostExpressions(work, env, stub, scope, inner))
 
 
-def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[bool], PostExpressions]) -> PartOfQuery:
-    """Return a SELECT with what writes the intervals of its columns behind them."""
+def _with_intervals(
+    query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[bool], PostExpressions]
+) -> PartOfQuery:
+    """Return a SELECT with the writer of its columns' intervals."""
     modifiers = query.modifiers
     items = _spelled_out(query, scope)
     if len(query.sets) > 1 or modifiers.distinct or modifiers.distinct_on or items is None:
         return out
-    # Relations without a name have one here, by which what is behind their columns is named.
-    named = replace(scope, items=[replace(one, id=one.alias or f"dpsql_{one.id}") for one in scope.items])
-    if len(items) != len(out.columns) or len({fold(one.id) for one in named.items}) < len(named.items):
+    # Relations without a name get one here, which qualifies their interval columns.
+    named_scope = replace(scope, items=[replace(item, id=item.alias or f"dpsql_{item.id}") for item in scope.items])
+    if len(items) != len(out.columns) or len({fold(item.id) for item in named_scope.items}) < len(named_scope.items):
         return out
     merged = _merged(query.source)
     still = merged is not None and not any(
-        column.noisy for one in named.items for column in one.relation.columns if fold(column.name) in merged
+        column.noisy for item in named_scope.items for column in item.relation.columns if fold(column.name) in merged
     )
 
     def errors(numbers: NoisyNumbers, stub: bool = False, steady: bool = False) -> ReleasedErrors:
         return ReleasedErrors(
-            None, ErrorsAround(writer(stub).over, writer(stub).subquery, steady, stub), numbers, scope=named
+            None, ErrorsAround(writer(stub).over, writer(stub).subquery, steady, stub), numbers, scope=named_scope
         )
 
-    one = errors(ONE)
+    checker = errors(ONE)
     conditions = [*_ons(query.source), *([] if query.where is None else [query.where])]
     steady = (
         still
-        and all(each.relation.level == PUBLIC or each.relation.fixed for each in named.items)
-        and all(map(one.quiet, conditions))
+        and all(item.relation.level == PUBLIC or item.relation.fixed for item in named_scope.items)
+        and all(map(checker.quiet, conditions))
     )
     grouped = bool(query.groups or query.group_all or any(map(aggregates_in, items)))
-    if grouped and not (steady and all(map(one.quiet, _groups(query, items, named)))):
+    if grouped and not (steady and all(map(checker.quiet, _groups(query, items, named_scope)))):
         return out
-    # Windows of a query of groups are of these, and not of the rows that FROM has.
-    known = errors(ONE, steady=steady)
-    made = [None if grouped and _windows(each) else known.made(each) for each in items]
-    choosing = [*conditions, *(one for one in (query.having, query.qualify) if one is not None)]
+    # Windows of a grouped query read groups, not the rows of FROM.
+    counter = errors(ONE, steady=steady)
+    noise_counts = [None if grouped and _windows(item) else counter.made(item) for item in items]
+    choosing = [*conditions, *(clause for clause in (query.having, query.qualify) if clause is not None)]
     choosing += [order.expression for order in modifiers.orders] if modifiers.cuts else []
-    if not all(map(one.quiet, choosing)):
-        made = [each and NoisyNumbers.of_all_groups(one.noisy(item)) for each, item in zip(made, items, strict=True)]
-    sources = dict(zip(map(id, leaves(query.source)), named.items, strict=True))
+    if not all(map(checker.quiet, choosing)):
+        noise_counts = [
+            count and NoisyNumbers.of_all_groups(checker.noisy(item))
+            for count, item in zip(noise_counts, items, strict=True)
+        ]
+    sources = dict(zip(map(id, leaves(query.source)), named_scope.items, strict=True))
 
-    def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
-        pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count.covers(own)]
+    def with_intervals(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+        pairs = [
+            (index, count) for index, own in enumerate(noise_counts) if own for count in counts if count.covers(own)
+        ]
         texts = []
         for stub in (False, True):
 
@@ -346,26 +352,26 @@ def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[
                 both = (relation.sql, relation.stub) if relation.told is None else relation.told(counts)
                 return f"{both[stub]} AS {identifier(item.id)}"
 
-            hidden = (errors(count, stub, steady).hidden(items[place], place) for place, count in pairs)
-            behind = [sql for each in hidden for sql in each]
-            texts.append(f"({select_text(replace(query, items=tuple(items)), writer(stub), read, behind)})")
+            hidden = (errors(count, stub, steady).hidden(items[index], index) for index, count in pairs)
+            intervals = [sql for interval in hidden for sql in interval]
+            texts.append(f"({select_text(replace(query, items=tuple(items)), writer(stub), read, intervals)})")
         return texts[0], texts[1]
 
-    columns = tuple(replace(column, made=count) for column, count in zip(out.columns, made, strict=True))
+    columns = tuple(replace(column, made=count) for column, count in zip(out.columns, noise_counts, strict=True))
     fixed = steady and query.qualify is None and query.having is None and not modifiers.cuts
-    return replace(out, columns=columns, told=told if any(made) else None, fixed=fixed)
+    return replace(out, columns=columns, told=with_intervals if any(noise_counts) else None, fixed=fixed)
 
 
 def _groups(query: Select, items: Sequence[Expr], scope: Scope) -> list[Expr]:
-    """Return what the rows of a query are grouped by, with names and places of its select list written out."""
+    """Return the expressions of GROUP BY, with names and positions of the select list replaced."""
     if query.group_all and not query.groups:
-        return [one for one in items if not aggregates_in(one)]
+        return [item for item in items if not aggregates_in(item)]
     aliases = {fold(item.alias): item for item in items if item.alias}
     out = []
     for group in query.groups:
-        place = str(group.value) if group.what == "constant" and group.name == "number" else ""
-        if place.isdecimal() and 1 <= int(place) <= len(items):
-            out.append(items[int(place) - 1])
+        position = str(group.value) if group.what == "constant" and group.name == "number" else ""
+        if position.isdecimal() and 1 <= int(position) <= len(items):
+            out.append(items[int(position) - 1])
         elif group.what == "column" and released_column(group, scope) is None:
             out.append(aliases.get(fold(group.names[-1]), group))
         else:
@@ -378,14 +384,14 @@ def _windows(expr: Expr) -> bool:
 
 
 def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
-    """Return the select list with stars written out; None where a star is more than all columns."""
+    """Return the select list with stars expanded; None if a star is more than all columns."""
     out: list[Expr] = []
-    for one in query.items:
-        if one.what != "star":
-            out.append(one)
+    for expr in query.items:
+        if expr.what != "star":
+            out.append(expr)
             continue
-        chosen = [item for item in scope.items if not one.name or fold(item.alias) == fold(one.name)]
-        if one.names or one.parts or (not one.name and _merges(query.source)):
+        chosen = [item for item in scope.items if not expr.name or fold(item.alias) == fold(expr.name)]
+        if expr.names or expr.parts or (not expr.name and _merges(query.source)):
             return None
         if len(scope.items) > 1 and not all(item.alias for item in chosen):
             return None
@@ -398,7 +404,7 @@ def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
 
 
 def _ons(source: From) -> list[Expr]:
-    """Return the conditions of joins, beside those of USING."""
+    """Return the conditions of joins, without USING."""
     if not isinstance(source, Join):
         return []
     own = [source.condition] if source.condition is not None else []
@@ -406,39 +412,39 @@ def _ons(source: From) -> list[Expr]:
 
 
 def _merged(source: From) -> set[str] | None:
-    """Return the columns by which USING joins, folded; None where NATURAL finds them."""
+    """Return the folded columns of USING; None for NATURAL joins."""
     if not isinstance(source, Join):
         return set()
-    found = [_merged(source.left), _merged(source.right)]
-    if source.natural or None in found:
+    sides = [_merged(source.left), _merged(source.right)]
+    if source.natural or None in sides:
         return None
-    return set(map(fold, source.using)).union(*(one for one in found if one is not None))
+    return set(map(fold, source.using)).union(*(side for side in sides if side is not None))
 
 
 def _merges(source: From) -> bool:
-    """Whether columns of several relations are one, as USING and NATURAL make them."""
+    """Whether USING or NATURAL merges columns of several relations."""
     if not isinstance(source, Join):
         return False
     return bool(source.using or source.natural) or _merges(source.left) or _merges(source.right)
 
 
-def _leaf_text(found: tuple[PartOfQuery, str], stub: bool) -> str:
-    relation, alias = found
+def _leaf_text(leaf: tuple[PartOfQuery, str], stub: bool) -> str:
+    relation, alias = leaf
     text = relation.stub if stub else relation.sql
     return f"{text} AS {identifier(alias)}" if alias else text
 
 
 def _noisy(query: Select, scope: Scope, inner: dict[int, PartOfQuery]) -> list[Noisy]:
-    """Return the released numbers in each column of the select list; one of all where a star stands there."""
+    """Return the released numbers in each column of the select list; one set of all if it has a star."""
     every: Noisy = frozenset().union(
         *(column.noisy for item in scope.items for column in item.relation.columns),
         *(column.noisy for relation in inner.values() for column in relation.columns),
     )
-    if any(one.what == "star" for one in query.items):
+    if any(item.what == "star" for item in query.items):
         if len(query.items) == 1 and not query.items[0].names and not isinstance(query.source, Join):
             return [column.noisy for item in scope.items for column in item.relation.columns]
         return [every]
-    return [_noisy_of(one, scope, inner, every) for one in query.items]
+    return [_noisy_of(item, scope, inner, every) for item in query.items]
 
 
 def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: Noisy) -> Noisy:
@@ -446,14 +452,14 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
     for part in expr.walk():
         if part.what == "column":
             try:
-                found = scope.resolved(part.names)
-            except SourceError:  # of several relations, as of USING
+                reference = scope.resolved(part.names)
+            except SourceError:  # in several relations, as by USING
                 theirs = (item.column(part.names[-1]) for item in scope.items)
                 out |= {number for column in theirs if column is not None for number in column.noisy}
                 continue
-            if found is not None and found.what == "item":
-                out |= scope.column(found).noisy
-            elif found is None and fold(part.names[0]) in scope.aliases:
+            if reference is not None and reference.what == "item":
+                out |= scope.column(reference).noisy
+            elif reference is None and fold(part.names[0]) in scope.aliases:
                 out |= every
         if part.what == "subquery" and id(part.query) in inner:
             out |= {number for column in inner[id(part.query)].columns for number in column.noisy}
@@ -463,7 +469,7 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
 
 
 def joined_values(work: Splitting, query: Select, env: Env) -> dict[str, KeyValues]:
-    """Return the columns that a query equates with columns of public tables, with these columns' values."""
+    """Return the columns that a query equates with public columns, with the values of these."""
     scope = Scope()
     for leaf in leaves(query.source):
         if isinstance(leaf, TableRef) and (any(leaf.names[:2]) or fold(leaf.names[2]) not in env.withs):
@@ -472,49 +478,53 @@ def joined_values(work: Splitting, query: Select, env: Env) -> dict[str, KeyValu
                 scope.items.append(Item(f"p{len(scope.items)}", work.table(table), leaf.alias or leaf.names[2]))
     out: dict[str, KeyValues] = {}
     for left, right in _equated(query.source, query.where):
-        sides = [_public(one, scope) for one in (left, right)]
-        for found, other in ((sides[0], right), (sides[1], left)):
-            if found is not None and None in sides:
-                column = f"{identifier(found.relation.name[-1])}.{identifier(found.column)}"
-                listed = f"SELECT DISTINCT {column} AS v FROM {found.relation.sql}"
-                out[fold(other[-1])] = KeyValues(None, listed, f"the public {found.relation.name[-1]}")
+        sides = [_public(names, scope) for names in (left, right)]
+        for source, other in ((sides[0], right), (sides[1], left)):
+            if source is not None and None in sides:
+                column = f"{identifier(source.relation.name[-1])}.{identifier(source.column)}"
+                listed = f"SELECT DISTINCT {column} AS v FROM {source.relation.sql}"
+                out[fold(other[-1])] = KeyValues(None, listed, f"the public {source.relation.name[-1]}")
     return out
 
 
-class _Found(NamedTuple):
+class _PublicColumn(NamedTuple):
     relation: PartOfQuery
     column: str
 
 
-def _public(names: tuple[str, ...], scope: Scope) -> _Found | None:
+def _public(names: tuple[str, ...], scope: Scope) -> _PublicColumn | None:
     """Return the public table and column of a name."""
     try:
-        found = scope.resolved(names)
+        column = scope.resolved(names)
     except SourceError:
         return None
-    if found is None or found.what != "item":
+    if column is None or column.what != "item":
         return None
-    return _Found(scope.item(str(found.value)).relation, found.name)
+    return _PublicColumn(scope.item(str(column.value)).relation, column.name)
 
 
 def _equated(source: From, where: Expr | None) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yield the pairs of columns that rows must have equal."""
+    """Yield the pairs of columns that are equal in every row."""
     conditions = [where] if where is not None else []
     todo = [source]
     while todo:
-        one = todo.pop()
-        if isinstance(one, Join) and one.kind == "INNER":
-            todo += [one.left, one.right]
-            conditions += [one.condition] if one.condition is not None else []
+        relation = todo.pop()
+        if isinstance(relation, Join) and relation.kind == "INNER":
+            todo += [relation.left, relation.right]
+            conditions += [relation.condition] if relation.condition is not None else []
     while conditions:
-        found = conditions.pop()
-        if found.what == "and":
-            conditions += found.parts
-        if found.what == "compare" and found.name == "=" and all(part.what == "column" for part in found.parts):
-            yield found.parts[0].names, found.parts[1].names
+        condition = conditions.pop()
+        if condition.what == "and":
+            conditions += condition.parts
+        if (
+            condition.what == "compare"
+            and condition.name == "="
+            and all(part.what == "column" for part in condition.parts)
+        ):
+            yield condition.parts[0].names, condition.parts[1].names
 
 
-_MOST_ASKED = 2_000
+_MOST_SUBQUERIES = 2_000
 _LATERAL = (
     "sql: LATERAL is not read: a subquery in FROM reads columns of what stands beside it. Join a grouped subquery: "
     "JOIN (SELECT key, count(*) AS n FROM ... GROUP BY key) USING (key); compute of one row in the select list."
@@ -535,7 +545,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     Raises
     ------
     ParameterError
-        P065, P070, P080 to P084, P101 to P107: it cannot be answered, with the line to write.
+        P065, P070, P080 to P084, P101 to P107: the query is refused, with the line to write.
     SourceError
         S002: a name is not found. S012: rows of several people would meet.
     """
@@ -552,15 +562,15 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     cores = tuple(map(made_core, splitter.work.cores))
     if options.errors:
         relation = with_errors(splitter.work, relation, len(options.columns or relation.columns))
-    names = options.columns or tuple((one.name, one.type.sql) for one in relation.columns)
+    names = options.columns or tuple((column.name, column.type.sql) for column in relation.columns)
     names += tuple((column.name, column.type.sql) for column in relation.columns[len(names) :])
-    for one in (relation.sql, *(core.source for core in cores)):
-        check_written(one)
+    for text in (relation.sql, *(core.source for core in cores)):
+        check_written(text)
     return Split(
         cores,
         _renamed(relation, [name for name, _ in names]),
         names,
-        tuple(tuple(sorted(one.noisy)) for one in relation.columns),
+        tuple(tuple(sorted(column.noisy)) for column in relation.columns),
         tuple(splitter.work.notes),
         tuple(splitter.work.told),
         splitter.work.differs,
@@ -572,12 +582,12 @@ def _renamed(relation: PartOfQuery, names: list[str]) -> str:
         return relation.sql.removeprefix("(").removesuffix(")") if relation.sql.startswith("(SELECT") else (
             f"SELECT * FROM {relation.sql}"
         )  # fmt: skip
-    # The order of rows is that of the text within, which stands alone.
+    # The text within, which is complete, keeps the order of rows.
     return f"SELECT * FROM {relation.sql} AS dpsql_result({', '.join(map(identifier, names))})"
 
 
 def _empty(options: Options) -> Split:
-    """Return the split of a query that no row can pass: its columns, and nothing else."""
+    """Return the split of a query that no row can pass: its columns only."""
     columns = options.columns or ()
     listed = ", ".join(f"CAST(NULL AS {kind}) AS {identifier(name)}" for name, kind in columns)
     return Split(
@@ -600,13 +610,13 @@ class Splitter:
 
     def __init__(self, catalogue: Catalogue, options: Options) -> None:
         self.work = Splitting(catalogue, options, self.query, RowExpressions(catalogue.typing, options.zone))
-        self._asked = 0
+        self._subqueries = 0
         self._lifter = Lifter(self.work, self._leaf)
 
     def query(self, query: Query, env: Env) -> PartOfQuery:
-        """Return what a query, or a part of one, returns."""
-        self._asked += 1
-        if self._asked > _MOST_ASKED:
+        """Return the relation of a query, or of a part."""
+        self._subqueries += 1
+        if self._subqueries > _MOST_SUBQUERIES:
             raise ParameterError("P100", "sql has too many subqueries within one another. Keep parts of it as views.")
         inner, waiting = self._withs(query, replace(env, top=False, joined={}))
         if isinstance(query, Select):
@@ -615,32 +625,32 @@ class Splitter:
             out = self._set_operation(query, inner)
         else:
             raise ParameterError("P101", "sql: a part of it is no SELECT. Write it as one.")
-        for one in waiting:  # what nothing names is read, too, and refused where it may not be asked
-            one({})
+        for reader in waiting:  # unused WITH queries are read, too, and refused if they are not allowed
+            reader({})
         return out
 
     def _withs(self, query: Query, env: Env) -> tuple[Env, list[_Reader]]:
         waiting = []
-        for one in query.withs:
-            refuse_name(one.name)
-            reader = self._with(one, replace(env, outer=None))
+        for clause in query.withs:
+            refuse_name(clause.name)
+            reader = self._with(clause, replace(env, outer=None))
             waiting.append(reader)
-            env = replace(env, withs={**env.withs, fold(one.name): reader})
+            env = replace(env, withs={**env.withs, fold(clause.name): reader})
         return env, waiting
 
-    def _with(self, one: With, env: Env) -> _Reader:
-        known: list[PartOfQuery] = []
+    def _with(self, clause: With, env: Env) -> _Reader:
+        cache: list[PartOfQuery] = []
 
         def read(joined: Mapping[str, KeyValues]) -> PartOfQuery:
-            if not known:
-                found = self.query(one.query, replace(env, joined={} if one.columns else joined))
-                known.append(self._columns_named(found, one.columns))
-            return known[0]
+            if not cache:
+                relation = self.query(clause.query, replace(env, joined={} if clause.columns else joined))
+                cache.append(self._columns_named(relation, clause.columns))
+            return cache[0]
 
         return read
 
     def _columns_named(self, relation: PartOfQuery, names: tuple[str, ...]) -> PartOfQuery:
-        """Return a relation with other names of columns, also in its text where that is read by name."""
+        """Return a relation with other column names, also in its text if names are read there."""
         if not names:
             return relation
         out = relation.renamed(names)
@@ -648,25 +658,25 @@ class Splitter:
             return out
         listed = ", ".join(identifier(column.name) for column in out.columns)
 
-        def named(texts: tuple[str, str]) -> tuple[str, str]:
-            whole, stub = (f"(SELECT * FROM {text} AS dpsql_with({listed}))" for text in texts)
-            return whole, stub
+        def with_names(texts: tuple[str, str]) -> tuple[str, str]:
+            full, stub = (f"(SELECT * FROM {text} AS dpsql_with({listed}))" for text in texts)
+            return full, stub
 
-        columns = tuple(replace(one, sql=one.name) for one in out.columns)
-        sql, stub = named((relation.sql, relation.stub))
+        columns = tuple(replace(column, sql=column.name) for column in out.columns)
+        sql, stub = with_names((relation.sql, relation.stub))
         write = relation.told
-        told = None if write is None else lambda counts: named(write(counts))
-        return replace(out, columns=columns, sql=sql, stub=stub, told=told)
+        intervals = None if write is None else lambda counts: with_names(write(counts))
+        return replace(out, columns=columns, sql=sql, stub=stub, told=intervals)
 
     # FROM.
 
     def _leaf(self, env: Env, joined: Mapping[str, KeyValues] | None = None) -> Leaf:
-        known: dict[int, tuple[PartOfQuery, str]] = {}
+        cache: dict[int, tuple[PartOfQuery, str]] = {}
 
         def read(source: From) -> tuple[PartOfQuery, str]:
-            if id(source) not in known:
-                known[id(source)] = self._read(source, env, joined or {})
-            return known[id(source)]
+            if id(source) not in cache:
+                cache[id(source)] = self._read(source, env, joined or {})
+            return cache[id(source)]
 
         return read
 
@@ -682,7 +692,7 @@ class Splitter:
             relation = self.query(source.query, replace(env, joined=joined))
         elif isinstance(source, Listed):
             writer = PostExpressions(self.work, env)
-            rows = ", ".join(f"({', '.join(writer.sql(one) for one in row)})" for row in source.rows)
+            rows = ", ".join(f"({', '.join(writer.sql(cell) for cell in row)})" for row in source.rows)
             text = f"(SELECT * FROM (VALUES {rows}))"
             relation = released(self.work, text, text, (), PUBLIC)
         elif isinstance(source, TableFunction):
@@ -695,44 +705,49 @@ class Splitter:
         return self._columns_named(relation, columns), alias
 
     def _table(self, source: TableRef, env: Env, joined: Mapping[str, KeyValues]) -> PartOfQuery:
-        named = source.names
-        if not named[0] and not named[1] and fold(named[2]) in env.withs:
-            return env.withs[fold(named[2])](joined)
-        free = free_table(self.work, named)
+        names = source.names
+        if not names[0] and not names[1] and fold(names[2]) in env.withs:
+            return env.withs[fold(names[2])](joined)
+        free = free_table(self.work, names)
         if free is not None:
             return free
-        found = self.work.catalogue.table(named)
-        if found is None:
+        table = self.work.catalogue.table(names)
+        if table is None:
             raise SourceError(
-                "S001", f"sql: table {show('.'.join(one for one in named if one))} cannot be found. Check its name."
+                "S001", f"sql: table {show('.'.join(name for name in names if name))} cannot be found. Check its name."
             )
-        return self.work.table(found)
+        return self.work.table(table)
 
     # SELECT.
 
-    def _select(self, query: Select, env: Env, asked: Env) -> PartOfQuery:
-        top = asked.top
+    def _select(self, query: Select, env: Env, outer: Env) -> PartOfQuery:
+        top = outer.top
         leaf = self._leaf(env, joined_values(self.work, query, env))
         relations = self._relations(query, leaf)
         level = levels(relations)
         if level == ROWS and any(relation.level == RELEASED for relation in relations):
             raise ParameterError("P105", TWO_STAGES)
         if level == ROWS:
-            return self._rows(query, replace(env, joined=asked.joined), leaf, top)
+            return self._rows(query, replace(env, joined=outer.joined), leaf, top)
         names = [name for name, _ in self.work.options.columns or ()] if top else None
         return released_select(self.work, query, env, leaf, relations, names)
 
     def _relations(self, query: Select, leaf: Leaf) -> list[PartOfQuery]:
-        """Return what the FROM items of a query return; raise P101 where one reads another's columns."""
-        found = leaves(query.source)
+        """Return the relations of the FROM items; raise P101 if one reads columns of another."""
+        sources = leaves(query.source)
         out = []
-        for one in found:
+        for source in sources:
             try:
-                out.append(leaf(one)[0])
+                out.append(leaf(source)[0])
             except (SourceError, UnboundError) as error:
-                # DuckDB binds the whole, so the names that are not found are those of the tables beside it.
+                # DuckDB binds the whole query, so other FROM items have the names that are not found.
                 unseen = isinstance(error, (UnboundError, UnfoundError))
-                if unseen and len(found) > 1 and isinstance(one, Derived) and self.work.options.columns is not None:
+                if (
+                    unseen
+                    and len(sources) > 1
+                    and isinstance(source, Derived)
+                    and self.work.options.columns is not None
+                ):
                     raise ParameterError("P101", _LATERAL) from None
                 raise
         return out
@@ -744,7 +759,7 @@ class Splitter:
         block.open(query.source)
         items = self._items(query, block.scope)
         names = self._names(len(items)) if top else None
-        items = [(expr, names[place] if names else name) for place, (expr, name) in enumerate(items)]
+        items = [(expr, names[index] if names else name) for index, (expr, name) in enumerate(items)]
         try:
             block.where(query.where)
         except SourceError as error:
@@ -752,7 +767,7 @@ class Splitter:
             raise
         modifiers = query.modifiers
         having, qualify = (
-            None if one is None else self.work.read(one, block.scope) for one in (query.having, query.qualify)
+            None if clause is None else self.work.read(clause, block.scope) for clause in (query.having, query.qualify)
         )
         if modifiers.distinct_on:
             if qualify is not None:
@@ -761,17 +776,20 @@ class Splitter:
                 )
             orders = self._orders(modifiers.orders, block.scope, items)
             on = self._orders(tuple(map(Order, modifiers.distinct_on)), block.scope, items)
-            qualify, modifiers = first_of([one.expression for one in on], orders), replace(modifiers, distinct_on=())
+            qualify, modifiers = (
+                first_of([order.expression for order in on], orders),
+                replace(modifiers, distinct_on=()),
+            )
         groups = self._groups(query, block.scope, items)
-        everything = [one for one, _ in items] + [one for one in (having, qualify) if one is not None]
-        aggregated = bool(groups or query.group_all or query.sets or any(aggregates_in(one) for one in everything))
+        everything = [expr for expr, _ in items] + [expr for expr in (having, qualify) if expr is not None]
+        aggregated = bool(groups or query.group_all or query.sets or any(aggregates_in(expr) for expr in everything))
         sets = query.sets
         if modifiers.distinct and not aggregated:
             groups, aggregated, sets = [expr for expr, _ in items], True, ()
             modifiers = replace(modifiers, distinct=False)
         orders = self._orders(modifiers.orders, block.scope, items) if aggregated else ()
-        counted = [*everything, *(one.expression for one in orders)]
-        if block.missing and not (aggregated and all(self._of_people(block, one) for one in counted)):
+        counted = [*everything, *(order.expression for order in orders)]
+        if block.missing and not (aggregated and all(self._of_people(block, expr) for expr in counted)):
             raise of_nobody()
         if not aggregated:
             if modifiers.cuts and not top:
@@ -786,7 +804,7 @@ class Splitter:
             return self._plain(block.close(), lifted, [] if chosen is None else [chosen])
         inside = [(self._inside(block, expr), name) for expr, name in items]
         groups = [block.lifted(expr) for expr in groups]
-        having, qualify = (None if one is None else self._inside(block, one) for one in (having, qualify))
+        having, qualify = (None if clause is None else self._inside(block, clause) for clause in (having, qualify))
         orders = tuple(replace(order, expression=self._inside(block, order.expression)) for order in orders)
         stage = block.close()
         if any(stage.is_owner(group) or (stage.member.owned and stage.is_tied(group)) for group in groups):
@@ -798,7 +816,7 @@ class Splitter:
         ).relation()  # fmt: skip
 
     def _refuse_correlated(self, error: SourceError, where: Expr | None, scope: Scope, env: Env) -> None:
-        """Raise P107 where an unknown name is one of the public or released query around rows of people."""
+        """Raise P107 if an unknown name belongs to the public or released query around rows of people."""
         if env.outer is None or where is None or error.code != "DPSQL-S002":
             return
         names = [part.names for part in where.walk() if part.what == "column"]
@@ -810,11 +828,11 @@ class Splitter:
             )
 
     def _of_people(self, block: RowBlock, expr: Expr) -> bool:
-        """Whether rows that a public table has without people change no aggregate."""
+        """Whether rows of a public table that match nobody change no aggregate."""
         return all(counts_nothing_without(aggregate, columns_of(block.missing)) for aggregate in aggregates_in(expr))
 
     def _inside(self, block: RowBlock, expr: Expr) -> Expr:
-        """Return an expression in which the aggregates' arguments hold no subquery any more."""
+        """Return an expression without subqueries in the arguments of aggregates."""
         if any(expr == aggregate for aggregate in aggregates_in(expr)):
             return expr.mapped(block.lifted)
         return expr.mapped(lambda part: self._inside(block, part))
@@ -824,9 +842,9 @@ class Splitter:
         everything = [*(expr for expr, _ in items), *conditions]
         windows = list(dict.fromkeys(part for expr in everything for part in expr.walk() if part.what == "window"))
         if windows:
-            above, places = stage.windowed(windows, everything)
-            items = [(replaced(expr, places), name) for expr, name in items]
-            conditions = [replaced(condition, places) for condition in conditions]
+            above, columns = stage.windowed(windows, everything)
+            items = [(replaced(expr, columns), name) for expr, name in items]
+            conditions = [replaced(condition, columns) for condition in conditions]
             stage = above
         stage.conditions += conditions
         return stage.relation(items)
@@ -848,24 +866,24 @@ class Splitter:
                 "sql returns rows of people: a row for each person, or for each row of theirs. Aggregate these once "
                 "more, without LIMIT and GROUPING SETS below.",
             )
-        everything = [*(expr for expr, _ in items), *(one for one in (having, qualify) if one is not None)]
+        everything = [*(expr for expr, _ in items), *(clause for clause in (having, qualify) if clause is not None)]
         if any(map(asks, everything)):
             raise ParameterError("P101", "sql: a subquery beside groups of one person's rows is not read. Join it.")
-        aggregates = list(dict.fromkeys(aggregate for one in everything for aggregate in aggregates_in(one)))
-        above, places = stage.grouped(groups, aggregates)
-        conditions = [replaced(one, places) for one in (having,) if one is not None]
+        aggregates = list(dict.fromkeys(aggregate for expr in everything for aggregate in aggregates_in(expr)))
+        above, columns = stage.grouped(groups, aggregates)
+        conditions = [replaced(condition, columns) for condition in (having,) if condition is not None]
         above.conditions += conditions
         above.known += conditions
-        found = [(replaced(expr, places), name) for expr, name in items]
-        for expr, _ in found:
+        selection = [(replaced(expr, columns), name) for expr, name in items]
+        for expr, _ in selection:
             for part in expr.walk():
                 if part.what == "item" and part.value != "g0":
                     raise SourceError("S002", f"sql: column {show(part.name)} is not in GROUP BY. Add it there.")
-        rest = [replaced(one, places) for one in (qualify,) if one is not None]
-        return self._plain(above, found, rest)
+        rest = [replaced(condition, columns) for condition in (qualify,) if condition is not None]
+        return self._plain(above, selection, rest)
 
     def _items(self, query: Select, scope: Scope) -> list[tuple[Expr, str]]:
-        """Return the select list with columns found, each with its name."""
+        """Return the select list with resolved columns and names."""
         out: list[tuple[Expr, str]] = []
         aliases: dict[str, Expr] = {}
         scope.aliases = aliases
@@ -874,10 +892,10 @@ class Splitter:
                 out += self._starred(item, scope)
                 continue
             name = default_name(item)
-            found = self.work.read(item, scope)
-            out.append((found, name))
+            expr = self.work.read(item, scope)
+            out.append((expr, name))
             if item.alias:
-                aliases.setdefault(fold(item.alias), found)
+                aliases.setdefault(fold(item.alias), expr)
         return out
 
     def _starred(self, star: Expr, scope: Scope) -> list[tuple[Expr, str]]:
@@ -909,40 +927,40 @@ class Splitter:
         out = []
         for group in query.groups:
             if group.what == "constant" and group.name == "number" and str(group.value).isdecimal():
-                place = int(str(group.value))
-                if not 1 <= place <= len(items):
-                    raise SourceError("S002", f"sql: GROUP BY {place} names no column of the select list.")
-                out.append(replace(items[place - 1][0], alias=""))
+                position = int(str(group.value))
+                if not 1 <= position <= len(items):
+                    raise SourceError("S002", f"sql: GROUP BY {position} names no column of the select list.")
+                out.append(replace(items[position - 1][0], alias=""))
             else:
                 out.append(self.work.read(group, scope))
-        for one in out:
-            if aggregates_in(one):
+        for key in out:
+            if aggregates_in(key):
                 raise ParameterError("P106", "sql groups by an aggregate. Put it into a subquery, and group by that.")
         return out
 
     def _orders(self, orders: tuple[Order, ...], scope: Scope, items: list[tuple[Expr, str]]) -> tuple[Order, ...]:
-        """Return ORDER BY with columns found: a name of the select list comes before a column."""
+        """Return ORDER BY with resolved columns: a name of the select list precedes a column."""
         names = {fold(name): expr for expr, name in reversed(items)}
         out = []
         for order in orders:
             expr = order.expression
             if expr.what == "constant" and expr.name == "number" and str(expr.value).isdecimal():
-                place = int(str(expr.value))
-                found = items[place - 1][0] if 1 <= place <= len(items) else expr
+                position = int(str(expr.value))
+                target = items[position - 1][0] if 1 <= position <= len(items) else expr
             elif expr.what == "column" and len(expr.names) == 1 and fold(expr.names[0]) in names:
-                found = names[fold(expr.names[0])]
+                target = names[fold(expr.names[0])]
             elif expr.what == "star":
-                out += [replace(order, expression=each) for each, _ in items]
+                out += [replace(order, expression=item) for item, _ in items]
                 continue
             else:
-                found = self.work.read(expr, scope)
-            out.append(replace(order, expression=found))
+                target = self.work.read(expr, scope)
+            out.append(replace(order, expression=target))
         return tuple(out)
 
     def _names(self, count: int) -> list[str] | None:
-        """Return the names of the whole query's columns, as DuckDB binds it."""
-        found = self.work.options.columns
-        return [name for name, _ in found] if found is not None and len(found) == count else None
+        """Return the column names of the whole query, as DuckDB binds it."""
+        columns = self.work.options.columns
+        return [name for name, _ in columns] if columns is not None and len(columns) == count else None
 
     # Set operations.
 

@@ -1,14 +1,7 @@
-"""Reads the tree that DuckDB serializes of a query: one module for all versions.
+"""Reads the tree that DuckDB serializes for a query, on every version of DuckDB.
 
-Limits of size and depth come before anything recursive. Every clause, expression and field is read by an allow list:
-what is not known is refused (P101), never passed over.
-
-**Expressions.** Reads the expressions of a tree that DuckDB serialized, of every version.
-
-**Types.** The types that a query may cast to, as its tree names them on every version of DuckDB, and as SQL.
-
-**Fields.** The parts of a serialized tree, on every version: each field that says something is known, or refused
-(P101).
+Limits of size and depth apply before any recursion. An allow list names every clause, expression, type and field:
+anything else is refused (P101), never ignored.
 """
 
 from __future__ import annotations
@@ -40,9 +33,9 @@ from dpsql.contract.query.nodes import (
 from dpsql.errors import DpsqlError, ParameterError
 
 Json = Mapping[str, object]
-# From here on an offset is one that DuckDB does not know.
+# DuckDB marks an unknown position by this offset or more.
 _NOWHERE = 1 << 31
-# Fields that say nothing about meaning.
+# Fields without a meaning.
 _EVERYWHERE = frozenset(
     ("type", "class", "alias", "query_location", "query_location_length", "qualified_name", "named_param_map")
 )
@@ -56,30 +49,30 @@ def as_record(value: object) -> Json:
 
 
 def as_records(value: object) -> list[Json]:
-    """Return a list of objects of a tree; nothing where it is left out."""
-    return [as_record(one) for one in value] if isinstance(value, list) else []
+    """Return a list of objects of a tree; an empty list if it is omitted."""
+    return [as_record(entry) for entry in value] if isinstance(value, list) else []
 
 
 def as_texts(value: object) -> tuple[str, ...]:
-    """Return a list of texts of a tree."""
+    """Return a list of strings of a tree."""
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def place_of(record: Json) -> int | None:
-    """Return where in the text a part of a tree stands, as an offset in bytes; None where it is not known."""
-    place = record.get("query_location")
-    return place if isinstance(place, int) and 0 <= place < _NOWHERE else None
+    """Return the offset of a part of a tree in the text, in bytes; None if unknown."""
+    offset = record.get("query_location")
+    return offset if isinstance(offset, int) and 0 <= offset < _NOWHERE else None
 
 
 def unread(what: str, instead: str = "Write the query without it.") -> ParameterError:
-    """Return the refusal of what is not read."""
+    """Return the refusal of an unsupported part."""
     return ParameterError("P101", f"sql: {what} is not read by dp_query. {instead}")
 
 
-def only(record: Json, known: Collection[str], **usual: Collection[object]) -> None:
-    """Raise unless all other fields say nothing, or what is usual."""
+def only(record: Json, fields: Collection[str], **usual: Collection[object]) -> None:
+    """Raise unless all other fields are empty or have a usual value."""
     for name, value in record.items():
-        if name in _EVERYWHERE or name in known or value in (None, "", False, [], {}, 0):
+        if name in _EVERYWHERE or name in fields or value in (None, "", False, [], {}, 0):
             continue
         if not (name in usual and value in usual[name]):
             raise unread(f"{name.replace('_', ' ')} {show(value) if isinstance(value, str) else ''}".strip())
@@ -112,7 +105,7 @@ _NAMES = {
 
 
 def type_of_tree(record: object) -> str | None:
-    """Return the SQL of a type of a tree; None where it is not one of DuckDB's own."""
+    """Return the SQL of a type of a tree; None if it is not one of DuckDB's own."""
     if not isinstance(record, Mapping):
         return None
     if "type_name" in record:
@@ -132,14 +125,14 @@ def _newer(record: Mapping[str, object]) -> str | None:
     if record.get("schema") or record.get("catalog"):
         return None
     name = str(record.get("type_name")).upper()
-    given = record.get("children")
-    children = given if isinstance(given, list) else []
+    arguments = record.get("children")
+    children = arguments if isinstance(arguments, list) else []
     if name == "LIST":
         inner = type_of_tree(children[0]) if len(children) == 1 else None
         return None if inner is None else f"{inner}[]"
-    known = _NAMES.get(name)
-    if known != "DECIMAL":
-        return known  # a length of a VARCHAR says nothing
+    kind = _NAMES.get(name)
+    if kind != "DECIMAL":
+        return kind  # the length of a VARCHAR has no meaning
     sizes = []
     for child in children:
         literal = child.get("literal") if isinstance(child, Mapping) else None
@@ -207,20 +200,20 @@ class TreeExpressions:
 
     def orders(self, record: object) -> tuple[Order, ...]:
         """Return the parts of an ORDER BY."""
-        found = []
-        for one in as_records(as_record(record or {}).get("orders")):
-            direction = {"ASCENDING": "ASC", "DESCENDING": "DESC"}.get(str(one.get("type")), "")
-            nulls = str(one.get("null_order"))
+        orders = []
+        for entry in as_records(as_record(record or {}).get("orders")):
+            direction = {"ASCENDING": "ASC", "DESCENDING": "DESC"}.get(str(entry.get("type")), "")
+            nulls = str(entry.get("null_order"))
             nulls = {"NULLS_FIRST": "NULLS FIRST", "NULLS_LAST": "NULLS LAST"}.get(nulls, nulls)
-            found.append(
+            orders.append(
                 Order(
-                    self.read(as_record(one.get("expression"))), direction, nulls if nulls.startswith("NULLS") else ""
+                    self.read(as_record(entry.get("expression"))), direction, nulls if nulls.startswith("NULLS") else ""
                 )
             )
-        return tuple(found)
+        return tuple(orders)
 
     def maybe(self, value: object) -> Expr | None:
-        """Return an expression that may be left out."""
+        """Return an optional expression."""
         return None if value is None else self.read(as_record(value))
 
     def every(self, value: object) -> tuple[Expr, ...]:
@@ -229,16 +222,16 @@ class TreeExpressions:
 
     def read(self, record: Json) -> Expr:
         """Return an expression."""
-        place = place_of(record)
+        offset = place_of(record)
         try:
             reader = self._readers.get(str(record.get("class")))
             if reader is None:
                 raise unread(f"{str(record.get('class')).replace('_', ' ').lower()}")
-            found = reader(record, str(record.get("type")), str(record.get("alias") or ""))
+            expression = reader(record, str(record.get("type")), str(record.get("alias") or ""))
         except DpsqlError as error:
-            error.place = place if error.place is None else error.place
+            error.place = offset if error.place is None else error.place
             raise
-        return found if place is None else replace(found, at=place)
+        return expression if offset is None else replace(expression, at=offset)
 
     def _column(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("column_names",))
@@ -248,57 +241,57 @@ class TreeExpressions:
         only(record, ("literal", "value"))
         literal = record.get("literal")
         if isinstance(literal, dict):
-            name, given = str(literal.get("kind")), str(literal.get("text", ""))
+            name, spelling = str(literal.get("kind")), str(literal.get("text", ""))
             if name == "NULL_LITERAL":
                 return Expr("constant", "NULL", alias=alias)
             if name == "INTEGER":
-                return Expr("constant", "number", value=given.replace("_", ""), alias=alias)
+                return Expr("constant", "number", value=spelling.replace("_", ""), alias=alias)
             if name == "NUMERIC":
-                return Expr("constant", "number", value=given.replace("_", ""), alias=alias)
+                return Expr("constant", "number", value=spelling.replace("_", ""), alias=alias)
             if name in ("BOOLEAN", "STRING"):
-                return Expr("constant", name.lower(), value=given, alias=alias)
+                return Expr("constant", name.lower(), value=spelling, alias=alias)
             raise unread(f"a {name} literal", "Write it as a number or a text.")
         value = as_record(record.get("value"))
-        shown, found = as_record(value.get("type")), value.get("value")
-        name = str(shown.get("id"))
+        type_record, content = as_record(value.get("type")), value.get("value")
+        name = str(type_record.get("id"))
         if value.get("is_null"):
             return Expr("constant", "NULL", alias=alias)
         if name == "VARCHAR":
-            return Expr("constant", "string", value=str(found), alias=alias)
+            return Expr("constant", "string", value=str(content), alias=alias)
         if name == "BOOLEAN":
-            return Expr("constant", "boolean", value=str(found).lower(), alias=alias)
+            return Expr("constant", "boolean", value=str(content).lower(), alias=alias)
         if name == "DECIMAL":
-            scale = int(str(as_record(shown.get("type_info")).get("scale") or 0))
-            return Expr("constant", "number", value=_decimal(_whole(found), scale), alias=alias)
+            scale = int(str(as_record(type_record.get("type_info")).get("scale") or 0))
+            return Expr("constant", "number", value=_decimal(_integer(content), scale), alias=alias)
         if name in ("DOUBLE", "FLOAT"):
-            number = float(str(found))
+            number = float(str(content))
             text = repr(number) if math.isfinite(number) else f"{math.copysign(1, number):.0f}e400"  # as it was read
             return Expr("constant", "number", value=text if "e" in text else f"{text}e0", alias=alias)
         if name.endswith(("INT", "INTEGER")):
-            return Expr("constant", "number", value=str(_whole(found)), alias=alias)
+            return Expr("constant", "number", value=str(_integer(content)), alias=alias)
         raise unread(f"a literal of type {name}", "Write it as a number or a text.")
 
     def _star(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("relation_name", "exclude_list", "qualified_exclude_list", "replace_list", "columns"))
         excluded = [*as_texts(record.get("exclude_list"))]
-        for one in as_records(record.get("qualified_exclude_list")):
-            excluded.append(str(one.get("column")))
+        for entry in as_records(record.get("qualified_exclude_list")):
+            excluded.append(str(entry.get("column")))
         replaced = []
-        for one in as_records(record.get("replace_list")):
-            by = self.read(as_record(one.get("value")))
-            replaced.append(Expr("replacement", str(one.get("key")), (by,)))
+        for entry in as_records(record.get("replace_list")):
+            by = self.read(as_record(entry.get("value")))
+            replaced.append(Expr("replacement", str(entry.get("key")), (by,)))
         return Expr("star", str(record.get("relation_name") or ""), tuple(replaced), tuple(excluded))
 
     def _arguments(self, record: Json) -> tuple[tuple[Expr, ...], tuple[str, ...]]:
-        named = as_records(record.get("arguments"))
-        if named or "arguments" in record:
-            found = tuple(self.read(as_record(one.get("expression"))) for one in named)
-            names = tuple(str(one.get("name") or "") for one in named)
+        entries = as_records(record.get("arguments"))
+        if entries or "arguments" in record:
+            arguments = tuple(self.read(as_record(entry.get("expression"))) for entry in entries)
+            names = tuple(str(entry.get("name") or "") for entry in entries)
         else:
-            found = self.every(record.get("children"))
+            arguments = self.every(record.get("children"))
             name = str(record.get("function_name"))
-            names = tuple(one.alias if name == "struct_pack" else "" for one in found)
-        return found, names if any(names) else ()
+            names = tuple(argument.alias if name == "struct_pack" else "" for argument in arguments)
+        return arguments, names if any(names) else ()
 
     def _call(self, record: Json, kind: str, alias: str) -> Expr:
         only(
@@ -338,7 +331,11 @@ class TreeExpressions:
             ),
         )
         parts, names = self._arguments(record)
-        parts += tuple(one for one in map(self.maybe, (record.get("offset_expr"), record.get("default_expr"))) if one)
+        parts += tuple(
+            argument
+            for argument in map(self.maybe, (record.get("offset_expr"), record.get("default_expr")))
+            if argument
+        )
         frame = WindowFrame(
             str(record.get("start")),
             self.maybe(record.get("start_expr")),
@@ -395,8 +392,8 @@ class TreeExpressions:
     def _case(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("case_checks", "else_expr"))
         parts: list[Expr] = []
-        for one in as_records(record.get("case_checks")):
-            parts += [self.read(as_record(one.get(name))) for name in ("when_expr", "then_expr")]
+        for check in as_records(record.get("case_checks")):
+            parts += [self.read(as_record(check.get(name))) for name in ("when_expr", "then_expr")]
         return Expr("case", parts=(*parts, self.read(as_record(record.get("else_expr")))), alias=alias)
 
     def _subquery(self, record: Json, kind: str, alias: str) -> Expr:
@@ -417,8 +414,12 @@ class TreeExpressions:
 
     def _lambda(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("lhs", "expr"), syntax_type=("LAMBDA_KEYWORD",))
-        left = self.read(as_record(record.get("lhs")))
-        names = [*left.names] if left.what == "column" else [name for part in left.parts for name in part.names]
+        parameters = self.read(as_record(record.get("lhs")))
+        names = (
+            [*parameters.names]
+            if parameters.what == "column"
+            else [name for part in parameters.parts for name in part.names]
+        )
         return Expr("lambda", parts=(self.read(as_record(record.get("expr"))),), names=tuple(names), alias=alias)
 
     def _parameter(self, record: Json, kind: str, alias: str) -> Expr:
@@ -427,15 +428,15 @@ class TreeExpressions:
         )
 
 
-def _whole(given: object) -> int:
-    if isinstance(given, Mapping):
-        return (int(str(given["upper"])) << 64) + int(str(given["lower"]))
-    return int(str(given))
+def _integer(number: object) -> int:
+    if isinstance(number, Mapping):
+        return (int(str(number["upper"])) << 64) + int(str(number["lower"]))
+    return int(str(number))
 
 
 def _decimal(digits: int, scale: int) -> str:
-    sign, whole = ("-" if digits < 0 else ""), str(abs(digits)).rjust(scale + 1, "0")
-    return f"{sign}{whole[: len(whole) - scale]}.{whole[len(whole) - scale :]}"
+    sign, text = ("-" if digits < 0 else ""), str(abs(digits)).rjust(scale + 1, "0")
+    return f"{sign}{text[: len(text) - scale]}.{text[len(text) - scale :]}"
 
 
 def _name(record: Json) -> str:
@@ -447,7 +448,7 @@ def _name(record: Json) -> str:
 
 MOST_CHARACTERS, _MOST_NODES, _DEEPEST, _DEEPEST_QUERY = 100_000, 10_000, 40, 20
 _DEEPEST_FROM = 60
-# DuckDB's macros that write an argument several times, and how often: so many parts may be copies.
+# DuckDB's macros that copy an argument, with the number of copies.
 COPYING = {
     **dict.fromkeys(("nullif", "array_pop_back", "array_to_string", "array_to_string_comma_default"), 2),
     **dict.fromkeys(("json_group_array", "json_group_object", "map_contains_entry", "split_part", "weighted_avg"), 2),
@@ -469,18 +470,18 @@ def read_tree(tree: str) -> Query:
     Raises
     ------
     ParameterError
-        P100: it is not one SELECT, or too large. P101: it has a clause that dp_query does not read.
+        P100: the query is not one SELECT, or too large. P101: dp_query does not read one of its clauses.
     """
     try:
-        found = json.loads(tree)
+        document = json.loads(tree)
     except (ValueError, RecursionError):
         raise _too_large("nested too deeply") from None
-    if not isinstance(found, dict) or found.get("error"):
-        said = str(found.get("error_message", "")) if isinstance(found, dict) else ""
-        if "Only SELECT" in said:
+    if not isinstance(document, dict) or document.get("error"):
+        message = str(document.get("error_message", "")) if isinstance(document, dict) else ""
+        if "Only SELECT" in message:
             raise ParameterError("P100", "sql is not a SELECT. Ask one SELECT; write PIVOT as GROUP BY of its column.")
-        raise ParameterError("P100", f"sql is not understood: {show(said)}. Write one SELECT of DuckDB's SQL.")
-    statements = found.get("statements")
+        raise ParameterError("P100", f"sql is not understood: {show(message)}. Write one SELECT of DuckDB's SQL.")
+    statements = document.get("statements")
     if not isinstance(statements, list) or len(statements) != 1:
         raise ParameterError("P100", "sql holds more than one statement, or none. Ask one SELECT at a time.")
     _check_size(statements[0])
@@ -511,17 +512,17 @@ def _check_size(statement: object) -> None:
     """Count nodes, copies and depths without recursion."""
     nodes, copies, todo = 0, 0, [(statement, 0, 0, 0, 1)]
     while todo:
-        found, deep, queries, joined, times = todo.pop()
-        if isinstance(found, list):
-            todo += [(one, deep, queries, joined, times) for one in found]
+        node, deep, queries, joined, times = todo.pop()
+        if isinstance(node, list):
+            todo += [(child, deep, queries, joined, times) for child in node]
             continue
-        if not isinstance(found, dict):
+        if not isinstance(node, dict):
             continue
-        kind = str(found.get("type", ""))
-        if "class" in found and found.get("class") != "TYPE":
+        kind = str(node.get("type", ""))
+        if "class" in node and node.get("class") != "TYPE":
             deep, nodes, copies = deep + 1, nodes + 1, copies + times - 1
-            times *= COPYING.get(str(found.get("function_name", "")).lower(), 1)
-        elif kind == "SET_OPERATION_NODE":  # of several parts a chain, on some versions
+            times *= COPYING.get(str(node.get("function_name", "")).lower(), 1)
+        elif kind == "SET_OPERATION_NODE":  # some versions chain several parts
             deep, joined, nodes = 0, joined + 1, nodes + 1
         elif kind.endswith("_NODE"):
             deep, queries, nodes = 0, queries + 1, nodes + 1
@@ -535,7 +536,7 @@ def _check_size(statement: object) -> None:
             raise _too_large(
                 f"nested too deeply: at most {_DEEPEST} levels of expressions, {_DEEPEST_QUERY} of subqueries"
             )
-        todo += [(one, deep, queries, joined, times) for one in found.values() if isinstance(one, (dict, list))]
+        todo += [(child, deep, queries, joined, times) for child in node.values() if isinstance(child, (dict, list))]
 
 
 # Queries.
@@ -601,7 +602,7 @@ def _select(node: Json, withs: tuple[With, ...], modifiers: Modifiers) -> Select
         aggregate_handling=("STANDARD_HANDLING", "FORCE_AGGREGATES"),
     )
     sets = node.get("group_sets")
-    listed = [one for one in sets if isinstance(one, list)] if isinstance(sets, list) else []
+    listed = [entry for entry in sets if isinstance(entry, list)] if isinstance(sets, list) else []
     return Select(
         withs,
         modifiers,
@@ -609,7 +610,7 @@ def _select(node: Json, withs: tuple[With, ...], modifiers: Modifiers) -> Select
         _from(as_record(node.get("from_table"))),
         _EXPRESSIONS.maybe(node.get("where_clause")),
         tuple(map(_EXPRESSIONS.read, as_records(node.get("group_expressions")))),
-        tuple(tuple(int(place) for place in one) for one in listed),
+        tuple(tuple(int(index) for index in group) for group in listed),
         node.get("aggregate_handling") == "FORCE_AGGREGATES",
         _EXPRESSIONS.maybe(node.get("having")),
         _EXPRESSIONS.maybe(node.get("qualify")),
@@ -700,49 +701,49 @@ def is_catalog(names: tuple[str, str, str]) -> bool:
 
 
 def tables_of(query: Query) -> tuple[tuple[str, str, str], ...]:
-    """Return the tables that a query names: database, schema and name as written, each ``''`` where it is left out.
+    """Return the tables that a query names: database, schema and name as written, each ``''`` if omitted.
 
-    Names of WITH queries are not among them where these are in reach.
+    Names of WITH queries in scope are not included.
     """
-    found: dict[tuple[str, str, str], None] = {}
-    _tables_of_query(query, frozenset(), found)
-    return tuple(found)
+    tables: dict[tuple[str, str, str], None] = {}
+    _tables_of_query(query, frozenset(), tables)
+    return tuple(tables)
 
 
-def _tables_of_query(query: Query, withs: frozenset[str], found: dict[tuple[str, str, str], None]) -> None:
-    for each in query.withs:
-        _tables_of_query(each.query, withs, found)
-        withs = withs | {fold(each.name)}
-    asked: list[Expr] = [order.expression for order in query.modifiers.orders]
+def _tables_of_query(query: Query, withs: frozenset[str], tables: dict[tuple[str, str, str], None]) -> None:
+    for clause in query.withs:
+        _tables_of_query(clause.query, withs, tables)
+        withs = withs | {fold(clause.name)}
+    expressions: list[Expr] = [order.expression for order in query.modifiers.orders]
     if isinstance(query, SetOperation):
-        for one in query.parts:
-            _tables_of_query(one, withs, found)
+        for operand in query.parts:
+            _tables_of_query(operand, withs, tables)
     elif isinstance(query, Select):
-        asked += [*query.items, *query.groups, *query.modifiers.distinct_on]
-        asked += [given for given in (query.where, query.having, query.qualify) if given is not None]
-        _tables_of_source(query.source, withs, found, asked)
-    for expr in asked:
+        expressions += [*query.items, *query.groups, *query.modifiers.distinct_on]
+        expressions += [condition for condition in (query.where, query.having, query.qualify) if condition is not None]
+        _tables_of_source(query.source, withs, tables, expressions)
+    for expr in expressions:
         for part in expr.walk():
             if part.query is not None:
-                _tables_of_query(part.query, withs, found)
+                _tables_of_query(part.query, withs, tables)
 
 
 def _tables_of_source(
-    source: From, withs: frozenset[str], found: dict[tuple[str, str, str], None], asked: list[Expr]
+    source: From, withs: frozenset[str], tables: dict[tuple[str, str, str], None], expressions: list[Expr]
 ) -> None:
     if isinstance(source, TableRef):
-        named = any(source.names[:2]) or fold(source.names[2]) not in withs
-        if named and not is_catalog(source.names):
-            found.setdefault(source.names)
+        is_table = any(source.names[:2]) or fold(source.names[2]) not in withs
+        if is_table and not is_catalog(source.names):
+            tables.setdefault(source.names)
     elif isinstance(source, (Derived, Show)):
         if source.query is not None:
-            _tables_of_query(source.query, withs, found)
+            _tables_of_query(source.query, withs, tables)
     elif isinstance(source, Join):
         for side in (source.left, source.right):
-            _tables_of_source(side, withs, found, asked)
+            _tables_of_source(side, withs, tables, expressions)
         if source.condition is not None:
-            asked.append(source.condition)
+            expressions.append(source.condition)
     elif isinstance(source, TableFunction):
-        asked.append(source.call)
+        expressions.append(source.call)
     elif isinstance(source, Listed):
-        asked += [one for row in source.rows for one in row]
+        expressions += [cell for row in source.rows for cell in row]

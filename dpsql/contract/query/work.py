@@ -1,14 +1,12 @@
-"""What the parts of a query's splitter share while one query is read.
+"""The state that the parts of the splitter share while they read one query.
 
-**Exclusive conditions.** Whether two conditions of a query can hold for one row: by their trees alone, and only where
-it is plain.
+`exclude` decides whether two conditions can hold for one row: from their trees alone, and only in plain cases. It
+splits conditions by AND, OR and NOT, whose laws hold for NULL, too. Two atoms exclude each other if they are a
+condition and its NOT, or say of one expression that it is among different literals, that it is among some literals and
+among none of them, or that it is NULL and any of these. Conditions that hold are not NULL.
 
-Conditions are taken apart by AND, OR and NOT, whose laws hold for NULL, too. Two atoms exclude each other where they
-are one condition and its NOT, or say of the same expression that it is among different literals, or that it is among
-some literals and among none of them, or that it is NULL and anything of that. Conditions that hold are not NULL.
-
-What is said here chooses noise: where it is wrong, a row counts in the first cell whose condition holds, and the
-guarantee is what it was (`dpsql.statistics.aggregates`).
+The decision chooses noise. If it is wrong, a row counts in the first cell whose condition holds, and the guarantee
+stays the same (`dpsql.statistics.aggregates`).
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, with_one_spelling
 
-# Larger conditions are not looked at, and no core of more cells.
+# Larger conditions, and cores of more cells, are not examined.
 _MOST_NODES, MOST_CELLS = 200, 64
 
 
@@ -42,7 +40,7 @@ class Indicator:
     ----------
     holds : Expr
     else_zero : bool
-        Whether it is 0 for some other rows, rather than NULL.
+        Whether the value is 0 for some other rows, not NULL.
     """
 
     holds: Expr
@@ -50,7 +48,7 @@ class Indicator:
 
 
 def indicator(value: Expr) -> Indicator | None:
-    """Return the condition for which a value is 1, and else 0 or NULL; None where it is not of this kind."""
+    """Return the condition for which a value is 1, and else 0 or NULL; None for any other value."""
     if value.what != "case" or len(value.parts) != 3:
         return None
     condition, then, otherwise = value.parts
@@ -63,15 +61,15 @@ def indicator(value: Expr) -> Indicator | None:
     return None if inner is None else Indicator(Expr("and", parts=(condition, inner.holds)), zero or inner.else_zero)
 
 
-def are_disjoint(aggregates: Iterable[QueryAggregate], known: Mapping[str, Indicator]) -> bool:
-    """Return whether all aggregates of a core count rows of conditions, several of them, of which one holds at most."""
+def are_disjoint(aggregates: Iterable[QueryAggregate], indicators: Mapping[str, Indicator]) -> bool:
+    """Return whether all aggregates of a core count rows of two or more mutually exclusive conditions."""
     columns: dict[str, Indicator] = {}
     for aggregate in aggregates:
         if aggregate.kind in ("sum", "values"):
-            found = known.get(str(aggregate.column))
-            if found is None or (aggregate.kind == "values" and found.else_zero):
+            target = indicators.get(str(aggregate.column))
+            if target is None or (aggregate.kind == "values" and target.else_zero):
                 return False
-            columns[str(aggregate.column)] = found
+            columns[str(aggregate.column)] = target
         elif aggregate.kind == "rows":
             return False
     conditions = [column.holds for column in columns.values()]
@@ -79,16 +77,16 @@ def are_disjoint(aggregates: Iterable[QueryAggregate], known: Mapping[str, Indic
     return 2 <= len(conditions) <= MOST_CELLS and small and all(exclude(*two) for two in combinations(conditions, 2))
 
 
-def exclude(one: Expr, other: Expr) -> bool:
+def exclude(condition: Expr, other: Expr) -> bool:
     """Return whether two conditions never hold for one row."""
-    return _exclude(_positive(one), _positive(other))
+    return _exclude(_positive(condition), _positive(other))
 
 
 def _positive(expr: Expr, *, negated: bool = False) -> Expr:
-    """Return a condition in which NOT stands before atoms alone; IN is an OR of equalities."""
+    """Return a condition with NOT before atoms only; IN becomes an OR of equalities."""
     if expr.what == "in":
         value, *listed = expr.parts
-        equal = tuple(Expr("compare", "=", (value, one)) for one in listed)
+        equal = tuple(Expr("compare", "=", (value, literal)) for literal in listed)
         return _positive(Expr("or", parts=equal), negated=negated)
     if expr.what == "not":
         return _positive(expr.parts[0], negated=not negated)
@@ -100,19 +98,19 @@ def _positive(expr: Expr, *, negated: bool = False) -> Expr:
     return Expr("not", parts=(expr,)) if negated else expr
 
 
-def _exclude(one: Expr, other: Expr) -> bool:
-    for taken, left in ((one, other), (other, one)):
-        if taken.what == "or":
-            return all(_exclude(part, left) for part in taken.parts)
-    for taken, left in ((one, other), (other, one)):
-        if taken.what == "and":
-            return any(_exclude(part, left) for part in taken.parts)
-    (mine, held), (theirs, also_held) = _atom(one), _atom(other)
+def _exclude(condition: Expr, other: Expr) -> bool:
+    for compound, rest in ((condition, other), (other, condition)):
+        if compound.what == "or":
+            return all(_exclude(part, rest) for part in compound.parts)
+    for compound, rest in ((condition, other), (other, condition)):
+        if compound.what == "and":
+            return any(_exclude(part, rest) for part in compound.parts)
+    (mine, truth), (theirs, other_truth) = _atom(condition), _atom(other)
     if mine == theirs:
-        return held != also_held
-    first, second = _told(mine, held=held), _told(theirs, held=also_held)
-    nulls = [atom.parts[0] for atom, holds in ((mine, held), (theirs, also_held)) if atom.what == "null" and holds]
-    if nulls and any(found is not None and found.of in nulls for found in (first, second)):
+        return truth != other_truth
+    first, second = _fact(mine, truth=truth), _fact(theirs, truth=other_truth)
+    nulls = [atom.parts[0] for atom, holds in ((mine, truth), (theirs, other_truth)) if atom.what == "null" and holds]
+    if nulls and any(fact is not None and fact.of in nulls for fact in (first, second)):
         return True
     if first is None or second is None or first.of != second.of:
         return False
@@ -129,31 +127,31 @@ Literal = tuple[str, str | Fraction]
 
 
 @dataclass(frozen=True)
-class _Told:
-    """That an expression is a literal, or another value."""
+class _Fact:
+    """An expression equals a literal, or another value."""
 
     of: Expr
     literal: Literal
     inside: bool
 
 
-def _told(expr: Expr, *, held: bool) -> _Told | None:
+def _fact(expr: Expr, *, truth: bool) -> _Fact | None:
     if expr.what != "compare" or expr.name not in ("=", "<>"):
         return None
     left, right = expr.parts
     value, literal = (left, right) if _literal(left) is None else (right, left)
-    found = _literal(literal)
-    if found is None or _literal(value) is not None:
+    constant = _literal(literal)
+    if constant is None or _literal(value) is not None:
         return None
-    return _Told(value, found, (expr.name == "=") == held)
+    return _Fact(value, constant, (expr.name == "=") == truth)
 
 
 def _literal(expr: Expr) -> Literal | None:
-    """Return a literal with its kind: a number, or a text."""
+    """Return a literal with its kind: a number or a string."""
     if expr.what == "constant" and expr.name == "string" and expr.value is not None:
         return "string", expr.value
-    found = number(expr)
-    return None if found is None else ("number", found)
+    value = number(expr)
+    return None if value is None else ("number", value)
 
 
 _MOST_WRITTEN = 1_000_000
@@ -161,20 +159,20 @@ _MOST_WRITTEN = 1_000_000
 
 @dataclass(frozen=True)
 class Env:
-    """Where a query stands.
+    """The context of a query.
 
     Attributes
     ----------
     withs : mapping of str to callable
-        What reads the WITH queries that it may name, folded; each is read once, where it is first named.
+        Readers of the WITH queries in scope, by folded name; each reads its query once, at the first use.
     outer : callable or None
-        Returns the SQL of a column of a released or public query around it; None where there is none.
+        Returns the SQL of a column of the released or public outer query; None without one.
     depth : int
-        How many scopes of rows are around it.
+        Number of enclosing scopes of rows.
     top : bool
-        Whether it is the whole query.
+        Whether this is the whole query.
     joined : mapping of str to KeyValues
-        The public values that a column of its result is joined with, folded.
+        The public values that a result column is joined with, by folded name.
     """
 
     withs: Mapping[str, Callable[[Mapping[str, KeyValues]], PartOfQuery]] = field(default_factory=dict)
@@ -186,7 +184,7 @@ class Env:
 
 @dataclass
 class CoreDraft:
-    """A core while it is put together: equal rows and keys are one core."""
+    """A core under construction: equal rows and keys share one core."""
 
     name: str
     body: str
@@ -200,7 +198,7 @@ class CoreDraft:
     aggregates: list[QueryAggregate] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
     margin_of: str | None = None  # as `QueryCore.margin_of`
-    indicators: dict[str, Indicator] = field(default_factory=dict)  # of targets that are 1 where a condition holds
+    indicators: dict[str, Indicator] = field(default_factory=dict)  # of targets that are 1 if a condition holds
 
     @property
     def disjoint(self) -> bool:
@@ -210,14 +208,14 @@ class CoreDraft:
 
 @dataclass
 class Splitting:
-    """One query that is split.
+    """The split of one query.
 
     Attributes
     ----------
     catalogue : Catalogue
     options : Options
     query : callable
-        Returns the relation of a part of it.
+        Returns the relation of a query part.
     """
 
     catalogue: Catalogue
@@ -230,50 +228,50 @@ class Splitting:
     differs: bool = False  # as `Split.differs`
 
     def revised(self, differs: bool = True) -> bool:
-        """Return whether a query is to be other than in earlier versions; note that it is, also where it is not to."""
+        """Return whether to differ from earlier versions; note the difference even if the caller wants none."""
         self.differs = self.differs or differs
         return differs and not self.options.earlier
 
     def table(self, table: CatalogueTable) -> PartOfQuery:
         """Return a table of the catalogue as a relation."""
-        whole = ".".join(map(identifier, table.path))
+        path = ".".join(map(identifier, table.path))
         units = {fold(unit) for unit in table.units}
         keys = {fold(name): key for name, key in table.keys.items()}
         columns = tuple(
             self._column(table, column, fold(column.name) in units, keys.get(fold(column.name)))
             for column in table.columns
         )
-        nothing = ", ".join(f"NULL::{stub_type(one.type)} AS {identifier(one.name)}" for one in table.columns)
+        nothing = ", ".join(f"NULL::{stub_type(column.type)} AS {identifier(column.name)}" for column in table.columns)
         return PartOfQuery(
             PUBLIC if table.public else ROWS,
             columns,
             read_as_text(
-                with_one_spelling(whole, table.loose) if self.revised(bool(table.loose)) else whole, table.texts
+                with_one_spelling(path, table.loose) if self.revised(bool(table.loose)) else path, table.texts
             ),
             f"(SELECT {nothing} WHERE false)",
             table.pending,
             owned=bool(table.units),
             dated=table.date is not None and not table.public,
-            tables=() if table.public else (whole,),
+            tables=() if table.public else (path,),
             name=table.path,
         )
 
     def parent(self, key: PathKey) -> PartOfQuery | None:
         """Return the table at the end of a step of a path."""
-        found = self.catalogue.parent(key)
-        return None if found is None else self.table(found)
+        table = self.catalogue.parent(key)
+        return None if table is None else self.table(table)
 
     def _column(self, table: CatalogueTable, column: CatalogueColumn, owner: bool, tie: PathKey | None) -> Column:
         name = fold(column.name)
-        stated = [self._stated(side, table, name) for side in (self.options.lower, self.options.upper)]
+        sides = [self._bound(side, table, name) for side in (self.options.lower, self.options.upper)]
         declared = Limits(column.lower, column.upper)
-        given = Limits(*stated)
+        limits = Limits(*sides)
         origin = (
-            "stated" if given.lower is not None or given.upper is not None else "declared" if declared.known else ""
+            "stated" if limits.lower is not None or limits.upper is not None else "declared" if declared.known else ""
         )
         bounds = Limits(
-            given.lower if given.lower is not None else declared.lower,
-            given.upper if given.upper is not None else declared.upper,
+            limits.lower if limits.lower is not None else declared.lower,
+            limits.upper if limits.upper is not None else declared.upper,
         )
         if column.type.kind == "BOOLEAN" and not bounds.known:
             bounds, origin = Limits(Fraction(0), Fraction(1)), "BOOLEAN"
@@ -290,53 +288,53 @@ class Splitting:
             whole=column.required,
         )
 
-    def _stated(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:
-        found = {fold(key): value for key, value in side.items()}
-        return found.get(f"{fold(table.path[2])}.{name}", found.get(name))
+    def _bound(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:
+        bounds = {fold(key): value for key, value in side.items()}
+        return bounds.get(f"{fold(table.path[2])}.{name}", bounds.get(name))
 
     def _keys(self, table: CatalogueTable, column: CatalogueColumn) -> KeyValues | None:
-        stated = self.stated_keys(column.name)
-        if stated is not None:
-            return stated
+        keys = self.stated_keys(column.name)
+        if keys is not None:
+            return keys
         if column.values is not None:
             return KeyValues(column.values, None, "declared")
         kind = column.type.kind
         if kind not in ("ENUM", "BOOLEAN"):
             return None
-        known: tuple[str | None, ...] = ("true", "false") if kind == "BOOLEAN" else column.type.values
-        return KeyValues(known if column.required or not self.revised() else (*known, None), None, kind)
+        values: tuple[str | None, ...] = ("true", "false") if kind == "BOOLEAN" else column.type.values
+        return KeyValues(values if column.required or not self.revised() else (*values, None), None, kind)
 
     def stated_limits(self, name: str) -> Limits:
-        """Return the bounds that the caller states for a column of a subquery."""
+        """Return the caller's bounds for a column of a subquery."""
         sides = ({fold(key): value for key, value in side.items()} for side in (self.options.lower, self.options.upper))
         return Limits(*(side.get(fold(name)) for side in sides))
 
     def stated_keys(self, name: str) -> KeyValues | None:
-        """Return the keys that the caller states for a column."""
-        found = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
-        return None if found is None else KeyValues(found, None, "stated")
+        """Return the caller's keys for a column."""
+        listing = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
+        return None if listing is None else KeyValues(listing, None, "stated")
 
     def read(self, expr: Expr, scope: Scope) -> Expr:
-        """Return an expression with its columns found and its clocks and aliases written out."""
+        """Return an expression with resolved columns, clocks and aliases."""
         with about(expr):
-            found = simplified(self._found(expr, scope, frozenset()), self.options.now)
-        found = bucketed(found, lambda part: self.expressions.type(part, scope.columns(part)))
-        plain = with_plain_literals(found, lambda part: self.expressions.type(part, scope.columns(part)))
-        return plain if self.revised(plain != found) else found
+            expression = simplified(self._resolve(expr, scope, frozenset()), self.options.now)
+        expression = bucketed(expression, lambda part: self.expressions.type(part, scope.columns(part)))
+        plain = with_plain_literals(expression, lambda part: self.expressions.type(part, scope.columns(part)))
+        return plain if self.revised(plain != expression) else expression
 
-    def _found(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
+    def _resolve(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
         if expr.what == "column":
             with about(expr):
                 return replace(self._name(expr, scope, bound), alias=expr.alias, at=expr.at)
         inner = bound | frozenset(map(fold, expr.names)) if expr.what == "lambda" else bound
-        return expr.mapped(lambda part: self._found(part, scope, inner))
+        return expr.mapped(lambda part: self._resolve(part, scope, inner))
 
     def _name(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
         if fold(expr.names[0]) in bound:
             return expr
-        found = scope.resolved(expr.names)
-        if found is not None:
-            return found
+        reference = scope.resolved(expr.names)
+        if reference is not None:
+            return reference
         if len(expr.names) == 1:
             name = fold(expr.names[0])
             if name in scope.aliases:
@@ -346,15 +344,15 @@ class Splitting:
                 return timed
         around = scope.outer
         while around is not None:
-            found = around.resolved(expr.names)
-            if found is not None:
-                return found
+            reference = around.resolved(expr.names)
+            if reference is not None:
+                return reference
             around = around.outer
         raise unfound(expr.names, (column.name for item in scope.items for column in item.relation.columns))
 
 
 def check_written(text: str) -> None:
-    """Raise where a text has grown too long: WITH queries stand in it as often as they are named.
+    """Raise if a text is too long: it repeats each WITH query at every use.
 
     Raises
     ------
@@ -366,16 +364,16 @@ def check_written(text: str) -> None:
 
 
 class UnboundError(ParameterError):
-    """A part over released and public tables is not bound on its own."""
+    """A part over released and public tables does not bind on its own."""
 
 
 class UnfoundError(SourceError):
     """A name that no table has."""
 
 
-def unfound(names: tuple[str, ...], there: Iterable[str]) -> SourceError:
+def unfound(names: tuple[str, ...], candidates: Iterable[str]) -> SourceError:
     """Return the refusal of a name that no table has."""
-    columns = ", ".join(list(dict.fromkeys(there))[:12])
+    columns = ", ".join(list(dict.fromkeys(candidates))[:12])
     return UnfoundError(
         "S002", f"sql: column {show('.'.join(names))} is not found. The columns there are: {columns or 'none'}."
     )
