@@ -72,18 +72,18 @@ def read(text: str) -> Node | None:
     try:
         # DuckDB 2.0 computes a cast of a literal while it binds, and writes what is not a number as no JSON does.
         # Within a text the quotes of these words would stand behind a backslash.
-        found = json.loads(text.replace('"value":NAN', '"value":NaN'))
+        document = json.loads(text.replace('"value":NAN', '"value":NaN'))
     except ValueError:
         raise UnreadableError("the plan") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UnreadableError("the plan")
-    if found.get("error"):
-        if found.get("error_subtype") == "MISSING_ENTRY":
+    if document.get("error"):
+        if document.get("error_subtype") == "MISSING_ENTRY":
             raise MissingError
         return None
     if of_mark(text):
         raise record_named()
-    plans = found.get("plans")
+    plans = document.get("plans")
     if not isinstance(plans, list) or len(plans) != 1 or not isinstance(plans[0], dict):
         raise UnreadableError("the plan")
     node: Node = plans[0]
@@ -92,34 +92,34 @@ def read(text: str) -> Node | None:
 
 def kind(node: Node) -> str:
     """Return an operator's kind, such as ``'FILTER'``."""
-    found = node.get("type")
-    if not isinstance(found, str) or not found.startswith("LOGICAL_"):
+    name = node.get("type")
+    if not isinstance(name, str) or not name.startswith("LOGICAL_"):
         raise UnreadableError("an operator without a kind")
-    return found.removeprefix("LOGICAL_")
+    return name.removeprefix("LOGICAL_")
 
 
 def children(node: Node) -> list[Node]:
     """Return the operators that an operator takes its rows from."""
-    found = node.get("children", [])
-    if not isinstance(found, list) or not all(isinstance(child, dict) for child in found):
+    inputs = node.get("children", [])
+    if not isinstance(inputs, list) or not all(isinstance(child, dict) for child in inputs):
         raise UnreadableError(kind(node))
-    return found
+    return inputs
 
 
 def number(node: Node, field: str) -> int:
     """Return a number of an operator; a field that is left out is 0."""
-    found = node.get(field, 0)
-    if not isinstance(found, int) or isinstance(found, bool):
+    integer = node.get(field, 0)
+    if not isinstance(integer, int) or isinstance(integer, bool):
         raise UnreadableError(f"{kind(node)} {field}")
-    return found
+    return integer
 
 
 def listed(node: Node, field: str) -> list[object]:
     """Return a list of an operator; a field that is left out is empty."""
-    found = node.get(field, [])
-    if not isinstance(found, list):
+    elements = node.get(field, [])
+    if not isinstance(elements, list):
         raise UnreadableError(f"{node.get('type')} {field}")
-    return found
+    return elements
 
 
 def as_node(value: object) -> Node:
@@ -153,8 +153,8 @@ def reference(expression: object) -> int | None:
     expression = _of_label(expression)
     if expression.get("expression_class") != "BOUND_REF":
         return None
-    found = expression.get("index", 0)
-    return found if isinstance(found, int) else None
+    index = expression.get("index", 0)
+    return index if isinstance(index, int) else None
 
 
 def _of_label(expression: dict[str, object]) -> dict[str, object]:
@@ -178,13 +178,13 @@ def table_of(node: Node) -> tuple[str, str, str] | None:
 
 def function_of(node: Node) -> str:
     """Return the table function that a scan calls: ``name`` on DuckDB 1.5, the end of ``qname.path`` since 2.0."""
-    found, qname = node.get("name"), node.get("qname")
-    if found is None and isinstance(qname, dict):
+    name, qname = node.get("name"), node.get("qname")
+    if name is None and isinstance(qname, dict):
         path = qname.get("path")
-        found = path[-1] if isinstance(path, list) and path else None
-    if not isinstance(found, str):
+        name = path[-1] if isinstance(path, list) and path else None
+    if not isinstance(name, str):
         raise UnreadableError("a scan without its function")
-    return found
+    return name
 
 
 def is_checked(node: Node) -> bool:
@@ -223,17 +223,17 @@ def _objects(value: object) -> Iterator[dict[str, object]]:
     """Yield every object anywhere in a plan, without the lists of columns and types, which may be long."""
     open_ones = [value]
     while open_ones:
-        found = open_ones.pop()
-        if isinstance(found, dict):
-            yield found
-            open_ones += [part for name, part in found.items() if part.__class__ in NESTED and name not in _PLAIN]
-        elif isinstance(found, list):
-            open_ones += [part for part in found if part.__class__ in NESTED]
+        tree = open_ones.pop()
+        if isinstance(tree, dict):
+            yield tree
+            open_ones += [part for name, part in tree.items() if part.__class__ in NESTED and name not in _PLAIN]
+        elif isinstance(tree, list):
+            open_ones += [part for part in tree if part.__class__ in NESTED]
 
 
 def scans(value: object) -> Iterator[Node]:
     """Yield every scan anywhere in a plan, not only where an operator's children are."""
-    return (found for found in _objects(value) if found.get("type") == "LOGICAL_GET")
+    return (node for node in _objects(value) if node.get("type") == "LOGICAL_GET")
 
 
 def operators(node: Node) -> Iterator[Node]:
@@ -245,9 +245,9 @@ def operators(node: Node) -> Iterator[Node]:
 
 def functions(value: object) -> Iterator[str]:
     """Yield the name of every function that an expression anywhere in a plan calls."""
-    for found in _objects(value):
-        if found.get("expression_class") in ("BOUND_FUNCTION", "BOUND_AGGREGATE", "BOUND_WINDOW"):
-            yield called(found)
+    for expression in _objects(value):
+        if expression.get("expression_class") in ("BOUND_FUNCTION", "BOUND_AGGREGATE", "BOUND_WINDOW"):
+            yield called(expression)
 
 
 def called(expression: Node) -> str:
@@ -261,43 +261,45 @@ def is_own(expression: Node) -> bool:
     """Whether a function that an expression calls is one of DuckDB's own, in the schema that nobody can write to."""
     qname = expression.get("qname")
     path = qname.get("path") if isinstance(qname, dict) else None
-    found = path[:2] if isinstance(path, list) else [expression.get("catalog_name"), expression.get("schema_name")]
-    return found == ["system", "main"]
+    schema = path[:2] if isinstance(path, list) else [expression.get("catalog_name"), expression.get("schema_name")]
+    return schema == ["system", "main"]
 
 
 def references(value: object) -> list[int | None]:
     """Return the columns that expressions read, each as often as it is read."""
-    return [reference(found) for found in _objects(value) if found.get("expression_class") == "BOUND_REF"]
+    return [
+        reference(expression) for expression in _objects(value) if expression.get("expression_class") == "BOUND_REF"
+    ]
 
 
 def expressions(value: object) -> Iterator[Node]:
     """Yield every expression anywhere in a plan."""
-    return (found for found in _objects(value) if "expression_class" in found)
+    return (node for node in _objects(value) if "expression_class" in node)
 
 
 def calls(value: object) -> Iterator[Node]:
     """Yield every call in expressions."""
-    return (found for found in _objects(value) if found.get("expression_class") == "BOUND_FUNCTION")
+    return (expression for expression in _objects(value) if expression.get("expression_class") == "BOUND_FUNCTION")
 
 
 def arguments(expression: Node) -> list[object]:
     """Return the expressions that a call is made on."""
-    found = expression.get("children", [])
-    return found if isinstance(found, list) else []
+    operands = expression.get("children", [])
+    return operands if isinstance(operands, list) else []
 
 
 def constant(expression: object) -> object:
     """Return the value of a literal; None for any other expression, and for NULL."""
-    found = expression.get("value") if isinstance(expression, dict) else None
-    if not isinstance(found, dict) or as_node(expression).get("type") != "VALUE_CONSTANT" or found.get("is_null"):
+    literal = expression.get("value") if isinstance(expression, dict) else None
+    if not isinstance(literal, dict) or as_node(expression).get("type") != "VALUE_CONSTANT" or literal.get("is_null"):
         return None
-    return found.get("value")
+    return literal.get("value")
 
 
 def type_of(expression: object) -> str:
     """Return the name of an expression's type; ``''`` where the plan has none."""
-    found = expression.get("return_type") if isinstance(expression, dict) else None
-    return str(found.get("id", "")) if isinstance(found, dict) else ""
+    return_type = expression.get("return_type") if isinstance(expression, dict) else None
+    return str(return_type.get("id", "")) if isinstance(return_type, dict) else ""
 
 
 def output(node: Node) -> list[str] | None:
@@ -315,8 +317,12 @@ def is_numbered(node: Node, column: str | None) -> bool:
         node = children(node)[-1]
     if column is None or kind(node) != "PROJECTION":
         return False
-    named = [one for one in listed(node, "expressions") if fold(str(as_node(one).get("alias", ""))) == fold(column)]
-    return bool(named) and all(type_of(one) in _INTEGERS for one in named)
+    matches = [
+        expression
+        for expression in listed(node, "expressions")
+        if fold(str(as_node(expression).get("alias", ""))) == fold(column)
+    ]
+    return bool(matches) and all(type_of(expression) in _INTEGERS for expression in matches)
 
 
 def normal_form(node: Node) -> str:
@@ -343,8 +349,8 @@ def _text(node: Node, *, whole_tables: bool, labels: bool = True) -> str:
         if not labels and value.get("type") == "ENUM_TYPE_INFO":
             return "ENUM"
         if not whole_tables and value.get("type") == "LOGICAL_GET" and function_of(value) == "seq_scan":
-            place = numbers.setdefault(number(value, "table_index"), len(numbers))
-            return [place, table_of(value), scanned_columns(value)]
+            index = numbers.setdefault(number(value, "table_index"), len(numbers))
+            return [index, table_of(value), scanned_columns(value)]
         out: dict[str, object] = {}
         for name in sorted(value):
             part = value[name]

@@ -70,13 +70,13 @@ def own_columns(name: str, macros: Iterable[Macro]) -> list[str] | None:
 def _forms() -> dict[str, tuple[tuple[str, ...], str]]:
     """Return the columns and the body of every aggregate form, as dpsql ships them."""
     pattern = r"^CREATE OR REPLACE MACRO (dp_\w+)\(\n((?:(?!\n\)).)*)\n\) AS\n(.*?);$"
-    found: dict[str, tuple[tuple[str, ...], str]] = {}
+    forms: dict[str, tuple[tuple[str, ...], str]] = {}
     for name, listed, body in re.findall(pattern, macros_sql("MACRO ", "dpsql"), re.M | re.S):
         arguments = FUNCTIONS[name].plan.arguments.values() if name in FUNCTIONS else ()
-        taken = {argument.column for argument in arguments}
+        columns = {argument.column for argument in arguments}
         parameters = (part.split(":=")[0].strip().strip('"') for part in listed.split(","))
-        found[name] = tuple(parameter for parameter in parameters if parameter in taken), body
-    return found
+        forms[name] = tuple(parameter for parameter in parameters if parameter in columns), body
+    return forms
 
 
 def _meaning(body: str) -> Tree:
@@ -130,7 +130,7 @@ _MOST_CALLS = 2000
 _DEEPEST = 50
 # Groups of functions that stand in FROM alone.
 _FROM = frozenset(("reader", "frame", "query"))
-_Made = TypeVar("_Made", View, Macro)
+_Entry = TypeVar("_Entry", View, Macro)
 
 
 @dataclass(frozen=True)
@@ -138,13 +138,13 @@ class _Text:
     """An expression, and what the parameters in it stand for."""
 
     tree: Tree
-    given: Given
+    bindings: Bindings
 
     @property
     def stood_for(self) -> _Text:
         """What this stands for where it is a parameter of a macro; otherwise itself."""
-        found = self.given.get(word_of(self.tree))
-        return self if found is None else found.stood_for
+        binding = self.bindings.get(word_of(self.tree))
+        return self if binding is None else binding.stood_for
 
     @property
     def literal(self) -> str | None:
@@ -154,14 +154,14 @@ class _Text:
     @property
     def listed(self) -> list[_Text]:
         """The elements of a list; of any other expression, itself."""
-        found = self.stood_for
-        tree = found.tree
+        text = self.stood_for
+        tree = text.tree
         if isinstance(tree, dict) and tree.get("class") == "FUNCTION" and path_of(tree)[-1] == "list_value":
-            return [_Text(argument, found.given) for _, argument in arguments_of(tree)]
-        return [found]
+            return [_Text(argument, text.bindings) for _, argument in arguments_of(tree)]
+        return [text]
 
 
-Given = Mapping[str, _Text]
+Bindings = Mapping[str, _Text]
 Arguments = Sequence[tuple[str | None, Tree]]
 
 
@@ -221,8 +221,8 @@ class Closure:
     def elsewhere(self) -> list[str]:
         """The names that are no table, view, WITH query or file: variables of Python."""
         paths = (*(view.path for view in self.catalogued.views), *self.catalogued.tables)
-        known = self.defined | {fold(path[2]) for path in paths}
-        return [written for name, written in self.named.items() if name not in known and not is_file(written)]
+        names = self.defined | {fold(path[2]) for path in paths}
+        return [spelling for name, spelling in self.named.items() if name not in names and not is_file(spelling)]
 
     def view(self, view: View) -> None:
         """Read a view, and what it names."""
@@ -251,7 +251,7 @@ class Closure:
 
     def _aggregates(self, node: Node) -> list[Node]:
         """Return the aggregate forms in what a SELECT returns, outside of subqueries."""
-        found: list[Node] = []
+        forms: list[Node] = []
         open_ones = [node.get("select_list")]
         while open_ones:
             part = open_ones.pop()
@@ -260,10 +260,10 @@ class Closure:
             elif isinstance(part, dict) and part.get("class") != "SUBQUERY":
                 path = path_of(part) if part.get("class") == "FUNCTION" else ()
                 if path and own_columns(path[-1], self._candidates(path)) is not None:
-                    found.append(part)
+                    forms.append(part)
                 else:
-                    open_ones += [one for one in part.values() if isinstance(one, (dict, list))]
-        return found
+                    open_ones += [child for child in part.values() if isinstance(child, (dict, list))]
+        return forms
 
     def _note_table(self, name: str) -> None:
         """Note that a text names a table, and read the views and generated columns of that name."""
@@ -271,24 +271,24 @@ class Closure:
             self.named[fold(name)] = name
             self.source_of_rows(name)
 
-    def _read(self, tree: Tree, given: Given) -> None:
+    def _read(self, tree: Tree, bindings: Bindings) -> None:
         if isinstance(tree, list):
             for part in tree:
-                self._read(part, given)
+                self._read(part, bindings)
         if not isinstance(tree, dict):
             return
         self.defined |= set(map(fold, with_names(tree)))
-        whole = self._part(tree, given)
+        fields = self._part(tree, bindings)
         for name, part in tree.items():
-            if isinstance(part, (dict, list)) and name not in whole:
-                self._read(part, given)
+            if isinstance(part, (dict, list)) and name not in fields:
+                self._read(part, bindings)
 
-    def _part(self, tree: Node, given: Given) -> tuple[str, ...]:
+    def _part(self, tree: Node, bindings: Bindings) -> tuple[str, ...]:
         """Judge one part of a tree; return its fields that need no further reading."""
         sort, kind = tree.get("class"), tree.get("type")
         self.ordered += filter(None, [decided_by_order(tree)])
         if isinstance(sort, str):
-            return self._expression(sort, tree, given)
+            return self._expression(sort, tree, bindings)
         if not isinstance(kind, str):
             return ()
         if kind == "BASE_TABLE":
@@ -297,7 +297,7 @@ class Closure:
             call = tree.get("function")
             if not isinstance(call, dict) or call.get("class") != "FUNCTION":
                 raise self._unreadable()
-            self._call(call, given, table=True)
+            self._call(call, bindings, table=True)
             return ("function",)
         elif kind == "SHOW_REF":
             self._show(tree)
@@ -309,19 +309,19 @@ class Closure:
             raise refusals.type_refused(self.source, "PIVOT ... IN a type")
         return ()
 
-    def _expression(self, sort: str, tree: Node, given: Given) -> tuple[str, ...]:
+    def _expression(self, sort: str, tree: Node, bindings: Bindings) -> tuple[str, ...]:
         if sort not in _EXPRESSIONS:
             raise self._unreadable()
         if sort == "CONSTANT":
             return ("value", "literal")
         if sort in ("FUNCTION", "WINDOW"):
-            self._call(tree, given, table=False)
+            self._call(tree, bindings, table=False)
             return ("children", "arguments")
         if sort == "TYPE":
             self._type(["", "", *path_of(tree, "type_name")][-3:])
         word = word_of(tree)
-        if word in _WORDS and word not in given:
-            self._function((_WORD_FUNCTIONS.get(word, word),), [], given, table=False)
+        if word in _WORDS and word not in bindings:
+            self._function((_WORD_FUNCTIONS.get(word, word),), [], bindings, table=False)
         return ()
 
     def _show(self, tree: Node) -> None:
@@ -336,27 +336,27 @@ class Closure:
         """Refuse a type that somebody made, unless it is another name of a type without values."""
         self.calls = True
         name = fold(path[-1])
-        made = self.catalogued.types.get(name)
-        plain = name in functions.types() and not any(path[:-1]) if made is None else made <= PLAIN_TYPES
+        kinds = self.catalogued.types.get(name)
+        plain = name in functions.types() and not any(path[:-1]) if kinds is None else kinds <= PLAIN_TYPES
         if not plain:
             raise refusals.type_refused(self.source, path[-1])
 
-    def _call(self, tree: Node, given: Given, *, table: bool) -> None:
+    def _call(self, tree: Node, bindings: Bindings, *, table: bool) -> None:
         """Judge a call, and read its arguments; of an aggregate form of dpsql, those that are columns."""
         path, arguments = path_of(tree), arguments_of(tree)
         columns = None if table else own_columns(path[-1], self._candidates(path))
         if columns is None:
-            self._function(path, arguments, given, table=table)
-        for place, (name, argument) in enumerate(arguments):
-            if columns is None or (name or "") in columns or place < len(columns):
-                self._read(argument, given)
+            self._function(path, arguments, bindings, table=table)
+        for position, (name, argument) in enumerate(arguments):
+            if columns is None or (name or "") in columns or position < len(columns):
+                self._read(argument, bindings)
 
     def _candidates(self, path: Sequence[str]) -> list[Macro]:
         """Return the macros that a name may stand for."""
         before = {fold(part) for part in path[:-1]}
-        return [one for one in self._macros.get(fold(path[-1]), ()) if before <= set(map(fold, one.path[:2]))]
+        return [macro for macro in self._macros.get(fold(path[-1]), ()) if before <= set(map(fold, macro.path[:2]))]
 
-    def _function(self, path: Sequence[str], arguments: Arguments, given: Given, *, table: bool) -> None:
+    def _function(self, path: Sequence[str], arguments: Arguments, bindings: Bindings, *, table: bool) -> None:
         self.calls = True
         name = fold(path[-1])
         macros = self._candidates(path)
@@ -371,16 +371,16 @@ class Closure:
         if refused:
             raise refusals.function_refused(self.source, path[-1])
         for macro in macros:
-            self._macro(macro, macros, arguments, given)
+            self._macro(macro, macros, arguments, bindings)
         if name in ("query", "query_table"):
-            self._by_text(name, _Text(arguments[0][1] if arguments else None, given))
+            self._by_text(name, _Text(arguments[0][1] if arguments else None, bindings))
         elif name in _TYPED or (listed is not None and listed.group == "reader"):
             self._texts_of_types(arguments)
-            file = _Text(arguments[0][1], given).literal if arguments and table else None
+            file = _Text(arguments[0][1], bindings).literal if arguments and table else None
             if file is not None:
                 self.files[file] = None
 
-    def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, given: Given) -> None:
+    def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, bindings: Bindings) -> None:
         """Read the body of a macro, with what its parameters stand for."""
         count = len(arguments)
         if len(macro.parameters) > count and not any(len(form.parameters) == count for form in forms):
@@ -393,8 +393,8 @@ class Closure:
         if self._calls > _MOST_CALLS or self._depth > _DEEPEST:
             raise self._unreadable()
         stands = {
-            fold(name if name is not None else macro.parameters[place]): _Text(tree, given)
-            for place, (name, tree) in enumerate(arguments)
+            fold(name if name is not None else macro.parameters[position]): _Text(tree, bindings)
+            for position, (name, tree) in enumerate(arguments)
         }
         self.texts["\n".join((*macro.path, *macro.parameters))] = macro.body
         tree = self._parsed(macro.body, expression=not macro.table)
@@ -405,35 +405,35 @@ class Closure:
     def _by_text(self, name: str, argument: _Text) -> None:
         """Read the query, or the tables, that a text names."""
         if name == "query":
-            source = _Text(_predicted_source(argument.tree), argument.given).literal
+            source = _Text(_predicted_source(argument.tree), argument.bindings).literal
             if source is not None:
                 self._note_table(_last(source))
                 return
-        for one in [argument] if name == "query" else argument.listed:
-            found = one.literal
-            if found is None:
+        for element in [argument] if name == "query" else argument.listed:
+            text = element.literal
+            if text is None:
                 raise self._unreadable(f"{name}()")
             if name == "query":
-                self.query(found)
+                self.query(text)
             else:
-                self._note_table(_last(found))
+                self._note_table(_last(text))
 
     def _texts_of_types(self, arguments: Arguments) -> None:
         """Refuse a text that may name a type which somebody made, such as the types of a reader's columns."""
-        made = [name for name, kinds in self.catalogued.types.items() if not kinds <= PLAIN_TYPES]
+        names = [name for name, kinds in self.catalogued.types.items() if not kinds <= PLAIN_TYPES]
         for part in objects([argument for _, argument in arguments]):
             text = literal_of(part) if part.get("class") == "CONSTANT" else None
-            for name in made:
+            for name in names:
                 if text is not None and name in fold(text):
                     raise refusals.type_refused(self.source, name)
 
 
-def _by_name(listed: Iterable[_Made]) -> dict[str, list[_Made]]:
+def _by_name(listed: Iterable[_Entry]) -> dict[str, list[_Entry]]:
     """Return views or macros by their names, folded."""
-    found: dict[str, list[_Made]] = {}
-    for one in listed:
-        found.setdefault(fold(one.path[2]), []).append(one)
-    return found
+    groups: dict[str, list[_Entry]] = {}
+    for entry in listed:
+        groups.setdefault(fold(entry.path[2]), []).append(entry)
+    return groups
 
 
 def _predicted_source(tree: Tree) -> Tree:

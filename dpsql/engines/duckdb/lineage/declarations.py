@@ -97,7 +97,7 @@ class Declaration:
         facts = facts or {}
         table, path = facts.get("table"), facts.get("path")
         dated = dated if kind == PROTECT else None
-        stated = None if dated is None else dated.of_table(facts.get("name"))
+        table_date = None if dated is None else dated.of_table(facts.get("name"))
         column = None if dated is None else dated.column or None
         return cls(
             kind,
@@ -112,11 +112,11 @@ class Declaration:
             anywhere=kind == PROTECT and not facts,
             claims=claims,
             period=None if dated is None else dated.period,
-            date=column if stated is None else stated[1] if path is None else None,
+            date=column if table_date is None else table_date[1] if path is None else None,
             shape=tuple(facts.get("shape", ())),
             without=tuple(TableName(*table) for table in facts.get("without", ())),
             forced=facts.get("forced") is True,
-            stated=stated,
+            stated=table_date,
             stated_together=kind == PROTECT and "name" in facts,
             labels=dict(facts.get("labels", {})),
         )
@@ -142,8 +142,8 @@ class Declaration:
             return table == self.table or (self.kind == PROTECT and fold(self.dataset) == table.budget)
         if not self.anywhere:
             # A budget outlives the session, and so holds by the name that a database without a mark is attached under.
-            named = self.kind == PROTECT and not table.database.startswith(MARKED)
-            return self.table in (table, TableName.of(alias, table.schema, table.name) if named else table)
+            uses_alias = self.kind == PROTECT and not table.database.startswith(MARKED)
+            return self.table in (table, TableName.of(alias, table.schema, table.name) if uses_alias else table)
         parts = [fold(part) for part in _old_parts(self.dataset)]
         path = [fold(alias), table.schema, table.name]
         if len(parts) == 2:
@@ -173,29 +173,29 @@ class Declarations:
     @property
     def governed(self) -> bool:
         """Whether anything is protected."""
-        return any(one.kind == PROTECT for one in self.listed)
+        return any(declaration.kind == PROTECT for declaration in self.listed)
 
     @property
     def has_public(self) -> bool:
         """Whether anything is protected, and something is public beside it."""
-        return self.governed and any(one.kind == PUBLIC_KIND for one in self.listed)
+        return self.governed and any(declaration.kind == PUBLIC_KIND for declaration in self.listed)
 
     def about(self, table: TableName, alias: str) -> list[Declaration]:
         """Return what is declared about a table."""
-        return [one for one in self.listed if one.covers(table, alias)]
+        return [declaration for declaration in self.listed if declaration.covers(table, alias)]
 
     def roots(self, declared: Iterable[Declaration]) -> tuple[str, ...]:
         """Return the budgets that declarations lead to: of a derived table, those of what it was made from."""
         roots: dict[str, None] = {}
         open_ones, seen = list(declared), set[str]()
         while open_ones:
-            one = open_ones.pop(0)
-            if one.kind == PROTECT:
-                roots[one.dataset] = None
-            elif one.kind == DERIVE and one.base is not None and one.dataset not in seen:
-                seen.add(one.dataset)
-                base = self.aliases.get(one.base, one.base)
-                open_ones += [found for found in self.listed if found.dataset == base and found.kind != PUBLIC_KIND]
+            declaration = open_ones.pop(0)
+            if declaration.kind == PROTECT:
+                roots[declaration.dataset] = None
+            elif declaration.kind == DERIVE and declaration.base is not None and declaration.dataset not in seen:
+                seen.add(declaration.dataset)
+                base = self.aliases.get(declaration.base, declaration.base)
+                open_ones += [parent for parent in self.listed if parent.dataset == base and parent.kind != PUBLIC_KIND]
         return tuple(roots)
 
     def leaf(self, table: TableName, alias: str) -> Leaf | None:
@@ -205,85 +205,102 @@ class Declarations:
     def _leaf(self, declared: Sequence[Declaration]) -> Leaf | None:
         datasets = self.roots(declared)
         if datasets:
-            own = [one for one in declared if one.kind != PUBLIC_KIND]
-            said = {(one.unit, one.path) for one in own}
-            unit, path = said.pop() if len(said) == 1 else (None, None)
+            own = [declaration for declaration in declared if declaration.kind != PUBLIC_KIND]
+            owners = {(declaration.unit, declaration.path) for declaration in own}
+            unit, path = owners.pop() if len(owners) == 1 else (None, None)
             periods = {self.period(name) for name in datasets}
             # A table that was made from a dated one is not known to keep periods apart.
-            dates = {one.date for one in own}
+            dates = {declaration.date for declaration in own}
             return Leaf(
                 datasets,
                 unit if path is None else path.column,
                 None if path is None else path.end,
-                {end.column: end for one in own for end in self._keys.get(one.table, ())},
+                {end.column: end for declaration in own for end in self._keys.get(declaration.table, ())},
                 # Of several budgets, of which some have periods, a row has none.
                 period=periods.pop() if len(periods) == 1 else "",
                 date=dates.pop() if len(dates) == 1 else None,
                 static=len(own) == 1 and self._is_static(own[0]),
             )
-        return PUBLIC if any(one.kind == PUBLIC_KIND for one in declared) else None
+        return PUBLIC if any(declaration.kind == PUBLIC_KIND for declaration in declared) else None
 
-    def _is_static(self, one: Declaration) -> bool:
+    def _is_static(self, declaration: Declaration) -> bool:
         """Whether a table of a dataset with periods has no date, nor leads to a table that has one."""
-        end, _ = self._end([one])
+        end, _ = self._end([declaration])
         return end is not None and end.stated is not None and end.date is None
 
     @cached_property
     def _keys(self) -> Mapping[TableName | None, frozenset[Key]]:
         """The columns of each table that paths end at."""
-        found: dict[TableName | None, frozenset[Key]] = {}
-        for end in (one.path.end for one in self.listed if one.path is not None):
-            found[end.table] = found.get(end.table, frozenset()) | {end}
-        return found
+        keys: dict[TableName | None, frozenset[Key]] = {}
+        for end in (declaration.path.end for declaration in self.listed if declaration.path is not None):
+            keys[end.table] = keys.get(end.table, frozenset()) | {end}
+        return keys
 
     def owner(self, table: TableName, alias: str) -> Owner | None:
         """Return where a table says whose its rows are; None where one row is protected, or nothing is.
 
         `alias` is what the table's database is attached under, as for `about`.
         """
-        end, steps = self._end([one for one in self.about(table, alias) if one.kind != PUBLIC_KIND])
+        end, steps = self._end(
+            [declaration for declaration in self.about(table, alias) if declaration.kind != PUBLIC_KIND]
+        )
         return None if end is None or end.unit is None else Owner(end.unit, tuple(steps), end.date)
 
     def _end(self, declared: Sequence[Declaration]) -> tuple[Declaration | None, list[PathStep]]:
         """Return what is declared of the table at the end of a path, and the steps to it."""
         steps: list[PathStep] = []
         while len(declared) == 1:
-            [one] = declared
-            if one.path is None:
-                return one, steps
-            steps.append(one.path)
-            end = one.path.parent
+            [declaration] = declared
+            if declaration.path is None:
+                return declaration, steps
+            steps.append(declaration.path)
+            end = declaration.path.parent
             declared = [other for other in self.listed if other.kind == PROTECT and other.table == end]
         return None, steps
 
     def rows_per_unit(self, tables: Iterable[TableName | None]) -> int | None:
         """Return how many rows a person may have in a source that reads tables: the most that is stated of one."""
         read = set(tables)
-        return max((one.rows for one in self.listed if one.rows is not None and one.table in read), default=None)
+        return max(
+            (
+                declaration.rows
+                for declaration in self.listed
+                if declaration.rows is not None and declaration.table in read
+            ),
+            default=None,
+        )
 
     def views(self) -> list[Declaration]:
         """Return the declarations about views."""
-        return [one for one in self.listed if one.view is not None]
+        return [declaration for declaration in self.listed if declaration.view is not None]
 
     def view_leaf(self, view: Declaration) -> Leaf:
         """Return what a scan of a declared view stands for."""
-        declared = [one for one in self.listed if one.table == view.table]
+        declared = [declaration for declaration in self.listed if declaration.table == view.table]
         return self._leaf(declared) or PUBLIC
 
     def named(self, dataset: str) -> Declaration | None:
         """Return the declaration that the ledger keeps under a name."""
         name = self.aliases.get(fold(dataset), fold(dataset))
-        return next((one for one in self.listed if fold(one.dataset) == name), None)
+        return next((declaration for declaration in self.listed if fold(declaration.dataset) == name), None)
 
     def unit(self, dataset: str) -> str | None:
         """Return the privacy unit that a budget states; of several tables, as the first one calls it that has it."""
-        stated = (one.unit for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
-        return next((unit for unit in stated if unit is not None), None)
+        units = (
+            declaration.unit
+            for declaration in self.listed
+            if declaration.kind == PROTECT and declaration.dataset == dataset
+        )
+        return next((unit for unit in units if unit is not None), None)
 
     def units(self, dataset: str) -> frozenset[str]:
         """Return what the tables of a budget call the privacy unit, folded."""
-        stated = (one.unit for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
-        return frozenset(fold(unit) for unit in stated if unit is not None)
+        units = (
+            declaration.unit
+            for declaration in self.listed
+            if declaration.kind == PROTECT and declaration.dataset == dataset
+        )
+        return frozenset(fold(unit) for unit in units if unit is not None)
 
     def date(self, dataset: str) -> str | None:
         """Return the column by whose periods a budget is kept; of several tables, that of the first one with a date."""
@@ -291,29 +308,50 @@ class Declarations:
 
     def dates(self, dataset: str) -> list[str]:
         """Return what the tables of a budget call the date by whose periods it is kept."""
-        stated = (one.date for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
-        return list(dict.fromkeys(date for date in stated if date is not None))
+        dates = (
+            declaration.date
+            for declaration in self.listed
+            if declaration.kind == PROTECT and declaration.dataset == dataset
+        )
+        return list(dict.fromkeys(date for date in dates if date is not None))
 
     def period(self, dataset: str) -> str | None:
         """Return the kind of periods by which a budget is kept; None for a budget without periods."""
-        return next((one.period for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
+        return next(
+            (
+                declaration.period
+                for declaration in self.listed
+                if declaration.kind == PROTECT and declaration.dataset == dataset
+            ),
+            None,
+        )
 
     def is_of_several(self, dataset: str) -> bool:
         """Whether a budget with periods is of several tables, each with a date of its own or with none."""
-        mine = (one for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
-        return any(one.stated is not None for one in mine)
+        mine = (
+            declaration for declaration in self.listed if declaration.kind == PROTECT and declaration.dataset == dataset
+        )
+        return any(declaration.stated is not None for declaration in mine)
 
     def stated_of(self, tables: Iterable[TableName | None]) -> tuple[tuple[str, str | None], ...]:
         """Return what is stated of the dates of those among several tables that are read."""
         read = set(tables)
-        found = {one.stated for one in self.listed if one.stated is not None and one.table in read}
-        return tuple((name, dict(found)[name]) for name in sorted(dict(found)))
+        dates = {
+            declaration.stated
+            for declaration in self.listed
+            if declaration.stated is not None and declaration.table in read
+        }
+        return tuple((name, dict(dates)[name]) for name in sorted(dict(dates)))
 
     def claims(self, dataset: str) -> str:
         """Return which claims of callers a budget answers."""
-        return next(one.claims for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
+        return next(
+            declaration.claims
+            for declaration in self.listed
+            if declaration.kind == PROTECT and declaration.dataset == dataset
+        )
 
     @property
     def protected(self) -> list[str]:
         """The names of all budgets."""
-        return list(dict.fromkeys(one.dataset for one in self.listed if one.kind == PROTECT))
+        return list(dict.fromkeys(declaration.dataset for declaration in self.listed if declaration.kind == PROTECT))

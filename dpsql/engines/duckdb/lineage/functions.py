@@ -65,22 +65,22 @@ def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str
     SourceError
         S051.
     """
-    found = set(lines)
-    own, known = fresh(())
-    loaded = () if _is_own(found, own, known) else tuple(sorted(extensions()))
+    functions = set(lines)
+    own, own_names = fresh(())
+    loaded = () if _is_own(functions, own, own_names) else tuple(sorted(extensions()))
     if loaded:
-        own, known = fresh(loaded)
-    added = sorted(found - own)
-    foreign = [line for line in added if _named(line) in known]
-    mine = Counter(_named(line) for line in added if _named(line).startswith(_OWN))
-    names = [*map(_named, foreign), *(name for name, count in sorted(mine.items()) if count > 1)]
+        own, own_names = fresh(loaded)
+    added = sorted(functions - own)
+    foreign = [line for line in added if _name_of(line) in own_names]
+    mine = Counter(_name_of(line) for line in added if _name_of(line).startswith(_OWN))
+    names = [*map(_name_of, foreign), *(name for name, count in sorted(mine.items()) if count > 1)]
     if names:
         raise SourceError(
             "S051",
             f"a function is registered under the name {show(names[0])}, which is a function of DuckDB's own: it may be "
             "called in its place, in any statement. Register it under another name on a new connection.",
         )
-    lost = sorted(map(_named, own - found))
+    lost = sorted(map(_name_of, own - functions))
     if lost:
         raise SourceError(
             "S051",
@@ -89,11 +89,11 @@ def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str
         )
 
 
-def _is_own(found: Set[str], own: frozenset[str], known: frozenset[str]) -> bool:
-    return own <= found and not any(_named(line) in known for line in found - own)
+def _is_own(functions: Set[str], own: frozenset[str], own_names: frozenset[str]) -> bool:
+    return own <= functions and not any(_name_of(line) in own_names for line in functions - own)
 
 
-def _named(line: str) -> str:
+def _name_of(line: str) -> str:
     return line.split(_BETWEEN, 2)[1].lower()
 
 
@@ -111,7 +111,7 @@ def fresh(extensions: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
                 continue
         rows = connection.execute(f"SELECT {LINE} FROM system.main.duckdb_functions() WHERE {WHERE}").fetchall()
     lines = frozenset(line for (line,) in rows)
-    return lines, frozenset(map(_named, lines))
+    return lines, frozenset(map(_name_of, lines))
 
 
 _NEWER = not duckdb.__version__.startswith("1.")

@@ -43,10 +43,10 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
         here = identifier(database)
         if len(parts) == 1:
             schemas = [[identifier(part) for part in parts_of(entry)] for entry in path_of(search_path) or ["main"]]
-            places = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
+            prefixes = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
         else:
-            places = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
-        out += [FROM + ".".join([*position, parts[-1]]) for position in places]
+            prefixes = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
+        out += [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
     return out + [declared_query(view) for view in views]
 
 
@@ -65,8 +65,8 @@ def primary_key(described: Sequence[tuple[str, object]]) -> frozenset[str]:
 
     A column that is UNIQUE looks there as if it were so by itself, though it may be so with others alone.
     """
-    found = [name for name, key in described if key == "PRI"]
-    return frozenset(found if len(found) == 1 else ())
+    columns = [name for name, key in described if key == "PRI"]
+    return frozenset(columns if len(columns) == 1 else ())
 
 
 def unique_keys(constraints: Sequence[tuple[str, Sequence[str]]]) -> list[frozenset[str]]:
@@ -78,8 +78,8 @@ def unique_keys(constraints: Sequence[tuple[str, Sequence[str]]]) -> list[frozen
 
 def places_of(queries: Sequence[str]) -> list[Path]:
     """Return where a source may be, by the queries of `spellings`."""
-    found = (parts_of(query.removeprefix(FROM)) for query in queries[1:] if query.startswith(FROM))
-    return [(parts[0], parts[1], parts[2]) for parts in found if len(parts) == 3]
+    candidates = (parts_of(query.removeprefix(FROM)) for query in queries[1:] if query.startswith(FROM))
+    return [(parts[0], parts[1], parts[2]) for parts in candidates if len(parts) == 3]
 
 
 def digest(text: str) -> str:
@@ -123,8 +123,8 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
         return None
     text = seen[0][1]
     candidates = [(query, plan) for query, plan in seen[1:] if query.startswith(FROM)]
-    written = read_plan(text)
-    if written is not None:
+    node = read_plan(text)
+    if node is not None:
         same = [query for query, plan in candidates if plan == text]
     else:
         # Plans that cannot be serialized cannot be compared. What is found under temp may be a Python variable, which
@@ -185,15 +185,15 @@ class Catalog:
 
 def named(name: str, declarations: Declarations, catalog: Catalog) -> Declaration | None:
     """Return the declaration that a name refers to: the ledger's name for it, or any spelling of its table."""
-    found = declarations.named(name)
-    if found is not None:
-        return found
+    declaration = declarations.named(name)
+    if declaration is not None:
+        return declaration
     try:
-        given = [fold(part) for part in parts_of(name)]
+        parts = [fold(part) for part in parts_of(name)]
     except ParameterError:
         return None
-    for one in declarations.listed:
-        path = None if one.table is None else catalog.path(one.table)
+    for candidate in declarations.listed:
+        path = None if candidate.table is None else catalog.path(candidate.table)
         if path is None:
             continue
         spellings = [[fold(part) for part in path]]
@@ -201,15 +201,15 @@ def named(name: str, declarations: Declarations, catalog: Catalog) -> Declaratio
             spellings.append(spellings[0][1:])
         if fold(path[1]) == "main":  # which may be left out in any spelling
             spellings += [[*spelling[:-2], spelling[-1]] for spelling in list(spellings)]
-        if given in spellings:
-            return one
+        if parts in spellings:
+            return candidate
     return None
 
 
 def budget_named(dataset: str | None, declarations: Declarations, catalog: Catalog) -> str | None:
     """Return the budget that the caller names; None for none."""
-    found = None if dataset is None else named(dataset, declarations, catalog)
-    return found.dataset if found is not None and found.kind == PROTECT else None
+    declaration = None if dataset is None else named(dataset, declarations, catalog)
+    return declaration.dataset if declaration is not None and declaration.kind == PROTECT else None
 
 
 def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str:
@@ -220,17 +220,22 @@ def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str
     ParameterError
         P071: no table of this name was declared public, or it is a view.
     """
-    found = named(table, declarations, catalog)
+    declaration = named(table, declarations, catalog)
     path = None
-    if found is not None and found.kind == PUBLIC_KIND and found.view is None and found.table is not None:
-        path = catalog.path(found.table)
+    if (
+        declaration is not None
+        and declaration.kind == PUBLIC_KIND
+        and declaration.view is None
+        and declaration.table is not None
+    ):
+        path = catalog.path(declaration.table)
     # What has a budget is not public, under whatever name that was said before.
     if path is None or declarations.roots(declarations.about(catalog.table(path), path[0])):
-        given = text(table) if is_shown(table) else "'...'"
+        name = text(table) if is_shown(table) else "'...'"
         raise ParameterError(
             "P071",
-            f"keys: {show(table)} is no table that was declared public. Its owner runs SELECT dp_public({given}); or "
-            f"list the keys: keys := [{given}, ...].",
+            f"keys: {show(table)} is no table that was declared public. Its owner runs SELECT dp_public({name}); or "
+            f"list the keys: keys := [{name}, ...].",
         )
     return pinned(path)
 

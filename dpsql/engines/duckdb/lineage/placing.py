@@ -44,31 +44,35 @@ def joined_from(path: paths.Path, declarations: Declarations, catalog: paths.Cat
         return None
     here, joins = "dpsql_rows", []
     for number, step in enumerate(owner.steps):
-        parent, there = catalog.path(step.parent), f"dpsql_owner{number}"
+        parent, alias = catalog.path(step.parent), f"dpsql_owner{number}"
         if parent is None:
             return None
-        sides = [f"{here}.{identifier(step.column)}", f"{there}.{identifier(step.key)}"]
+        sides = [f"{here}.{identifier(step.column)}", f"{alias}.{identifier(step.key)}"]
         ends = [call("encode", side) if step.is_text else side for side in sides]
-        joins.append(f" JOIN {_whole(parent)} AS {there} ON {ends[0]} = {ends[1]}")
-        here = there
-    taken = {fold(column) for one in declarations.about(catalog.table(path), path[0]) for column in one.columns}
+        joins.append(f" JOIN {_qualified_name(parent)} AS {alias} ON {ends[0]} = {ends[1]}")
+        here = alias
+    names = {
+        fold(column)
+        for declaration in declarations.about(catalog.table(path), path[0])
+        for column in declaration.columns
+    }
     added = []
     for column in dict.fromkeys((owner.date, owner.unit)):
         if column is not None:
-            name = _free_name(column, owner, taken)
-            taken.add(fold(name))
+            name = _free_name(column, owner, names)
+            names.add(fold(name))
             added.append(f"{here}.{identifier(column)} AS {identifier(name)}")
-    return f"(SELECT dpsql_rows.*, {', '.join(added)} FROM {_whole(path)} AS dpsql_rows{''.join(joins)})"
+    return f"(SELECT dpsql_rows.*, {', '.join(added)} FROM {_qualified_name(path)} AS dpsql_rows{''.join(joins)})"
 
 
-def _free_name(name: str, owner: Owner, taken: Collection[str]) -> str:
+def _free_name(name: str, owner: Owner, names: Collection[str]) -> str:
     """Return what a column of the last parent is called beside a table's own, of which one may have its name."""
-    while fold(name) in taken:
+    while fold(name) in names:
         name = f"{owner.steps[-1].parent.name}_{name}"
     return name
 
 
-def _whole(path: paths.Path) -> str:
+def _qualified_name(path: paths.Path) -> str:
     return ".".join(map(identifier, path))
 
 
@@ -83,9 +87,13 @@ def follows(node: bound.Node, path: paths.Path, declarations: Declarations, cata
     along = [] if owner is None else [catalog.path(step.parent) for step in owner.steps]
     read = [bound.table_of(scan) for scan in bound.scans(node)]
     kinds = {bound.kind(operator) for operator in bound.operators(node)}
-    wanted = sorted(tuple(map(fold, each)) for each in (path, *along) if each is not None)
-    found = sorted(tuple(map(fold, each)) for each in read if each is not None)
-    return found == wanted and len(read) == len(found) and kinds <= {"PROJECTION", "COMPARISON_JOIN", "GET"}
+    path_tables = sorted(tuple(map(fold, table)) for table in (path, *along) if table is not None)
+    plan_tables = sorted(tuple(map(fold, table)) for table in read if table is not None)
+    return (
+        plan_tables == path_tables
+        and len(read) == len(plan_tables)
+        and kinds <= {"PROJECTION", "COMPARISON_JOIN", "GET"}
+    )
 
 
 def place(
@@ -96,7 +104,7 @@ def place(
     *,
     dataset: str | None = None,
     privacy_unit: str | None = None,
-    named: bool = True,
+    is_named: bool = True,
 ) -> Placement:
     """Decide which budgets a source is charged to; raise where it cannot be placed.
 
@@ -119,7 +127,7 @@ def place(
         form = paths.view_form(seen[0][1])
         return _unseen(source, own, declared, mine, reading, dataset, "" if form is None else paths.digest(form))
     is_view, direct = _is_whole(node, views), is_direct(node, own)
-    if own is not None and any(one.view is not None for one in declared) and not is_view:
+    if own is not None and any(declaration.view is not None for declaration in declared) and not is_view:
         raise replaced(catalog.display(own))
     if reading.undeclared:
         raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
@@ -136,7 +144,7 @@ def place(
         tables=tuple(reading.tables),
         **reading.facts(rows, node),
         seen=True,
-        **(labels.contents(node) if named and has_content(node, own) else {}),
+        **(labels.contents(node) if is_named and has_content(node, own) else {}),
         direct=direct,
         generated=direct and not is_stored(node),
         checked=direct and bound.is_checked(bound.children(node)[0]),
@@ -154,7 +162,7 @@ def place(
             joined=item,
             tables=tuple(reading.tables),
             **reading.facts(rows, joined),
-            **(labels.contents(joined) if named else {}),
+            **(labels.contents(joined) if is_named else {}),
             checked=all(map(bound.is_checked, bound.scans(joined))),
             texts=labels.of_source(source, joined, direct=False),
         )
@@ -162,8 +170,8 @@ def place(
     first = _named_first(source, dataset, charged, claim, spelled)
     if not first:
         return placed(charged=(name,))
-    stated = declarations.units(first[0])
-    if privacy_unit is not None and stated and fold(privacy_unit) not in stated and direct:
+    units = declarations.units(first[0])
+    if privacy_unit is not None and units and fold(privacy_unit) not in units and direct:
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
     unit = _refuse_far(source, columns, rows, first, declarations, unit_column)
     date, undated = _date_of(source, columns, rows, first, declarations)
@@ -378,9 +386,9 @@ def _unseen(
 ) -> Placement:
     """Place a file, a frame, or a view over one by its own declaration and the dataset that the caller names."""
     declarations, catalog = reading.declarations, reading.catalog
-    if own is not None and any(stands_still(one) and one.view != form for one in declared):
+    if own is not None and any(stands_still(declaration) and declaration.view != form for declaration in declared):
         raise replaced(catalog.display(own))
-    if own is not None and any(one.kind == PUBLIC_KIND and one.shape for one in declared):
+    if own is not None and any(declaration.kind == PUBLIC_KIND and declaration.shape for declaration in declared):
         raise refusals.other_columns(catalog.display(own))  # it was a table
     claim = paths.budget_named(dataset, declarations, catalog)
     if not mine and not declared and claim is None:
@@ -389,9 +397,9 @@ def _unseen(
     if claim is not None and claim not in mine:
         refusals.refuse_claim(source, claim, declarations)
     name = source if own is None else catalog.display(own)
-    dates = [declarations.date(one) for one in charged]
-    several = any(map(declarations.is_of_several, charged))
-    if any(dates) and (several or len(charged) > 1 or any(one.kind == DERIVE for one in declared)):
+    dates = [declarations.date(budget) for budget in charged]
+    is_shared = any(map(declarations.is_of_several, charged))
+    if any(dates) and (is_shared or len(charged) > 1 or any(declaration.kind == DERIVE for declaration in declared)):
         raise refusals.undated(source, charged[0], [date for date in dates if date is not None])
     return Placement(
         declarations.counter,
@@ -400,7 +408,7 @@ def _unseen(
         paths.pinned_source(source, own),
         () if own is None else (name,),
         claimed=bool(set(charged) - set(mine)),
-        unit=next((one.unit for one in declared if one.unit is not None), None),
+        unit=next((declaration.unit for declaration in declared if declaration.unit is not None), None),
     )
 
 
@@ -419,7 +427,7 @@ def is_direct(node: bound.Node, own: paths.Path | None) -> bool:
 
 def is_stored(node: bound.Node) -> bool:
     """Whether a plan that reads a table shows its columns as they were stored: none is computed from others."""
-    return all(bound.reference(one) is not None for one in bound.listed(node, "expressions"))
+    return all(bound.reference(expression) is not None for expression in bound.listed(node, "expressions"))
 
 
 def _named_first(
@@ -433,12 +441,12 @@ def _named_first(
     if dataset is None:
         return charged
     names = {fold(name): name for name in charged}
-    named = names.get(fold(dataset)) if claim is None else claim
-    if named is None and fold(dataset) in spelled:
+    budget = names.get(fold(dataset)) if claim is None else claim
+    if budget is None and fold(dataset) in spelled:
         return charged
-    if named not in charged:
+    if budget not in charged:
         raise refusals.other_dataset(source, dataset, charged)
-    return (named, *(name for name in charged if name != named))
+    return (budget, *(name for name in charged if name != budget))
 
 
 def _refuse_far(
@@ -454,7 +462,7 @@ def _refuse_far(
     listed = ", ".join(map(repr, charged))
     if rows.unfixed and not (rows.row_level if not rows.by_unit else rows.own_rows or rows.pending):
         raise refusals.order_decides(source, rows.unfixed, rows.to_order)
-    if any(place >= len(columns) or columns.count(columns[place]) > 1 for place in rows.loose):
+    if any(position >= len(columns) or columns.count(columns[position]) > 1 for position in rows.loose):
         raise refusals.order_decides(source, "a number with several spellings")
     if not rows.by_unit:
         if any(unit is not None for unit in units.values()):
@@ -480,31 +488,37 @@ def _refuse_far(
             + (
                 refusals.join_to_write(rows.own_rows)
                 if date is None
-                else refusals.date_to_keep([one for name in charged for one in declarations.dates(name)])
+                else refusals.date_to_keep([column for name in charged for column in declarations.dates(name)])
             )
             + (" Write NOT IN as an ANTI JOIN USING the unit." if rows.own_rows == "MARK JOIN" else ""),
         )
     if rows.pending is not None:
         raise refusals.pending(source, rows.pending, declarations)
     names = [fold(name) for name in columns]
-    wanted = privacy_unit
-    if wanted is None:
+    unit_column = privacy_unit
+    if unit_column is None:
         # Of several tables, another one may have a column of the name that this one gives to its units.
-        several = any(len(declarations.units(name)) > 1 for name in charged)
-        passed = {name for place, name in enumerate(names) if place in rows.unit or not several}
-        known = [unit for unit in units.values() if unit is not None and fold(unit) in passed]
-        wanted = known[0] if known else next((names[place] for place in sorted(rows.unit) if place < len(names)), None)
-    places = [place for place, name in enumerate(names) if wanted is not None and name == fold(wanted)]
-    if len(places) != 1 or places[0] not in rows.unit:
+        is_ambiguous = any(len(declarations.units(name)) > 1 for name in charged)
+        passed = {name for position, name in enumerate(names) if position in rows.unit or not is_ambiguous}
+        candidates = [unit for unit in units.values() if unit is not None and fold(unit) in passed]
+        unit_column = (
+            candidates[0]
+            if candidates
+            else next((names[position] for position in sorted(rows.unit) if position < len(names)), None)
+        )
+    positions = [
+        position for position, name in enumerate(names) if unit_column is not None and name == fold(unit_column)
+    ]
+    if len(positions) != 1 or positions[0] not in rows.unit:
         unit = next(iter(units.values()))
         raise SourceError(
             "S017",
             f"{show(source)} reads {listed}, whose privacy unit is {show(unit)}, and does not pass that column on as "
             "it is"
-            + (f" under the name {show(wanted)}" if wanted is not None else "")
+            + (f" under the name {show(unit_column)}" if unit_column is not None else "")
             + f". Select {unit} in the view, once; where it has another name, give privacy_unit := that name.",
         )
-    return wanted
+    return unit_column
 
 
 def _date_of(
@@ -519,8 +533,8 @@ def _date_of(
     SourceError
         S017: the source does not pass it on as it is. S012: several budgets are charged, and one has periods.
     """
-    stated = [date for name in charged for date in declarations.dates(name)]
-    if not stated:
+    date_names = [date for name in charged for date in declarations.dates(name)]
+    if not date_names:
         return None, False
     if len(charged) > 1:
         raise SourceError(
@@ -532,8 +546,8 @@ def _date_of(
     if rows.date is not None and rows.date.static:
         return None, True
     dates = sorted(rows.date.columns if rows.date is not None else ())
-    places = [place for place in dates if place < len(names) and names.count(names[place]) == 1]
-    named = [position for position in places if names[position] in map(fold, stated)]
-    if not places:
-        raise refusals.undated(source, charged[0], stated)
-    return names[(named or places)[0]], False
+    positions = [position for position in dates if position < len(names) and names.count(names[position]) == 1]
+    matches = [position for position in positions if names[position] in map(fold, date_names)]
+    if not positions:
+        raise refusals.undated(source, charged[0], date_names)
+    return names[(matches or positions)[0]], False

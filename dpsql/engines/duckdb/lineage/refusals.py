@@ -183,9 +183,13 @@ def join_to_write(operator: str) -> str:
 
 def pending(source: str, key: Key, declarations: Declarations) -> SourceError:
     """Return the refusal of rows that point to a table, and are not joined with it."""
-    parent = next((one for one in declarations.listed if one.table == key.table), None)
+    parent = next((declaration for declaration in declarations.listed if declaration.table == key.table), None)
     owner = None if parent is None or parent.table is None else declarations.owner(parent.table, parent.table.database)
-    child = next(one for one in declarations.listed if one.path is not None and one.path.end == key)
+    child = next(
+        declaration
+        for declaration in declarations.listed
+        if declaration.path is not None and declaration.path.end == key
+    )
     joins = f"JOIN {key.table.name} ON {child.table and child.table.name}.{child.path and child.path.column}"
     joins += f" = {key.table.name}.{key.column}"
     if owner is not None:
@@ -235,20 +239,20 @@ def date_to_keep(dates: Sequence[str]) -> str:
 
 
 def refuse_alike(
-    name: str, columns: Sequence[str], declarations: Declarations, *, engine: str | None, written: str
+    name: str, columns: Sequence[str], declarations: Declarations, *, engine: str | None, spelling: str
 ) -> None:
     """Raise if a table that is to be public has the columns of a protected one."""
     mine = set(map(fold, columns))
-    spelled = name if engine is None else written
-    for one in declarations.listed:
-        theirs = set(map(fold, one.columns))
-        alike = bool(mine & set(map(fold, one.telling))) or (theirs and theirs <= mine)
-        if one.kind == PROTECT and alike:
-            derive = declaring("dp_derive", spelled, one.dataset, more="...", engine=engine)
+    spelled = name if engine is None else spelling
+    for declaration in declarations.listed:
+        theirs = set(map(fold, declaration.columns))
+        alike = bool(mine & set(map(fold, declaration.telling))) or (theirs and theirs <= mine)
+        if declaration.kind == PROTECT and alike:
+            derive = declaring("dp_derive", spelled, declaration.dataset, more="...", engine=engine)
             public = declaring("dp_public", spelled, more="force := true", engine=engine)
             raise BudgetError(
                 "B009",
-                f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
+                f"{show(name)} has the columns of {show(declaration.dataset)}, which has a budget. If it has its rows: "
                 f"{derive}. If it tells of nobody: {public}.",
             )
 

@@ -390,7 +390,7 @@ def _caps(given: object, stated: Sequence[Stated]) -> dict[str, int]:
 
 def _facts(sources: Sources, stated: Sequence[Stated], caps: Mapping[str, int], *, labels: bool) -> list[Facts]:
     """Return what is recorded of each table."""
-    known = [(one, sources.facts(one.table, kept=True, labels=labels)) for one in stated]
+    known = [(one, sources.facts(one.table, is_permanent=True, labels=labels)) for one in stated]
     out: list[Facts] = []
     for one, facts in known:
         kind = _kind(one, one.column)

@@ -64,12 +64,12 @@ class Judgements(Standing):
         be listed for that if the texts call nothing.
         """
         refuse_lost_keys(placement, texts)
-        known = self._is_known(placement, texts, catalog)
-        found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, known=known)
+        is_known = self._is_known(placement, texts, catalog)
+        digest, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, known=is_known)
         self.refuse_other_tables(unseen, texts.numbers)
-        if not known and (placement.seen or not calls):
+        if not is_known and (placement.seen or not calls):
             self._note(placement, texts, catalog)
-        return found
+        return digest
 
     def read_query_texts(
         self, placement: Placement, texts: Sequence[str], catalogued: Catalogued, catalog: paths.Catalog
@@ -93,8 +93,8 @@ class Judgements(Standing):
         if cursor is None:
             return ()
         with cursor, suppress(duckdb.Error):
-            [(found,)] = cursor.execute(EXTENSIONS).fetchall()
-            return tuple(found or ())
+            [(files,)] = cursor.execute(EXTENSIONS).fetchall()
+            return tuple(files or ())
         return ()
 
     def _is_known(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> bool:
@@ -218,15 +218,17 @@ class Sources(Judgements):
         return queries + [joined_query(item) for item in joined if item is not None]
 
     def place(
-        self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, named: bool
+        self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, is_named: bool
     ) -> Placement:
         """Decide whose budgets a source is charged to, see `placing.place`."""
         declarations, catalog = self._bound.get(threading.get_ident()) or (self.declarations(), self.catalog())
-        found = place(source, seen, declarations, catalog, dataset=dataset, privacy_unit=privacy_unit, named=named)
-        if not found.is_plain:
-            plan = paths.digest(seen[0][1]) if found.seen else ""
-            found = replace(found, plan=plan, enums='"id":"ENUM"' in seen[0][1])
-        return self.known(found, catalog)
+        placement = place(
+            source, seen, declarations, catalog, dataset=dataset, privacy_unit=privacy_unit, is_named=is_named
+        )
+        if not placement.is_plain:
+            plan = paths.digest(seen[0][1]) if placement.seen else ""
+            placement = replace(placement, plan=plan, enums='"id":"ENUM"' in seen[0][1])
+        return self.known(placement, catalog)
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
         """Identify the table behind a source if nothing is protected: a named release must not mean another."""
@@ -244,13 +246,13 @@ class Sources(Judgements):
             governed=False,
         )
 
-    def place_aggregate(self, around: Around, texts: Catalogued, dataset: str, *, named: bool) -> Placement:
+    def place_aggregate(self, around: Around, texts: Catalogued, dataset: str, *, is_named: bool) -> Placement:
         """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
-        found = self.declarations()
-        if found.governed and texts.functions is not None:
+        declarations = self.declarations()
+        if declarations.governed and texts.functions is not None:
             refuse_foreign(texts.functions, self.extensions)
         placed = place_aggregate(
-            around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
+            around, texts, declarations, self.catalog(), dataset=dataset, governed=declarations.governed, named=is_named
         )
         self.refuse_other_tables(placed.free, texts.numbers)
         return placed
@@ -260,7 +262,7 @@ class Sources(Judgements):
     def protect(
         self,
         dataset: str,
-        given: Mapping[str, object],
+        settings: Mapping[str, object],
         table: Owned | None,
         *,
         public: Sequence[Owned] = (),
@@ -277,15 +279,15 @@ class Sources(Judgements):
         """
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
-        if isinstance(given.get("period_of"), Mapping):
+        if isinstance(settings.get("period_of"), Mapping):
             raise ParameterError("P112", "period_of of one table is a column. Give tables, too, or name the column.")
         if table is not None:
             if table.engine is None:
                 _refuse_sniffed(dataset, table)
-            standing = [one for one in self.about(table.path) if one.kind == PROTECT]
+            standing = [declaration for declaration in self.about(table.path) if declaration.kind == PROTECT]
             name = standing[0].dataset if standing else self.catalog().display(table.path)
         self._refuse_several(name, dataset)
-        budget = self.restated(name, given, replace=replace)
+        budget = self.restated(name, settings, replace=replace)
         if table is not None:
             unit = budget.privacy_unit
             if unit is not None and table.columns and fold(unit) not in map(fold, table.columns):
@@ -293,28 +295,28 @@ class Sources(Judgements):
             date = None if budget.dated is None else budget.dated.column
             if date and table.columns and fold(date) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(date)} in {show(dataset)}. Check its name.")
-            facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
-        for each in public:
-            self.refuse_public(each, stands=[Declaration.of(PROTECT, name, facts, budget.privacy_unit)])
+            facts = self.facts(table, is_permanent=True, labels=budget.enum_labels == "public")
+        for public_table in public:
+            self.refuse_public(public_table, stands=[Declaration.of(PROTECT, name, facts, budget.privacy_unit)])
         if table is not None and mark:  # only now: a refused call leaves no mark that the ledger does not know of
             self.mark(table.path)
-            facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
+            facts = self.facts(table, is_permanent=True, labels=budget.enum_labels == "public")
         facts = self.with_namesakes(PROTECT, name, facts)
         alike = self.second_budget([Declaration.of(PROTECT, name, facts, budget.privacy_unit)], {name})
-        said = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
-        said += private_labels_text(budget.enum_labels, [] if table is None else [(table.columns, table.node)])
-        return f"{said}{'' if table is None or table.checked else _UNCHECKED}{alike}"
+        message = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
+        message += private_labels_text(budget.enum_labels, [] if table is None else [(table.columns, table.node)])
+        return f"{message}{'' if table is None or table.checked else _UNCHECKED}{alike}"
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
         """Return the budget of a name, and what is recorded of its tables."""
-        found = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
-        return self._ledger.policy(name), None if found is None else found.lineage
+        declaration = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
+        return self._ledger.policy(name), None if declaration is None else declaration.lineage
 
     def has_entries(self, name: str) -> bool:
         """Whether the ledger holds a budget of a name, or anything charged to it."""
         return any(row.dataset == name for row in self._ledger.budgets())
 
-    def restated(self, name: str, given: Mapping[str, object], *, replace: bool) -> Budget:
+    def restated(self, name: str, settings: Mapping[str, object], *, replace: bool) -> Budget:
         """Return the budget that an owner states, changed from what stands where it may `replace` that.
 
         Raises
@@ -323,7 +325,7 @@ class Sources(Judgements):
             B005: another budget stands.
         """
         policy = self._ledger.policy(name)
-        budget = Budget.of(**given) if policy is None or not replace else policy.restated(given)
+        budget = Budget.of(**settings) if policy is None or not replace else policy.restated(settings)
         if policy is not None and policy != budget and not replace:
             self._ledger.protect(name, budget)  # which refuses, before anything is marked
         return budget
@@ -343,26 +345,26 @@ class Sources(Judgements):
 
         Of a dataset to `merge` it is given whether its rows keep their dates.
         """
-        kept = [each for each, keeps_dates in (merge or {}).items() if keeps_dates]
+        datasets = [dataset for dataset, keeps_dates in (merge or {}).items() if keeps_dates]
         self._ledger.protect(
             name,
             budget,
             replace=replace,
             lineage=facts,
             merge=[*(merge or {})],
-            keep_dates=kept,
+            keep_dates=datasets,
             dated_ahead=dated_ahead,
         )
-        for each in public:
-            self._declare_public(each)
+        for table in public:
+            self._declare_public(table)
         mine = [row for row in self._ledger.budgets() if fold(row.dataset) == fold(name)]
         spent = next(row for row in mine if row.block in (None, EVERY_OTHER))
-        left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
-        nothing = "; nothing remains: what was spent counts" if not any(left) else ""
+        balances = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
+        nothing = "; nothing remains: what was spent counts" if not any(balances) else ""
         if "others" in facts:
             nothing += "; shared with the tables of this name in other databases of the ledger"
-        shown = [self.catalog().display(each.path) for each in public]
-        listed = f"; public {', '.join(shown)}" if shown else ""
+        names = [self.catalog().display(table.path) for table in public]
+        listed = f"; public {', '.join(names)}" if names else ""
         return f"{name}: {budget.policy_text}{nothing}{listed}"
 
     def _refuse_several(self, name: str, dataset: str) -> None:
@@ -392,15 +394,15 @@ class Sources(Judgements):
         with cursor:
             numbers = numbers_of(cursor.execute(NUMBERS).fetchall())
             self.refuse_other_tables(plan.placement.free if plan.placement is not None else (), numbers)
-            found = cursor.execute(listed_keys(plan)).fetchone()
-        return found[0] or [] if found is not None else []
+            row = cursor.execute(listed_keys(plan)).fetchone()
+        return row[0] or [] if row is not None else []
 
     def refuse_public(self, table: Owned, *, force: bool = False, stands: Sequence[Declaration] = ()) -> None:
         """Raise if a table may not be declared public, given what is about to be declared."""
         catalog, declarations = self.catalog(), self.declarations()
         declarations = replace(declarations, listed=(*declarations.listed, *stands))
         name = catalog.display(table.path)
-        if any(one.kind != PUBLIC_KIND for one in self.about(table.path, declarations)):
+        if any(declaration.kind != PUBLIC_KIND for declaration in self.about(table.path, declarations)):
             raise BudgetError(
                 "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
             )
@@ -415,7 +417,7 @@ class Sources(Judgements):
                     f"{show(name)} reads {show(catalog.display(protected[0]))}, which has a budget: it is not public.",
                 )
         if not force:
-            refuse_alike(name, table.columns, declarations, engine=table.engine, written=table.written)
+            refuse_alike(name, table.columns, declarations, engine=table.engine, spelling=table.written)
 
     def derive(
         self,
@@ -434,7 +436,7 @@ class Sources(Judgements):
             raise BudgetError(
                 "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
             )
-        own = [one for one in self.about(table.path) if one.kind == PROTECT]
+        own = [declaration for declaration in self.about(table.path) if declaration.kind == PROTECT]
         self._refuse_spent(name, own)
         of_person = parent.unit if parent.path is None else declarations.unit(parent.dataset)
         unit = None
@@ -468,20 +470,22 @@ class Sources(Judgements):
 
     def _refuse_spent(self, name: str, own: Sequence[Declaration]) -> None:
         """Raise if a table has a budget of its own that something was charged to, or that cannot end."""
-        kept = all(one.table is not None and one.table.database.startswith(MARKED) for one in own)
-        ends = {one.dataset for one in own} <= {name} and (kept or self._ledger.in_memory)
+        is_marked = all(
+            declaration.table is not None and declaration.table.database.startswith(MARKED) for declaration in own
+        )
+        ends = {declaration.dataset for declaration in own} <= {name} and (is_marked or self._ledger.in_memory)
         if own and (not ends or self._ledger.states([name])[name].spent.releases):
             raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
 
     def _keeps(self, name: str, seen: Seen, unit: str | None) -> bool:
         """Whether the plan of a view already shows what a declaration would say."""
         try:
-            found = self.place(name, seen, None, unit, named=False)
+            placement = self.place(name, seen, None, unit, is_named=False)
         except (SourceError, BudgetError):
             return False
-        return found.seen and (unit is None or found.unit is not None)
+        return placement.seen and (unit is None or placement.unit is not None)
 
-    def owned(self, function: str, table: str, seen: Seen, known: Sequence[str], texts: Catalogued) -> Owned:
+    def owned(self, function: str, table: str, seen: Seen, names: Sequence[str], texts: Catalogued) -> Owned:
         """Return a table or view of DuckDB that its owner names to a `function`; `known` ones are there for a hint.
 
         Raises
@@ -496,7 +500,7 @@ class Sources(Judgements):
                 f"{show(table)} is a file, and many paths lead to one. Make a view over it; name that in {function}.",
             )
         if paths.is_missing(seen[0][1]):
-            near = get_close_matches(table, known, 1, 0.6)
+            near = get_close_matches(table, names, 1, 0.6)
             hint = f" Did you mean {show(near[0])}?" if near else ""
             raise SourceError(
                 "S019",
@@ -512,7 +516,7 @@ class Sources(Judgements):
         columns = [] if node is None else bound.output(node) or []
         return Owned(own, table, tuple(columns), seen, node, texts)
 
-    def facts(self, table: Owned, *, kept: bool = False, labels: bool = False) -> Facts:
+    def facts(self, table: Owned, *, is_permanent: bool = False, labels: bool = False) -> Facts:
         """Return the facts about a table that are recorded with its declaration.
 
         What is `kept` outlives the session, and so names a database without a mark by its alias; what else is declared
@@ -526,10 +530,10 @@ class Sources(Judgements):
             elif table.shown:
                 view = "" if form is None else paths.digest(form)
         own = self.catalog().table(table.path)
-        if kept and own.database.startswith(ATTACHED):
+        if is_permanent and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
-        found: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
-        return {**found, "labels": digests(table.columns, table.node)} if labels else found
+        facts: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
+        return {**facts, "labels": digests(table.columns, table.node)} if labels else facts
 
     def _declare_public(self, table: Owned, *, forced: bool = False) -> None:
         """Record that a table is public: under its name, with its columns and types, and by its number."""

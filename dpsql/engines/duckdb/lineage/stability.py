@@ -93,8 +93,8 @@ from dpsql.engines.duckdb.lineage.rows import (
 
 def blind(rows: Rows, expressions: Sequence[object]) -> tuple[Rows, list[bool]]:
     """Return rows whose expressions are read, unfixed where one tells spellings apart; and which ones are loose."""
-    told, loose = orders.read(rows, expressions)
-    return rows.unfixed_by(told and f"{told} of a number with several spellings"), loose
+    operation, loose = orders.read(rows, expressions)
+    return rows.unfixed_by(operation and f"{operation} of a number with several spellings"), loose
 
 
 def checked_firsts(node: bound.Node, expressions: Sequence[object]) -> set[int]:
@@ -104,43 +104,44 @@ def checked_firsts(node: bound.Node, expressions: Sequence[object]) -> set[int]:
     """
     if bound.kind(node) != "AGGREGATE_AND_GROUP_BY" or bound.listed(node, "groups"):
         return set()
-    made, found = list(map(bound.as_node, bound.listed(node, "expressions"))), set[int]()
-    for one in map(bound.as_node, expressions):
-        checks = one.get("case_checks")
+    aggregates, addresses = list(map(bound.as_node, bound.listed(node, "expressions"))), set[int]()
+    for expression in map(bound.as_node, expressions):
+        checks = expression.get("case_checks")
         check = checks[0] if isinstance(checks, list) and len(checks) == 1 else {}
         when = check.get("when_expr") if isinstance(check, dict) else None
         if not isinstance(when, dict) or when.get("type") != "COMPARE_GREATERTHAN":
             continue
         sides = bound.arguments(when) or [when.get("left"), when.get("right")]
-        counted, place = bound.reference(sides[0]), bound.reference(one.get("else_expr"))
+        counted, column = bound.reference(sides[0]), bound.reference(expression.get("else_expr"))
         fails = bound.called(bound.as_node(check["then_expr"])) == "error"
-        if not fails or counted is None or place is None or bound.constant(sides[1]) != 1:
+        if not fails or counted is None or column is None or bound.constant(sides[1]) != 1:
             continue
-        if bound.called(made[counted]) == "count_star" and bound.references(expressions).count(place) == 1:
-            found.add(id(made[place]))
-    return found
+        if bound.called(aggregates[counted]) == "count_star" and bound.references(expressions).count(column) == 1:
+            addresses.add(id(aggregates[column]))
+    return addresses
 
 
 def windows_of(rows: Rows, windows: Sequence[bound.Node], node: bound.Node) -> tuple[Rows, frozenset[int]]:
     """Return rows that windows are computed of, unfixed where an order decides one; and the columns that are loose."""
     columns = orders.columns_of(bound.children(node)[0])
-    judged = [orders.window(rows, one) for one in windows]
-    for said, choice in judged:
+    judged = [orders.window(rows, window) for window in windows]
+    for dependence, choice in judged:
         rows = orders.loosened(
-            rows.unfixed_by(said.unfixed, orders.words(columns, said.missing, said.begun)), choice.loose
+            rows.unfixed_by(dependence.unfixed, orders.words(columns, dependence.missing, dependence.begun)),
+            choice.loose,
         )
     for window in windows:
         rows, _ = blind(rows, orders.parts(window))
-    numbering = [one for one in windows if orders.numbers_rows(one)]
+    numbering = [window for window in windows if orders.numbers_rows(window)]
     if not rows.unique and not rows.alone and not orders.same_order(numbering):
         rows = rows.unfixed_by("a second order of windows")
-    loose = {place for place, (said, _) in enumerate(judged, start=rows.width) if said.loose}
+    loose = {column for column, (dependence, _) in enumerate(judged, start=rows.width) if dependence.loose}
     return rows, rows.loose | loose
 
 
 def says_whose(rows: Rows) -> Callable[[object], bool]:
     """Return whether all rows of a unit have the same value of an expression."""
-    return lambda one: bound.reference(one) in rows.unit or is_whole_period(one, rows.date)
+    return lambda expression: bound.reference(expression) in rows.unit or is_whole_period(expression, rows.date)
 
 
 def one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
@@ -153,9 +154,9 @@ def one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
         first = condition.get("type") == "COMPARE_LESSTHANOREQUALTO" and bound.constant(sides[1]) == 1
         if first or (condition.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides))):
             columns = [bound.reference(side) for side in sides]
-            for among in (among for place, among in rows.numbers if place in columns):
+            for among in (among for column, among in rows.numbers if column in columns):
                 rows = replace(rows, keys=among) if among else replace(rows, once=True)
-            for parts in (parts for place, parts in rows.firsts if place in columns):
+            for parts in (parts for column, parts in rows.firsts if column in columns):
                 rows = replace(rows, unique=rows.unique | {parts})
     return rows
 
@@ -174,13 +175,13 @@ def numbering_of(rows: Rows, window: bound.Node) -> frozenset[int] | None:
 
 def firsts_of(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int, frozenset[int]]]:
     """Return the columns with numbers of rows, each with the columns within which it numbers them."""
-    found = set[tuple[int, frozenset[int]]]()
-    for place, window in enumerate(windows, start=rows.width):
+    numbers = set[tuple[int, frozenset[int]]]()
+    for column, window in enumerate(windows, start=rows.width):
         parts = [bound.reference(part) for part in bound.listed(window, "partitions")]
         plain = window.get("type") == "WINDOW_ROW_NUMBER" and not bound.listed(window, "arg_orders")
         if plain and None not in parts:
-            found.add((place, places(parts)))
-    return frozenset(found)
+            numbers.add((column, places(parts)))
+    return frozenset(numbers)
 
 
 def places(columns: Iterable[int | None]) -> frozenset[int]:
@@ -249,23 +250,23 @@ def side_by_side(left: Rows, right: Rows, name: str, conditions: Sequence[object
     added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
     rows = together([left, right], left.width + added)
     if name in LEFT_SIDE:
-        loose = left.loose | {left.width + place for place in right.loose if name == "SINGLE"}
+        loose = left.loose | {left.width + column for column in right.loose if name == "SINGLE"}
         return replace(rows, unique=left.unique, tells=left.tells, loose=loose)
-    there = frozenset(_behind(left.width, key) for key in right.unique)
+    right_keys = frozenset(_shift(left.width, key) for key in right.unique)
     unique = set[frozenset[int]]()
     if name in ("INNER", "LEFT", "RIGHT"):
-        unique |= {one | other for one in left.unique for other in there}
+        unique |= {key | other for key in left.unique for other in right_keys}
     if name in ("INNER", "LEFT") and matches_one(right, conditions, "right"):
         unique |= left.unique
     if name in ("INNER", "RIGHT") and matches_one(left, conditions, "left"):
-        unique |= there
-    tells = {(left.width + one, left.width + other) for one, other in right.tells}
-    loose = left.loose | _behind(left.width, right.loose)
+        unique |= right_keys
+    tells = {(left.width + column, left.width + other) for column, other in right.tells}
+    loose = left.loose | _shift(left.width, right.loose)
     return replace(rows, unique=frozenset(unique), tells=left.tells | tells, loose=loose)
 
 
-def _behind(width: int, places: frozenset[int]) -> frozenset[int]:
-    return frozenset(width + position for position in places)
+def _shift(width: int, columns: frozenset[int]) -> frozenset[int]:
+    return frozenset(width + column for column in columns)
 
 
 def matches_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
@@ -307,16 +308,16 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
         owner = left.unit | unit if name == "INNER" else left.unit
         once = left.once and (choosing or right.once)
         return _owned(met, owner, left.pending, left.ties if choosing else tied, once=once)
-    below = frozenset(place for place, key in left.ties if key == right.pending)
+    below = frozenset(column for column, key in left.ties if key == right.pending)
     if right.pending is not None and _meet(below, right.unit, equal):
-        found = tied | frozenset((place, right.pending) for place in unit)
-        whose = left.ties if choosing else found
+        result_ties = tied | frozenset((column, right.pending) for column in unit)
+        whose = left.ties if choosing else result_ties
         return _owned(of_owner(left.date, right.date), left.unit, left.pending, whose, once=choosing and left.once)
-    above = frozenset(place for place, key in right.ties if key == left.pending)
+    above = frozenset(column for column, key in right.ties if key == left.pending)
     if left.pending is not None and not choosing and _meet(left.unit, above, equal):
-        found = tied | frozenset((place, left.pending) for place in left.unit)
+        result_ties = tied | frozenset((column, left.pending) for column in left.unit)
         met = of_owner(right.date and right.date.behind(left.width), left.date)
-        return _owned(met, unit, right.pending, found)
+        return _owned(met, unit, right.pending, result_ties)
     return None
 
 
@@ -362,7 +363,10 @@ def _key(expression: object) -> int | None:
 
 def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality], *, null: bool = False) -> bool:
     """Whether a column of the left side equals one of the right side; NULL may equal NULL where it is `null`."""
-    return any(one.whole and one.left in left and one.right in right and (null or not one.null) for one in equal)
+    return any(
+        equality.whole and equality.left in left and equality.right in right and (null or not equality.null)
+        for equality in equal
+    )
 
 
 def equal_columns(conditions: Sequence[object]) -> list[Equality]:
@@ -371,8 +375,8 @@ def equal_columns(conditions: Sequence[object]) -> list[Equality]:
         (equality.get("left"), equality.get("right"), equality.get("comparison"))
         for equality in _equalities(conditions)
     )
-    found = (_equality(left, right, null=comparison != "COMPARE_EQUAL") for left, right, comparison in sides)
-    return [one for one in found if one is not None]
+    equalities = (_equality(left, right, null=comparison != "COMPARE_EQUAL") for left, right, comparison in sides)
+    return [equality for equality in equalities if equality is not None]
 
 
 def _equality(left: object, right: object, *, null: bool) -> Equality | None:
@@ -386,12 +390,12 @@ def _equality(left: object, right: object, *, null: bool) -> Equality | None:
     return Equality(dates[0][0], dates[1][0], null, False, dates[0][1] & dates[1][1])
 
 
-def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
+def equal_columns_of(conditions: Sequence[bound.Node]) -> list[Equality]:
     """Return the columns of one input that conditions on its rows demand to be equal, the first one first."""
     out: list[Equality] = []
-    for one in found:
-        sides = bound.arguments(one) or [one.get("left"), one.get("right")]
-        if one.get("type") == "COMPARE_EQUAL" and len(sides) == 2:
+    for condition in conditions:
+        sides = bound.arguments(condition) or [condition.get("left"), condition.get("right")]
+        if condition.get("type") == "COMPARE_EQUAL" and len(sides) == 2:
             equality = _equality(*sides, null=False)
             if equality is not None:
                 left, right = sorted((equality.left, equality.right))
@@ -407,7 +411,7 @@ def _identity(expression: object) -> int | None:
     node = expression if isinstance(expression, dict) else {}
     below = bound.arguments(node) or [node.get("child")]
     if node.get("type") == "OPERATOR_CAST":
-        wider, narrow = (_RANGES.get(bound.type_of(each)) for each in (node, below[0]))
+        wider, narrow = (_RANGES.get(bound.type_of(operand)) for operand in (node, below[0]))
         if wider is None or narrow is None or not (wider[0] <= narrow[0] and narrow[1] <= wider[1]):
             return None
         return bound.reference(below[0])
@@ -434,8 +438,8 @@ def is_shown(node: bound.Node, beside: Collection[str] = ()) -> bool:
 
     `beside` are table functions that are read, and whose rows are no part of the source.
     """
-    known = {*GENERATORS, *beside}
-    return all(bound.table_of(scan) is not None or bound.function_of(scan) in known for scan in bound.scans(node))
+    functions = {*GENERATORS, *beside}
+    return all(bound.table_of(scan) is not None or bound.function_of(scan) in functions for scan in bound.scans(node))
 
 
 @dataclass
@@ -454,9 +458,9 @@ class _Walk:
 
     def rows(self, node: bound.Node) -> Rows:
         name = bound.kind(node)
-        found = self._view(node, name)
-        if found is not None:
-            return found
+        rows = self._view(node, name)
+        if rows is not None:
+            return rows
         rule = _RULES.get(name)
         if rule is None:
             raise bound.UnreadableError(name)
@@ -464,10 +468,10 @@ class _Walk:
 
     def inputs(self, node: bound.Node, count: int | None = None) -> list[Rows]:
         """Return the rows of an operator's inputs; raise unless there are as many as it has by its kind."""
-        found = [self.rows(child) for child in bound.children(node)]
-        if count is not None and len(found) != count:
+        inputs = [self.rows(child) for child in bound.children(node)]
+        if count is not None and len(inputs) != count:
             raise bound.UnreadableError(bound.kind(node))
-        return found
+        return inputs
 
     def demand(self, node: bound.Node, columns: frozenset[int]) -> None:
         """Note which columns of an operator's first input must be true for a row to be kept."""
@@ -568,26 +572,26 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
         date=places_of_dates(expressions, rows.date),
         unique=out.unique | orders.keys_of(expressions, rows),
         tells=out.tells | orders.tells(expressions, rows),
-        loose=frozenset(place for place, one in enumerate(loose) if one),
+        loose=frozenset(column for column, is_loose in enumerate(loose) if is_loose),
     )
 
 
 def _same(walking: _Walk, node: bound.Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
-    found: list[bound.Node] = []
+    conditions: list[bound.Node] = []
     if bound.kind(node) == "FILTER":
-        found = list(conjuncts(bound.listed(node, "expressions")))
-        walking.demand(node, places(map(bound.reference, found)))
-        walking.equated.update((id(child), equal_columns_of(found)) for child in bound.children(node)[:1])
+        conditions = list(conjuncts(bound.listed(node, "expressions")))
+        walking.demand(node, places(map(bound.reference, conditions)))
+        walking.equated.update((id(child), equal_columns_of(conditions)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
-    rows, _ = blind(one_number(rows, found), found)
-    kept = bound.listed(node, "projection_map")
-    return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in kept]) if kept else rows
+    rows, _ = blind(one_number(rows, conditions), conditions)
+    columns = bound.listed(node, "projection_map")
+    return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in columns]) if columns else rows
 
 
 def _broken(walking: _Walk, node: bound.Node) -> Rows:
-    found = walking.inputs(node)
-    return together(found, max((rows.width for rows in found), default=0)).broken(bound.kind(node))
+    inputs = walking.inputs(node)
+    return together(inputs, max((rows.width for rows in inputs), default=0)).broken(bound.kind(node))
 
 
 def _made_up(walking: _Walk, node: bound.Node) -> Rows:
@@ -639,25 +643,27 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     groups = [bound.reference(group) for group in bound.listed(node, "groups")]
     aggregates = bound.listed(node, "expressions")
     every = frozenset[object](range(len(groups)))
-    sets = [frozenset(bound.as_list(one)) for one in bound.listed(node, "grouping_sets")] or [every]
+    sets = [frozenset(bound.as_list(grouping_set)) for grouping_set in bound.listed(node, "grouping_sets")] or [every]
     in_all = frozenset.intersection(*sets)
     in_order = walking.sorted.get(id(node), frozenset())
     by = bound.listed(node, "groups") if len(sets) == 1 else []
     columns = orders.columns_of(bound.children(node)[0])
     rows, loose = blind(rows, bound.listed(node, "groups"))
-    for place, one in enumerate(bound.listed(node, "groups")):
-        told = orders.group(one)
-        rows = rows.unfixed_by("" if told is None else told)
-        loose[place] = loose[place] or told is None
-    for place, one in enumerate(map(bound.as_node, aggregates), start=len(groups)):
-        judged = orders.aggregate(rows, one, by, is_sorted=place in in_order)
-        if id(one) in walking.alone:
-            judged = orders.aggregate(replace(rows, alone=True), one, by)
+    for position, expression in enumerate(bound.listed(node, "groups")):
+        reason = orders.group(expression)
+        rows = rows.unfixed_by("" if reason is None else reason)
+        loose[position] = loose[position] or reason is None
+    for position, expression in enumerate(map(bound.as_node, aggregates), start=len(groups)):
+        judged = orders.aggregate(rows, expression, by, is_sorted=position in in_order)
+        if id(expression) in walking.alone:
+            judged = orders.aggregate(replace(rows, alone=True), expression, by)
         rows = rows.unfixed_by(judged.unfixed, orders.words(columns, judged.missing, judged.begun))
         loose.append(judged.loose)
-    unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
+    unit = frozenset(position for position, group in enumerate(groups) if group in rows.unit and position in in_all)
     date = places_of_dates(bound.listed(node, "groups"), rows.date)
-    ties = frozenset((place, key) for place, group in enumerate(groups) if place in in_all for key in rows.tied(group))
+    ties = frozenset(
+        (position, key) for position, group in enumerate(groups) if position in in_all for key in rows.tied(group)
+    )
     out = replace(
         rows.mixed("AGGREGATE"),
         width=len(groups) + len(aggregates) + len(bound.listed(node, "grouping_functions")),
@@ -668,7 +674,7 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
         unique=frozenset([frozenset(range(len(groups)))] if len(sets) == 1 else ()),
         tells=frozenset(),
-        loose=frozenset(place for place, one in enumerate(loose) if one),
+        loose=frozenset(position for position, is_loose in enumerate(loose) if is_loose),
         numbers=frozenset(),
         firsts=frozenset(),
         once=len(sets) == 1 and (rows.once or all(map(says_whose(rows), bound.listed(node, "groups")))),
@@ -681,11 +687,11 @@ def _window(walking: _Walk, node: bound.Node) -> Rows:
     windows = [bound.as_node(window) for window in bound.listed(node, "expressions")]
     by_unit = all(
         rows.one_unit(places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
-        for parts in (bound.listed(one, "partitions") for one in windows)
+        for parts in (bound.listed(window, "partitions") for window in windows)
     )
     rows, loose = windows_of(rows, windows, node)
-    numbering = ((place, numbering_of(rows, one)) for place, one in enumerate(windows, start=rows.width))
-    numbers = rows.numbers | {(place, among) for place, among in numbering if among is not None}
+    numbering = ((column, numbering_of(rows, window)) for column, window in enumerate(windows, start=rows.width))
+    numbers = rows.numbers | {(column, among) for column, among in numbering if among is not None}
     out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows), numbers=numbers, loose=loose)
     out = replace(out, firsts=rows.firsts | firsts_of(rows, windows))
     return out if by_unit else out.broken("WINDOW")
@@ -725,10 +731,10 @@ def _recursive(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _halves(node: bound.Node) -> list[bound.Node]:
-    found = bound.children(node)
-    if len(found) != 2:
+    halves = bound.children(node)
+    if len(halves) != 2:
         raise bound.UnreadableError(bound.kind(node))
-    return found
+    return halves
 
 
 def _cross(walking: _Walk, node: bound.Node) -> Rows:
@@ -739,8 +745,10 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
         # FROM a, b WHERE a.unit = b.unit: the filter above keeps what a join would.
-        found = of_people(left, right, "INNER", _across(equated, left.width), choosing=False) if rows.by_unit else None
-        return rows.broken("CROSS_PRODUCT") if found is None else replace(rows.mixed("CROSS_PRODUCT"), **found)
+        ownership = (
+            of_people(left, right, "INNER", _across(equated, left.width), choosing=False) if rows.by_unit else None
+        )
+        return rows.broken("CROSS_PRODUCT") if ownership is None else replace(rows.mixed("CROSS_PRODUCT"), **ownership)
     people, beside = (left, right) if right.public else (right, left)
     rows = replace(replace(rows, **passed_on(left, right)), once=people.once and beside.alone)
     return rows if beside.alone else rows.mixed("CROSS_PRODUCT")
@@ -748,7 +756,11 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
 
 def _across(equated: Sequence[Equality], width: int) -> list[Equality]:
     """Return what a filter above a join demands of one column of either side, the left one of so many columns."""
-    return [one._replace(right=one.right - width) for one in equated if one.left < width <= one.right]
+    return [
+        equality._replace(right=equality.right - width)
+        for equality in equated
+        if equality.left < width <= equality.right
+    ]
 
 
 def _join(walking: _Walk, node: bound.Node) -> Rows:
@@ -760,8 +772,10 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     rows = side_by_side(left, right, name, conditions)
     if name == "SINGLE" and not matches_one(right, conditions, "right"):
         rows = rows.unfixed_by("a subquery in place of a value")
-    for side, each in (("left", left), ("right", right)):
-        rows = rows.unfixed_by(blind(each, [bound.as_node(condition).get(side) for condition in conditions])[0].unfixed)
+    for side, input_rows in (("left", left), ("right", right)):
+        rows = rows.unfixed_by(
+            blind(input_rows, [bound.as_node(condition).get(side) for condition in conditions])[0].unfixed
+        )
     if rows.public:
         rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:
@@ -769,8 +783,8 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     else:
         marked = chooses(name, conditions, left.width in demanded)
         equal = [*equal_columns(conditions), *_across(equated, left.width)]
-        found = of_people(left, right, name, equal, choosing=marked) if rows.by_unit else None
-        rows = rows.broken(f"{name} JOIN") if found is None else replace(rows.mixed(f"{name} JOIN"), **found)
+        ownership = of_people(left, right, name, equal, choosing=marked) if rows.by_unit else None
+        rows = rows.broken(f"{name} JOIN") if ownership is None else replace(rows.mixed(f"{name} JOIN"), **ownership)
     return _projected(rows, node, left.width, right.width)
 
 
@@ -781,14 +795,14 @@ def _maps(node: bound.Node) -> list[list[object]]:
 
 def _projected(rows: Rows, node: bound.Node, left: int, right: int) -> Rows:
     """Return a join's rows with only the columns that its maps keep."""
-    kept = _maps(node)
-    if not any(kept):
+    maps = _maps(node)
+    if not any(maps):
         return rows
-    first = [bound.whole(place, _PROJECTION_MAP) for place in kept[0]] or list(range(left))
+    first = [bound.whole(column, _PROJECTION_MAP) for column in maps[0]] or list(range(left))
     if rows.width <= left + 1:  # no column of the right side, or only a mark
         second: list[int] = list(range(left, rows.width))
     else:
-        second = [left + bound.whole(place, _PROJECTION_MAP) for place in kept[1]] or list(range(left, left + right))
+        second = [left + bound.whole(column, _PROJECTION_MAP) for column in maps[1]] or list(range(left, left + right))
     return rows.columns([*first, *second])
 
 
@@ -852,10 +866,10 @@ class Reading:
         Where the plan leaves a person one row, one counts. That limit is applied to the rows themselves, so that a
         mistake here would cost rows and not privacy.
         """
-        stated = self.declarations.rows_per_unit(self.declared)
+        rows_per_unit = self.declarations.rows_per_unit(self.declared)
         keyed = tuple((*path, *sorted(key)) for path, keys in self.keys.items() for key in keys)
         return {
-            "rows_per_unit": stated,
+            "rows_per_unit": rows_per_unit,
             "once": rows.once and bool(rows.unit),
             "keyed": keyed,
             "loose": loose_of(rows, node),
@@ -866,29 +880,31 @@ class Reading:
         """Note that a table is read, and return what is declared about it; `covered` by a view that is declared so."""
         name = self.catalog.display(path)
         self.tables[name] = path
-        found = self._leaf(path, covered)
+        leaf = self._leaf(path, covered)
         if not self.keyed:
-            return found
+            return leaf
         self.keys[path] = self.catalog.unique(path)
-        return replace(found or PUBLIC, unique=self.keys[path]) if self.keys[path] else found
+        return replace(leaf or PUBLIC, unique=self.keys[path]) if self.keys[path] else leaf
 
     def _leaf(self, path: paths.Path, covered: Leaf | None) -> Leaf | None:
         name = self.catalog.display(path)
-        found = self.declarations.leaf(self.catalog.table(path), path[0])
-        if found is not None:
-            self.declared |= {one.table for one in self.declarations.about(self.catalog.table(path), path[0])}
-            self.scanned.update(dict.fromkeys(found.datasets))
-            if found.unit is not None and fold(found.unit) in self.catalog.single(path):
-                return replace(found, single=True)
+        leaf = self.declarations.leaf(self.catalog.table(path), path[0])
+        if leaf is not None:
+            self.declared |= {
+                declaration.table for declaration in self.declarations.about(self.catalog.table(path), path[0])
+            }
+            self.scanned.update(dict.fromkeys(leaf.datasets))
+            if leaf.unit is not None and fold(leaf.unit) in self.catalog.single(path):
+                return replace(leaf, single=True)
         elif covered is None:
             self.undeclared[name] = path
-        of = covered if found is None else found
+        of = covered if leaf is None else leaf
         if of is not None and not of.datasets:
             self.free[path] = None
-        return found
+        return leaf
 
 
 def loose_of(rows: Rows, node: bound.Node) -> tuple[tuple[str, str], ...]:
     """Return the names and types of the loose columns of a plan's rows."""
     columns = orders.columns_of(node) or ()
-    return tuple((columns[place].name, orders.name_of(columns[place].kind)) for place in sorted(rows.loose))
+    return tuple((columns[column].name, orders.name_of(columns[column].kind)) for column in sorted(rows.loose))

@@ -50,10 +50,10 @@ def tree_of(sql: str) -> Tree:
         The text holds no query, or more than one.
     """
     copied, before = _COPY.match(sql), _BEFORE.match(sql)
-    found = _parsed(copied.group(1) if copied is not None else sql if before is None else sql[before.end() :])
-    if found is None:
+    tree = _parsed(copied.group(1) if copied is not None else sql if before is None else sql[before.end() :])
+    if tree is None:
         raise UnreadableTextError
-    return found
+    return tree
 
 
 def relations(sql: str) -> tuple[str, ...]:
@@ -72,9 +72,9 @@ def expression_tree(sql: str) -> Tree:
 
 def _parsed(sql: str) -> Tree | None:
     """Return the tree of one statement, parsed by a DuckDB without settings of anybody's: all sessions share it."""
-    found = json.loads(PARSER.tree(sql))
-    statements = found.get("statements")
-    return None if found.get("error") or not isinstance(statements, list) or len(statements) != 1 else statements[0]
+    document = json.loads(PARSER.tree(sql))
+    statements = document.get("statements")
+    return None if document.get("error") or not isinstance(statements, list) or len(statements) != 1 else statements[0]
 
 
 def objects(tree: Tree) -> Iterator[Node]:
@@ -84,20 +84,20 @@ def objects(tree: Tree) -> Iterator[Node]:
         part = open_ones.pop()
         if isinstance(part, dict):
             yield part
-            open_ones += [one for one in reversed(part.values()) if one.__class__ in NESTED]
+            open_ones += [child for child in reversed(part.values()) if child.__class__ in NESTED]
         elif isinstance(part, list):
-            open_ones += [one for one in reversed(part) if one.__class__ in NESTED]
+            open_ones += [child for child in reversed(part) if child.__class__ in NESTED]
 
 
 def objects_with(tree: Tree, name: str) -> Iterator[object]:
     """Yield what the objects of a tree hold under a name."""
-    return (found[name] for found in objects(tree) if found.get(name))
+    return (node[name] for node in objects(tree) if node.get(name))
 
 
 def path_of(tree: Node, last: str = "function_name") -> tuple[str, ...]:
     """Return the name of a function or a type: ``qualified_name`` since DuckDB 2.0."""
-    whole = tree.get("qualified_name")
-    path = whole.get("path") if isinstance(whole, dict) else None
+    qualified_name = tree.get("qualified_name")
+    path = qualified_name.get("path") if isinstance(qualified_name, dict) else None
     if isinstance(path, list) and path:
         return tuple(map(str, path))
     return (*(str(tree[part]) for part in ("catalog", "schema") if tree.get(part)), str(tree.get(last, "")))
@@ -107,9 +107,13 @@ def arguments_of(tree: Node) -> list[tuple[str | None, Tree]]:
     """Return the arguments of a call, each with its name: ``arguments`` since DuckDB 2.0, ``children`` before."""
     listed, children = tree.get("arguments"), tree.get("children")
     if isinstance(listed, list):
-        return [(one.get("name") or None, one.get("expression")) for one in listed if isinstance(one, dict)]
-    found = children if isinstance(children, list) else []
-    return [(one.get("alias") or None, one) for one in found if isinstance(one, dict)]
+        return [
+            (argument.get("name") or None, argument.get("expression"))
+            for argument in listed
+            if isinstance(argument, dict)
+        ]
+    operands = children if isinstance(children, list) else []
+    return [(argument.get("alias") or None, argument) for argument in operands if isinstance(argument, dict)]
 
 
 def word_of(tree: Tree) -> str:
@@ -132,7 +136,7 @@ def with_names(tree: Node) -> list[str]:
     """Return the names of the queries of a WITH clause."""
     clause = tree.get("cte_map")
     listed = clause.get("map") if isinstance(clause, dict) else None
-    return [str(one.get("key")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [str(entry.get("key")) for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
 @dataclass(frozen=True)
@@ -184,28 +188,28 @@ class Catalogued:
         return unique_keys(self.constraints.get((database, schema, name), ()))
 
 
-def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
+def catalogued(catalog: Mapping[str, Any] | None) -> Catalogued:
     """Read what the statement that reads a source says of the catalog: views, and maybe macros, types and tables."""
-    if found is None:
+    if catalog is None:
         return Catalogued()
-    views = [View(_path(one["path"]), one["sql"] or "") for one in found.get("views") or ()]
-    numbers = {_path(one["path"]): one["number"] for one in found.get("tables") or ()}
-    generated = [(one["name"], one["sql"]) for one in found.get("generated") or ()]
+    views = [View(_path(view["path"]), view["sql"] or "") for view in catalog.get("views") or ()]
+    numbers = {_path(table["path"]): table["number"] for table in catalog.get("tables") or ()}
+    generated = [(table["name"], table["sql"]) for table in catalog.get("generated") or ()]
     constraints: dict[Path, list[tuple[str, Sequence[str]]]] = {}
-    for one in found.get("keys") or ():
-        database, schema, name = map(fold, one["path"])
-        constraints.setdefault((database, schema, name), []).append((str(one["sort"]), one["columns"] or ()))
-    listed = found.get("listed") or found
+    for entry in catalog.get("keys") or ():
+        database, schema, name = map(fold, entry["path"])
+        constraints.setdefault((database, schema, name), []).append((str(entry["sort"]), entry["columns"] or ()))
+    listed = catalog.get("listed") or catalog
     macros = None
-    if listed.get("functions") is not None or "macros" in found:
+    if listed.get("functions") is not None or "macros" in catalog:
         macros = [
-            Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
-            for one in listed["macros"] or ()
+            Macro(_path(macro["path"]), macro["sort"] == "table_macro", *_parameters(macro), macro["body"])
+            for macro in listed["macros"] or ()
         ]
     types: dict[str, frozenset[str]] = {}
-    for one in found.get("types") or ():
-        name = fold(one["name"])
-        types[name] = types.get(name, frozenset()) | {str(one["is"])}
+    for entry in catalog.get("types") or ():
+        name = fold(entry["name"])
+        types[name] = types.get(name, frozenset()) | {str(entry["is"])}
     return Catalogued(
         views,
         macros,
@@ -214,7 +218,7 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
         constraints,
         generated,
         listed.get("functions"),
-        found.get("transaction") or 0,
+        catalog.get("transaction") or 0,
     )
 
 
@@ -226,20 +230,20 @@ def generated_columns(sql: str) -> tuple[str, ...]:
     UnreadableTextError
         The text has the words, and no expression behind them.
     """
-    found: list[str] = []
-    words = [one for one in _TOKEN.finditer(sql) if not one[0].isspace()]
-    for place in range(len(words)):
-        if [one[0].upper() for one in words[place : place + 4]] != _GENERATED:
+    expressions: list[str] = []
+    words = [token for token in _TOKEN.finditer(sql) if not token[0].isspace()]
+    for position in range(len(words)):
+        if [word[0].upper() for word in words[position : position + 4]] != _GENERATED:
             continue
-        depth, start = 1, words[place + 3].end()
-        for word in words[place + 4 :]:
+        depth, start = 1, words[position + 3].end()
+        for word in words[position + 4 :]:
             depth += {"(": 1, ")": -1}.get(word[0], 0)
             if depth == 0:
-                found.append(sql[start : word.start()])
+                expressions.append(sql[start : word.start()])
                 break
         else:
             raise UnreadableTextError
-    return tuple(found)
+    return tuple(expressions)
 
 
 def _path(parts: Sequence[str]) -> Path:
