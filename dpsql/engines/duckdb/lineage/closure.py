@@ -1,18 +1,16 @@
-"""What the text of a source names, at any depth: the functions, macros, types and relations of its views.
+"""Everything that the text of a source names, at any depth: functions, macros, types and relations.
 
-So does the text of a table: a generated column is computed when a row is read. Nothing else of a table's definition
-is: defaults, CHECKs and keys of indexes were computed when a row was stored, and a collation only compares.
+A plan shows which tables a source reads, but not what DuckDB folded into the plan: a variable, a setting, the values of
+a type, a query that was put together from strings. So DuckDB's own parser reads every text behind a source: views,
+bodies of macros, and generated columns, which DuckDB computes when it reads a row. Nothing else of a table's definition
+matters: DuckDB computed defaults, CHECKs and keys of indexes when it stored a row, and a collation only compares.
 
-A plan shows which tables a source reads, but not what was folded into it before it was made: a variable, a setting, the
-values of a type, a query that was put together from texts. So every word of the text behind a source is read, too, by
-DuckDB's own parser, through views and the bodies of macros. A function must be in `functions.toml`, a type must be
-DuckDB's own or an alias of one that holds no values, and the text that names a query or a table must be one that can be
-read. What cannot be read is refused.
+A function must be in `functions.toml`, a type must be DuckDB's own or an alias of a type without values, and a text
+that names a query or a table must be readable. dpsql refuses a text that it cannot read.
 
-A name may stand for several macros or views: which one depends on search paths. All of them are read, so a source may
-be taken to read more than it does, but never less.
-
-**dpsql's macros.** The aggregate forms that dpsql itself installs, told from macros of their names by their bodies.
+A name may stand for several macros or views, depending on search paths. dpsql reads all of them, so a source may seem
+to read more than it does, but never less. `own_columns` tells dpsql's aggregate forms from macros of the same names by
+their bodies.
 """
 
 from __future__ import annotations
@@ -55,9 +53,9 @@ _PLACE = frozenset(("query_location", "query_location_length"))
 
 
 def own_columns(name: str, macros: Iterable[Macro]) -> list[str] | None:
-    """Return the parameters that take columns, in their order, of an aggregate form of dpsql; None for any other call.
+    """Return the column parameters of an aggregate form of dpsql, in order; None for any other call.
 
-    `macros` are those that the name of the function that is called may stand for.
+    `macros` are the macros that the called name may stand for.
     """
     bodies = {macro.body for macro in macros if not macro.table}
     columns, shipped = _forms().get(name.lower(), ((), "")) if bodies else ((), "")
@@ -80,7 +78,7 @@ def _forms() -> dict[str, tuple[tuple[str, ...], str]]:
 
 
 def _meaning(body: str) -> Tree:
-    """Return the tree of a body without the places of its words."""
+    """Return the tree of a body without the positions of its words."""
     try:
         return _without_places(expression_tree(body))
     except UnreadableTextError:
@@ -93,7 +91,7 @@ def _without_places(tree: Tree) -> Tree:
     return [_without_places(part) for part in tree] if isinstance(tree, list) else tree
 
 
-# What DuckDB's trees are made of. Anything else is not read, and so refused.
+# The nodes of DuckDB's trees. dpsql refuses any other node.
 _EXPRESSIONS = frozenset(
     (
         *("BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "DEFAULT"),
@@ -108,7 +106,7 @@ _PARTS = frozenset(
         *("LIMIT_PERCENT_MODIFIER", "DISTINCT_MODIFIER", "ORDER_DEFAULT", "ASCENDING", "DESCENDING"),
     )
 )
-# Words that are functions without parentheses, where no column has that name. `user` is a name that columns do have.
+# Words that call a function without parentheses, unless a column has that name. Columns are often called `user`.
 _WORDS = frozenset(
     (
         *("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_catalog"),
@@ -121,39 +119,39 @@ _WORD_FUNCTIONS = {
     "localtime": "current_localtime",
     "localtimestamp": "current_localtimestamp",
 }
-# Functions that DuckDB calls for what is written otherwise: x.y, x[1], x[1:2].
+# Functions that DuckDB calls for another syntax: x.y, x[1], x[1:2].
 _UNWRITTEN = ("struct_extract", "array_extract", "array_slice")
-# Functions whose text may name a type.
+# Functions with a string that may name a type.
 _TYPED = frozenset(("from_json", "from_json_strict", "json_transform", "json_transform_strict"))
-# So many calls of macros are followed; beyond that a source counts as one that cannot be read.
+# The limits on calls of macros: a source beyond them counts as unreadable.
 _MOST_CALLS = 2000
 _DEEPEST = 50
-# Groups of functions that stand in FROM alone.
+# Groups of functions that only FROM may call.
 _FROM = frozenset(("reader", "frame", "query"))
 _Entry = TypeVar("_Entry", View, Macro)
 
 
 @dataclass(frozen=True)
 class _Text:
-    """An expression, and what the parameters in it stand for."""
+    """An expression with the bindings of its macro parameters."""
 
     tree: Tree
     bindings: Bindings
 
     @property
     def stood_for(self) -> _Text:
-        """What this stands for where it is a parameter of a macro; otherwise itself."""
+        """The argument of a macro parameter; any other expression itself."""
         binding = self.bindings.get(word_of(self.tree))
         return self if binding is None else binding.stood_for
 
     @property
     def literal(self) -> str | None:
-        """The text that this is; None where it is no literal, and no parameter that stands for one."""
+        """The string literal that this is or stands for; None for any other expression."""
         return literal_of(self.stood_for.tree)
 
     @property
     def listed(self) -> list[_Text]:
-        """The elements of a list; of any other expression, itself."""
+        """The elements of a list; any other expression is the only element."""
         text = self.stood_for
         tree = text.tree
         if isinstance(tree, dict) and tree.get("class") == "FUNCTION" and path_of(tree)[-1] == "list_value":
@@ -167,18 +165,18 @@ Arguments = Sequence[tuple[str | None, Tree]]
 
 @dataclass
 class Closure:
-    """What a source names: the tables, views, files and frames, functions and types."""
+    """The tables, views, files, frames, functions and types that a source names."""
 
     source: str  # as the caller wrote it, for messages
     catalogued: Catalogued
-    enums: bool = False  # whether a column that is read has an ENUM type
-    # The relations that texts name: the last parts of their names, folded, and as written.
+    enums: bool = False  # whether the source reads a column of an ENUM type
+    # The last parts of the names of relations in texts: folded, and as written.
     named: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)  # those that were read, by their paths
-    files: dict[str, None] = field(default_factory=dict)  # that a reader is given
-    calls: bool = False  # whether a function, a macro or a type is named, which somebody may make anew
+    texts: dict[str, str] = field(default_factory=dict)  # the texts that were read, by their paths
+    files: dict[str, None] = field(default_factory=dict)  # the files that readers read
+    calls: bool = False  # whether a text names a function, a macro or a type, which users may replace
     defined: set[str] = field(default_factory=set)  # the names of WITH queries, folded
-    ordered: list[str] = field(default_factory=list)  # what the order of rows decides, as far as a text shows it
+    ordered: list[str] = field(default_factory=list)  # expressions in texts that the order of rows decides
     _calls: int = 0
     _depth: int = 0
 
@@ -190,7 +188,7 @@ class Closure:
             self._generated.setdefault(fold(name), []).append(sql)
 
     def source_of_rows(self, name: str) -> None:
-        """Read the views and the generated columns of the source's own name, and what they name."""
+        """Read the views and the generated columns of a name, and everything that they name."""
         for view in self._views.get(fold(name), ()):
             self.view(view)
         for sql in self._generated.pop(fold(name), ()):  # once: a generated column names no table
@@ -204,7 +202,7 @@ class Closure:
             raise self._unreadable() from None
 
     def statement(self, sql: str) -> None:
-        """Read what an aggregate form aggregates: its own SELECT and every WITH query, not what else is selected."""
+        """Read the input of an aggregate form: its own SELECT and every WITH query, but no other column."""
         try:
             tree = tree_of(sql)
         except UnreadableTextError:
@@ -219,13 +217,13 @@ class Closure:
 
     @property
     def elsewhere(self) -> list[str]:
-        """The names that are no table, view, WITH query or file: variables of Python."""
+        """The names of Python variables: no table, view, WITH query or file has these names."""
         paths = (*(view.path for view in self.catalogued.views), *self.catalogued.tables)
         names = self.defined | {fold(path[2]) for path in paths}
         return [spelling for name, spelling in self.named.items() if name not in names and not is_file(spelling)]
 
     def view(self, view: View) -> None:
-        """Read a view, and what it names."""
+        """Read a view, and everything that it names."""
         key = "\n".join(view.path)
         if key not in self.texts:
             self.texts[key] = view.sql
@@ -250,7 +248,7 @@ class Closure:
         return refusals.unreadable_text(self.source, what)
 
     def _aggregates(self, node: Node) -> list[Node]:
-        """Return the aggregate forms in what a SELECT returns, outside of subqueries."""
+        """Return the aggregate forms in a SELECT list, outside of subqueries."""
         forms: list[Node] = []
         open_ones = [node.get("select_list")]
         while open_ones:
@@ -284,7 +282,7 @@ class Closure:
                 self._read(part, bindings)
 
     def _part(self, tree: Node, bindings: Bindings) -> tuple[str, ...]:
-        """Judge one part of a tree; return its fields that need no further reading."""
+        """Judge one node of a tree; return its fields that need no further reading."""
         sort, kind = tree.get("class"), tree.get("type")
         self.ordered += filter(None, [decided_by_order(tree)])
         if isinstance(sort, str):
@@ -333,7 +331,7 @@ class Closure:
             self._note_table(str(tree["table_name"]))
 
     def _type(self, path: Sequence[str]) -> None:
-        """Refuse a type that somebody made, unless it is another name of a type without values."""
+        """Refuse a user's type, unless it is an alias of a type without values."""
         self.calls = True
         name = fold(path[-1])
         kinds = self.catalogued.types.get(name)
@@ -342,7 +340,7 @@ class Closure:
             raise refusals.type_refused(self.source, path[-1])
 
     def _call(self, tree: Node, bindings: Bindings, *, table: bool) -> None:
-        """Judge a call, and read its arguments; of an aggregate form of dpsql, those that are columns."""
+        """Judge a call, and read its arguments; for an aggregate form of dpsql, only the columns."""
         path, arguments = path_of(tree), arguments_of(tree)
         columns = None if table else own_columns(path[-1], self._candidates(path))
         if columns is None:
@@ -381,7 +379,7 @@ class Closure:
                 self.files[file] = None
 
     def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, bindings: Bindings) -> None:
-        """Read the body of a macro, with what its parameters stand for."""
+        """Read the body of a macro, with the bindings of its parameters."""
         count = len(arguments)
         if len(macro.parameters) > count and not any(len(form.parameters) == count for form in forms):
             raise refusals.default_left_out(self.source, macro.path[2], macro.parameters)
@@ -419,7 +417,7 @@ class Closure:
                 self._note_table(_last(text))
 
     def _texts_of_types(self, arguments: Arguments) -> None:
-        """Refuse a text that may name a type which somebody made, such as the types of a reader's columns."""
+        """Refuse a string that may name a user's type, such as the column types of a reader."""
         names = [name for name, kinds in self.catalogued.types.items() if not kinds <= PLAIN_TYPES]
         for part in objects([argument for _, argument in arguments]):
             text = literal_of(part) if part.get("class") == "CONSTANT" else None
@@ -429,7 +427,7 @@ class Closure:
 
 
 def _by_name(listed: Iterable[_Entry]) -> dict[str, list[_Entry]]:
-    """Return views or macros by their names, folded."""
+    """Group views or macros by their folded names."""
     groups: dict[str, list[_Entry]] = {}
     for entry in listed:
         groups.setdefault(fold(entry.path[2]), []).append(entry)
@@ -437,7 +435,7 @@ def _by_name(listed: Iterable[_Entry]) -> dict[str, list[_Entry]]:
 
 
 def _predicted_source(tree: Tree) -> Tree:
-    """Return the source of the query that `dp_predictions` writes; None of any other."""
+    """Return the source of the query that `dp_predictions` writes; None for any other query."""
     if not isinstance(tree, dict) or tree.get("class") != "FUNCTION":
         return None
     arguments = arguments_of(tree)
@@ -445,7 +443,7 @@ def _predicted_source(tree: Tree) -> Tree:
 
 
 def _last(name: str) -> str:
-    """Return the table's own name in a name that `query_table` takes."""
+    """Return the table's own name in an argument of `query_table`."""
     try:
         return source_parts(name)[-1]
     except ParameterError:

@@ -1,4 +1,4 @@
-"""What data owners declared about tables: protected, public, or made from a protected one."""
+"""The owners' declarations about tables: protected, public, or derived from a protected table."""
 
 from __future__ import annotations
 
@@ -17,70 +17,70 @@ from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf
 from dpsql.errors import ParameterError
 
 PROTECT, PUBLIC_KIND, DERIVE = "protect", "public", "derive"
-# Before the digest of a view that is known by its texts, because DuckDB cannot write its plan down.
+# The prefix of a digest of a view's texts, for a view whose plan DuckDB cannot serialize.
 BY_TEXT = "text:"
 
 
 class PathStep(NamedTuple):
-    """One step of a path: rows of a table belong to whom the rows of another table belong to that they point to."""
+    """One step of a path: a row has the owner of the parent's row that it points to."""
 
     column: str
     parent: TableName
     key: str  # the parent's column
-    is_text: bool  # whether the two are text, which compares as bytes
+    is_text: bool  # whether both columns are text, which compares as bytes
 
     @classmethod
     def of(cls, facts: Mapping[str, object]) -> PathStep:
-        """Read a step from what the ledger holds."""
+        """Read a step from the ledger's facts."""
         parent = tuple(map(str, facts["parent"])) if isinstance(facts["parent"], (list, tuple)) else ()
         return cls(str(facts["column"]), TableName(*parent), str(facts["key"]), facts["text"] is True)
 
     @property
     def end(self) -> Key:
-        """The key that the column holds."""
+        """The key that the column points to."""
         return Key(self.parent, fold(self.key))
 
 
 class Owner(NamedTuple):
-    """Where a table says whose its rows are."""
+    """The columns that identify the owner of a table's rows."""
 
-    unit: str  # the column of the privacy unit: in the table itself or, behind steps, in the parent of the last one
+    unit: str  # the column of the privacy unit: in the table itself or, after steps, in the last parent
     steps: tuple[PathStep, ...] = ()
-    date: str | None = None  # the column of the date, where the unit is
+    date: str | None = None  # the column of the date, in the table of the unit
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """One declaration that stands."""
+    """One declaration in force."""
 
     kind: str  # 'protect', 'public' or 'derive'
-    dataset: str  # what the ledger calls it: the name of the budget, or the table's shortest spelling
-    # The table or view; None for a budget of rows that are in no catalog, and for one that was stated before ledgers
-    # kept tables: its name stands for every table of that name, it is said of tables `anywhere`.
+    dataset: str  # the ledger's name: the name of the budget, or the table's shortest spelling
+    # The table or view. None for a budget of rows in no catalog, and for a budget from before ledgers stored tables,
+    # which covers every table of its name, `anywhere`.
     table: TableName | None = None
-    base: str | None = None  # of a derived table: what it was made from
+    base: str | None = None  # of a derived table: its base
     unit: str | None = None  # the column of the privacy unit
-    path: PathStep | None = None  # of a table without that column: the first step to one that has it
-    rows: int | None = None  # of one of several tables: how many rows a person may have
-    # Of a view: the digest of its plan when it was declared, or behind `BY_TEXT` of the texts that it stands on where
-    # DuckDB could not write the plan down; '' in ledgers that did not keep these.
+    path: PathStep | None = None  # of a table without that column: the first step to a table with it
+    rows: int | None = None  # of one of several tables: the row limit per person
+    # Of a view: the digest of its plan at the declaration or, after `BY_TEXT`, of its texts if DuckDB could not
+    # serialize the plan; '' in ledgers that did not store digests.
     view: str | None = None
-    columns: tuple[str, ...] = ()  # the names of the table's columns when it was declared
+    columns: tuple[str, ...] = ()  # the names of the table's columns at the declaration
     anywhere: bool = False
-    claims: str = "rows"  # of a budget: which claims of callers it answers, as of `Budget`
-    period: str | None = None  # of a budget: the kind of periods by which it is kept
-    date: str | None = None  # the column of the date; None where there is none, or the parent has it
-    # Of a public table: its columns with their types when it was declared; none in ledgers that did not keep these. And
+    claims: str = "rows"  # of a budget: the callers' claims that it answers, see `Budget`
+    period: str | None = None  # of a budget: the kind of its periods
+    date: str | None = None  # the column of the date; None without a date, or if the parent has it
+    # Of a public table: its columns with their types at the declaration, empty in ledgers that did not store them; and
     # the protected and derived tables of its database that were missing then.
     shape: tuple[str, ...] = ()
     without: tuple[TableName, ...] = ()
-    forced: bool = False  # its owner declared it although a protected table had its columns
-    # Of one of several tables whose budget has periods: what it is called there, and what is stated of its dates.
+    forced: bool = False  # whether its owner declared it although a protected table had its columns
+    # Of one of several tables whose budget has periods: its name in the budget, and its declared date.
     stated: tuple[str, str | None] | None = None
-    # The columns whose labels are public, folded, with digests of their types when that was declared.
+    # The columns with public labels, folded, with digests of their types at the declaration.
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    # Whether it is one of several tables that share a budget.
+    # Whether the table is one of several that share a budget.
     stated_together: bool = False
 
     @classmethod
@@ -93,7 +93,7 @@ class Declaration:
         claims: str = "rows",
         dated: Dated | None = None,
     ) -> Declaration:
-        """Read a declaration from what the ledger holds."""
+        """Read a declaration from the ledger's facts."""
         facts = facts or {}
         table, path = facts.get("table"), facts.get("path")
         dated = dated if kind == PROTECT else None
@@ -122,7 +122,7 @@ class Declaration:
         )
 
     def place_in(self, alias: str) -> tuple[str, str, str] | None:
-        """Return where the table would be in a database that is attached under `alias`; None for rows of no catalog."""
+        """Return the table's path in a database attached under `alias`; None for rows of no catalog."""
         if self.anywhere:
             schema, name = (["main"] + [fold(part) for part in _old_parts(self.dataset)])[-2:]
             return alias, "main" if schema == fold(alias) else schema, name
@@ -130,18 +130,18 @@ class Declaration:
 
     @property
     def telling(self) -> tuple[str, ...]:
-        """The columns that tell whose a row is."""
+        """The columns that identify the owner of a row."""
         return tuple(name for name in (self.unit, self.path and self.path.column) if name is not None)
 
     def covers(self, table: TableName, alias: str) -> bool:
-        """Whether this is said of a table, which is in a database that is attached under `alias`.
+        """Whether this declaration covers a table in a database that is attached under `alias`.
 
-        A budget counts for every table of an engine that has its name, whatever else was declared.
+        A budget covers every table of an engine that has its name, whatever other declarations there are.
         """
         if table.engine is not None:
             return table == self.table or (self.kind == PROTECT and fold(self.dataset) == table.budget)
         if not self.anywhere:
-            # A budget outlives the session, and so holds by the name that a database without a mark is attached under.
+            # A budget outlives the session, and so identifies a database without a database ID by its alias.
             uses_alias = self.kind == PROTECT and not table.database.startswith(MARKED)
             return self.table in (table, TableName.of(alias, table.schema, table.name) if uses_alias else table)
         parts = [fold(part) for part in _old_parts(self.dataset)]
@@ -162,13 +162,13 @@ def _old_parts(dataset: str) -> list[str]:
 class Declarations:
     """All declarations that hold for a connection.
 
-    The counter is the number of the ledger's last declaration, and of the changes to those that hold for this session
-    alone: another one means that something was declared since.
+    The counter counts the ledger's declarations, and the changes to those of this session alone: a different counter
+    means a new declaration.
     """
 
     counter: int
     listed: tuple[Declaration, ...]
-    aliases: Mapping[str, str] = field(default_factory=dict)  # the names of datasets that were merged, with the new one
+    aliases: Mapping[str, str] = field(default_factory=dict)  # the names of merged datasets, with the new name
 
     @property
     def governed(self) -> bool:
@@ -177,15 +177,15 @@ class Declarations:
 
     @property
     def has_public(self) -> bool:
-        """Whether anything is protected, and something is public beside it."""
+        """Whether a table is protected, and another table is public."""
         return self.governed and any(declaration.kind == PUBLIC_KIND for declaration in self.listed)
 
     def about(self, table: TableName, alias: str) -> list[Declaration]:
-        """Return what is declared about a table."""
+        """Return the declarations about a table."""
         return [declaration for declaration in self.listed if declaration.covers(table, alias)]
 
     def roots(self, declared: Iterable[Declaration]) -> tuple[str, ...]:
-        """Return the budgets that declarations lead to: of a derived table, those of what it was made from."""
+        """Return the budgets that declarations lead to; a derived table leads to the budgets of its base."""
         roots: dict[str, None] = {}
         open_ones, seen = list(declared), set[str]()
         while open_ones:
@@ -199,7 +199,7 @@ class Declarations:
         return tuple(roots)
 
     def leaf(self, table: TableName, alias: str) -> Leaf | None:
-        """Return what a scan of a table stands for; None where nothing is declared."""
+        """Return the leaf for a scan of a table; None without a declaration."""
         return self._leaf(self.about(table, alias))
 
     def _leaf(self, declared: Sequence[Declaration]) -> Leaf | None:
@@ -209,14 +209,14 @@ class Declarations:
             owners = {(declaration.unit, declaration.path) for declaration in own}
             unit, path = owners.pop() if len(owners) == 1 else (None, None)
             periods = {self.period(name) for name in datasets}
-            # A table that was made from a dated one is not known to keep periods apart.
+            # A table that is derived from a dated table may mix periods.
             dates = {declaration.date for declaration in own}
             return Leaf(
                 datasets,
                 unit if path is None else path.column,
                 None if path is None else path.end,
                 {end.column: end for declaration in own for end in self._keys.get(declaration.table, ())},
-                # Of several budgets, of which some have periods, a row has none.
+                # A row of several budgets, some with periods, has no period.
                 period=periods.pop() if len(periods) == 1 else "",
                 date=dates.pop() if len(dates) == 1 else None,
                 static=len(own) == 1 and self._is_static(own[0]),
@@ -224,22 +224,22 @@ class Declarations:
         return PUBLIC if any(declaration.kind == PUBLIC_KIND for declaration in declared) else None
 
     def _is_static(self, declaration: Declaration) -> bool:
-        """Whether a table of a dataset with periods has no date, nor leads to a table that has one."""
+        """Whether a table of a dataset with periods has no date, nor a path to a table with a date."""
         end, _ = self._end([declaration])
         return end is not None and end.stated is not None and end.date is None
 
     @cached_property
     def _keys(self) -> Mapping[TableName | None, frozenset[Key]]:
-        """The columns of each table that paths end at."""
+        """The columns of each table at which paths end."""
         keys: dict[TableName | None, frozenset[Key]] = {}
         for end in (declaration.path.end for declaration in self.listed if declaration.path is not None):
             keys[end.table] = keys.get(end.table, frozenset()) | {end}
         return keys
 
     def owner(self, table: TableName, alias: str) -> Owner | None:
-        """Return where a table says whose its rows are; None where one row is protected, or nothing is.
+        """Return the columns that identify the owner of a table's rows; None for row level protection, or for none.
 
-        `alias` is what the table's database is attached under, as for `about`.
+        `alias` is the alias of the table's database, as for `about`.
         """
         end, steps = self._end(
             [declaration for declaration in self.about(table, alias) if declaration.kind != PUBLIC_KIND]
@@ -247,7 +247,7 @@ class Declarations:
         return None if end is None or end.unit is None else Owner(end.unit, tuple(steps), end.date)
 
     def _end(self, declared: Sequence[Declaration]) -> tuple[Declaration | None, list[PathStep]]:
-        """Return what is declared of the table at the end of a path, and the steps to it."""
+        """Return the declaration of the table at the end of a path, and the steps to it."""
         steps: list[PathStep] = []
         while len(declared) == 1:
             [declaration] = declared
@@ -259,7 +259,7 @@ class Declarations:
         return None, steps
 
     def rows_per_unit(self, tables: Iterable[TableName | None]) -> int | None:
-        """Return how many rows a person may have in a source that reads tables: the most that is stated of one."""
+        """Return the row limit per person of a source: the largest limit among its tables."""
         read = set(tables)
         return max(
             (
@@ -275,17 +275,17 @@ class Declarations:
         return [declaration for declaration in self.listed if declaration.view is not None]
 
     def view_leaf(self, view: Declaration) -> Leaf:
-        """Return what a scan of a declared view stands for."""
+        """Return the leaf for a scan of a declared view."""
         declared = [declaration for declaration in self.listed if declaration.table == view.table]
         return self._leaf(declared) or PUBLIC
 
     def named(self, dataset: str) -> Declaration | None:
-        """Return the declaration that the ledger keeps under a name."""
+        """Return the declaration that the ledger stores under a name."""
         name = self.aliases.get(fold(dataset), fold(dataset))
         return next((declaration for declaration in self.listed if fold(declaration.dataset) == name), None)
 
     def unit(self, dataset: str) -> str | None:
-        """Return the privacy unit that a budget states; of several tables, as the first one calls it that has it."""
+        """Return the privacy unit of a budget; for several tables, its name in the first table that has one."""
         units = (
             declaration.unit
             for declaration in self.listed
@@ -294,7 +294,7 @@ class Declarations:
         return next((unit for unit in units if unit is not None), None)
 
     def units(self, dataset: str) -> frozenset[str]:
-        """Return what the tables of a budget call the privacy unit, folded."""
+        """Return the names of the privacy unit in the tables of a budget, folded."""
         units = (
             declaration.unit
             for declaration in self.listed
@@ -303,11 +303,11 @@ class Declarations:
         return frozenset(fold(unit) for unit in units if unit is not None)
 
     def date(self, dataset: str) -> str | None:
-        """Return the column by whose periods a budget is kept; of several tables, that of the first one with a date."""
+        """Return the date column of a budget with periods; for several tables, the first date column."""
         return next(iter(self.dates(dataset)), None)
 
     def dates(self, dataset: str) -> list[str]:
-        """Return what the tables of a budget call the date by whose periods it is kept."""
+        """Return the date columns in the tables of a budget with periods."""
         dates = (
             declaration.date
             for declaration in self.listed
@@ -316,7 +316,7 @@ class Declarations:
         return list(dict.fromkeys(date for date in dates if date is not None))
 
     def period(self, dataset: str) -> str | None:
-        """Return the kind of periods by which a budget is kept; None for a budget without periods."""
+        """Return the kind of a budget's periods; None for a budget without periods."""
         return next(
             (
                 declaration.period
@@ -327,14 +327,14 @@ class Declarations:
         )
 
     def is_of_several(self, dataset: str) -> bool:
-        """Whether a budget with periods is of several tables, each with a date of its own or with none."""
+        """Whether a budget with periods has several tables, each with its own date or with none."""
         mine = (
             declaration for declaration in self.listed if declaration.kind == PROTECT and declaration.dataset == dataset
         )
         return any(declaration.stated is not None for declaration in mine)
 
     def stated_of(self, tables: Iterable[TableName | None]) -> tuple[tuple[str, str | None], ...]:
-        """Return what is stated of the dates of those among several tables that are read."""
+        """Return the names and dates of those tables among several that a source reads."""
         read = set(tables)
         dates = {
             declaration.stated
@@ -344,7 +344,7 @@ class Declarations:
         return tuple((name, dict(dates)[name]) for name in sorted(dict(dates)))
 
     def claims(self, dataset: str) -> str:
-        """Return which claims of callers a budget answers."""
+        """Return the kind of callers' claims that a budget answers."""
         return next(
             declaration.claims
             for declaration in self.listed

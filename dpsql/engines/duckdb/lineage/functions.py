@@ -1,11 +1,11 @@
-"""Which functions of a catalog are DuckDB's own: exactly the overloads that a fresh DuckDB of this version has.
+"""Compare the functions of a catalog with the overloads of a fresh DuckDB of this version.
 
-A function that a user registers stands in ``system.main`` and is marked ``internal``, as DuckDB's own are, and nothing
-in a bound plan tells them apart. So the functions of the catalog are compared with those of a new database in memory,
-into which nobody has registered anything and which has the same extensions loaded. A registered function of a new name
-is no matter here: sources may not call it (`dpsql.contract.expression.functions`). A further overload of a name of
-DuckDB's, or of dpsql's, may be called in place of it, in a source and in dpsql's own statements, and is refused; so is
-a catalog that lacks one.
+DuckDB puts a function that a user registers into ``system.main`` and marks it ``internal``, like its own functions, and
+a bound plan does not distinguish the two. So this module compares the catalog with a new database in memory, which has
+the same extensions and no registered functions. A registered function of a new name is harmless: sources may not call
+it (`dpsql.contract.expression.functions`). But a source, or a statement of dpsql, may call a further overload of a name
+of DuckDB's or dpsql's in place of the original. So dpsql refuses such an overload, and a catalog that lacks a function
+of DuckDB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpsql.contract.parameters import show
 from dpsql.errors import SourceError
 from dpsql.rendering import call, cast, coalesce, concatenated, text
 
-# What stands between the parts of a function's line.
+# The separator of the parts of a function's line.
 _BETWEEN = "\n"
 # Kinds of functions that an expression or FROM may call.
 _KINDS = ("scalar", "aggregate", "window", "table")
@@ -41,9 +41,9 @@ LINE = concatenated(
         for part in (text(_BETWEEN), column)
     ),
 )
-# Where they are: nobody can create a macro there, and functions are registered nowhere else.
+# The schema of functions: nobody can create a macro there, and DuckDB registers functions nowhere else.
 WHERE = f"database_name = 'system' AND schema_name = 'main' AND function_type IN ({', '.join(map(text, _KINDS))})"
-# The extensions that are loaded into an instance, and not part of DuckDB itself.
+# The loaded extensions that are not part of DuckDB itself.
 EXTENSIONS = (
     f"SELECT {call('list', 'install_path')} FROM {call('duckdb_extensions')} "
     "WHERE loaded AND install_mode <> 'STATICALLY_LINKED'"
@@ -51,14 +51,14 @@ EXTENSIONS = (
 
 
 def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str]]) -> None:
-    """Raise unless the functions of DuckDB's names are exactly its own.
+    """Raise if a catalog has other overloads of DuckDB's functions than DuckDB.
 
     Parameters
     ----------
     lines : iterable of str
         The functions of a catalog, see `LINE`.
     extensions : callable
-        Returns the files of the extensions that are loaded into it, if a fresh DuckDB has other functions.
+        Returns the files of the loaded extensions; called if a fresh DuckDB has other functions.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def _name_of(line: str) -> str:
 def fresh(extensions: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the functions of a new database with some extensions, and their names in lower case.
 
-    An extension that cannot be loaded there gives none.
+    An extension that DuckDB cannot load there adds none.
     """
     with duckdb.connect(":memory:", config={"threads": 1, "allow_unsigned_extensions": True}) as connection:
         for file in extensions:
@@ -119,7 +119,7 @@ _NEWER = not duckdb.__version__.startswith("1.")
 
 @cache
 def own() -> Mapping[str, ListedFunction]:
-    """Return every function of DuckDB's own, and of dpsql's that may stand in a source, by its name in lower case."""
+    """Return DuckDB's own functions, and those of dpsql's that a source may call, by name in lower case."""
     return listed(_NEWER)
 
 

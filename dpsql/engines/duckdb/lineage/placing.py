@@ -1,12 +1,9 @@
-"""Which budgets a source is charged to, or why a call on it is refused.
+"""Decide which budgets a source is charged to, or why dpsql refuses a call on it.
 
-If the ledger protects anything, a source that cannot be placed is not answered. `place` decides at bind, from what
-DuckDB's plan of the source says and from what the data's owners declared: no row is read and nothing is charged.
-
-**Path to the person.** The joins along a table's path to the privacy unit, as they are written into the statement of a
-call.
-
-They are judged like anything else that a call reads: by the plan that DuckDB binds of them.
+If the ledger protects anything, dpsql does not answer a source that it cannot place. `place` decides at bind, from
+DuckDB's plan of the source and from the declarations of the data's owners: it reads no row and charges nothing. The
+statement of a call contains the joins along a table's path to the privacy unit. `place` judges them like any other
+input: by DuckDB's plan of the joins.
 """
 
 from __future__ import annotations
@@ -29,15 +26,15 @@ from dpsql.engines.provenance import Provenance
 from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
 
-# Before the query whose plan shows what the joins read.
+# The prefix of the query whose plan shows the tables that the joins read.
 _PATH = "/* path */ "
 
 
 def joined_from(path: paths.Path, declarations: Declarations, catalog: paths.Catalog) -> str | None:
-    """Return the FROM item of a table with the joins along its path, the date's column and the unit's; None without.
+    """Return the FROM item of a table with the joins along its path, and the date's and the unit's column; None without.
 
-    The table's own columns are passed on. Text is compared by its bytes, whatever collation a column or the session
-    has; every name is whole, so that nothing of the caller's takes its place.
+    The item passes the table's own columns on. It compares text by bytes, whatever collation a column or the session
+    has, and qualifies every name, so that no object of the caller takes its place.
     """
     owner = declarations.owner(catalog.table(path), path[0])
     if owner is None or not owner.steps:
@@ -66,7 +63,7 @@ def joined_from(path: paths.Path, declarations: Declarations, catalog: paths.Cat
 
 
 def _free_name(name: str, owner: Owner, names: Collection[str]) -> str:
-    """Return what a column of the last parent is called beside a table's own, of which one may have its name."""
+    """Return a name for a column of the last parent that differs from the names of the table's columns."""
     while fold(name) in names:
         name = f"{owner.steps[-1].parent.name}_{name}"
     return name
@@ -77,12 +74,12 @@ def _qualified_name(path: paths.Path) -> str:
 
 
 def joined_query(item: str) -> str:
-    """Return the query whose plan shows what a FROM item with joins reads."""
+    """Return the query whose plan shows the tables that a FROM item with joins reads."""
     return f"{_PATH}FROM {item}"
 
 
 def follows(node: bound.Node, path: paths.Path, declarations: Declarations, catalog: paths.Catalog) -> bool:
-    """Whether a plan reads the tables of a path, and joins them, and nothing else: none of them is a view by now."""
+    """Whether a plan reads and joins the tables of a path, and nothing else: no table has become a view."""
     owner = declarations.owner(catalog.table(path), path[0])
     along = [] if owner is None else [catalog.path(step.parent) for step in owner.steps]
     read = [bound.table_of(scan) for scan in bound.scans(node)]
@@ -106,10 +103,10 @@ def place(
     privacy_unit: str | None = None,
     is_named: bool = True,
 ) -> Placement:
-    """Decide which budgets a source is charged to; raise where it cannot be placed.
+    """Decide which budgets a source is charged to; raise if dpsql cannot place it.
 
-    `source`, `dataset` and `privacy_unit` are as the caller gave them, and `seen` has the queries of `spellings`, each
-    with its plan. The meaning of the source is recorded if the release is `named`.
+    `source`, `dataset` and `privacy_unit` are the caller's arguments, and `seen` has the queries of `spellings`, each
+    with its plan. The placement records the meaning of the source if the release `is_named`.
     """
     own = _own_path(source, seen, declarations.protected)
     declared = [] if own is None else declarations.about(catalog.table(own), own[0])
@@ -120,7 +117,7 @@ def place(
         node = bound.read(seen[0][1])
         rows = None if node is None else reading.walk(node, views)
     except bound.UnreadableError:
-        node = rows = None  # something is read that no plan shows
+        node = rows = None  # no plan shows all inputs
     if node is not None:
         refuse_other_columns(node, declarations, catalog)
     if node is None or rows is None:
@@ -183,7 +180,7 @@ def place(
 def _along_path(
     own: paths.Path, name: str, seen: Sequence[tuple[str, str]], reading: Reading
 ) -> tuple[str, bound.Node]:
-    """Return the FROM item of a table with the joins along its path, and its plan; raise if they lead to nobody."""
+    """Return the FROM item of a table with the joins along its path, and its plan; raise if the path is broken."""
     item = joined_from(own, reading.declarations, reading.catalog)
     joined = paths.read_plan(dict(seen).get(joined_query(item), "")) if item is not None else None
     if item is None or joined is None or not follows(joined, own, reading.declarations, reading.catalog):
@@ -203,16 +200,16 @@ def place_text(
     *,
     replayed: bool = False,
 ) -> Placement:
-    """Decide which budgets the rows of a query's text are charged to, whose last column holds the privacy unit.
+    """Decide which budgets a query's text is charged to, whose last column is the privacy unit.
 
-    The text is `source`, in the words of messages, and `plan` is DuckDB's plan of it; `seen` has plans of declared
-    views. A text that reads public tables alone is charged to nothing. One that is `replayed` reads no row: it is as an
-    earlier version wrote it, for which labels were public, and which left to DuckDB what it takes of rows that tie.
+    Messages call the text `source`, and `plan` is DuckDB's plan of it; `seen` has plans of declared views. A text that
+    reads public tables alone is charged to nothing. A `replayed` text reads no row: an earlier version wrote it, for
+    which labels were public, and which let DuckDB choose among rows that tie.
 
     Raises
     ------
     SourceError, BudgetError
-        The text cannot be placed.
+        dpsql cannot place the text.
     """
     reading = Reading(declarations, catalog)
     views = declared_views(seen, declarations, catalog)
@@ -266,19 +263,18 @@ def place_on_engine(
     spelled: Collection[str],
     privacy_unit: str | None,
 ) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Return the budgets that a table of an engine's catalog is charged to; if it is derived, with its unit's column.
+    """Return the budgets that a table of an engine's catalog is charged to, and the columns of the unit and the date.
 
-    The third is the column of the date, where it may have another name than its owner stated.
-
-    The rules are those of `place` for a table that is read as it is. `claim` is the budget that `dataset` names, and
-    `spelled` are names of the table itself, folded.
+    The columns are None unless the table is derived; their names may differ from the owner's. The rules are the rules
+    of `place` for a direct read of a table. `claim` is the budget that `dataset` names, and `spelled` has the names of
+    the table, folded.
 
     Raises
     ------
     BudgetError
-        B006: nothing is declared of the table.
+        B006: the table has no declaration.
     SourceError
-        S015: `dataset` is not what the table is charged to. S013, S017: its rows cannot be told by the privacy unit.
+        S015: the table is not charged to `dataset`. S013, S017: the privacy unit does not identify its rows.
     """
     leaf = declarations.leaf(table, "")
     if leaf is None:
@@ -304,16 +300,16 @@ def place_seen(
 ) -> tuple[tuple[str, ...], str | None, str | None]:
     """Return the budgets that a view or a frame of an engine is charged to, and the columns of the unit and the date.
 
-    The rules are those of `place` for a view. Files and frames in memory count as one table of the budget that the
-    caller claims, or as several where they may share rows. `claim` is the budget that `dataset` names.
+    The rules are the rules of `place` for a view. Files and frames in memory count as one table of the budget that the
+    caller claims, or as several if they may share rows. `claim` is the budget that `dataset` names.
 
     Raises
     ------
     BudgetError
-        B006: nothing is declared of a table that is read. B015: the owner answers no claims.
+        B006: a table of the source has no declaration. B015: the owner answers no claims.
     SourceError
-        S012, S013, S017: one row or unit may change too many rows, or the unit's column is another one. S015: `dataset`
-        is not what the tables are charged to.
+        S012, S013, S017: one row or unit may change too many rows, or the unit has another column. S015: the tables are
+        not charged to `dataset`.
     """
     parts: list[Rows] = []
     tables: list[TableName] = []
@@ -340,7 +336,7 @@ def place_seen(
 
 
 def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> paths.Path | None:
-    """Return the path of a source; None for one without a name; raise if it does not exist or cannot be told."""
+    """Return the path of a source, None for a source without a name; raise if it is missing or ambiguous."""
     if paths.is_missing(seen[0][1]):
         step = "A WITH query is no source: CREATE TEMP VIEW ... AS ..., or use the aggregate form."
         step = did_you_mean(source, protected, step)
@@ -359,7 +355,7 @@ def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[
 def declared_views(
     seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: paths.Catalog
 ) -> dict[str, Leaf]:
-    """Return what was declared about views that have not changed since, by the normal form of their plans."""
+    """Return the leaves of declared views that have not changed since, by the normal form of their plans."""
     plans = dict(seen)
     out: dict[str, Leaf] = {}
     for view in declarations.views():
@@ -413,7 +409,7 @@ def _unseen(
 
 
 def has_content(node: bound.Node, own: paths.Path | None) -> bool:
-    """Whether a plan says what a source means: not that of a table, whose path does, nor one that shows nothing."""
+    """Whether a plan gives a source its meaning: a table has its path instead, and some plans show nothing."""
     return not is_direct(node, own) and is_shown(node)
 
 
@@ -426,7 +422,7 @@ def is_direct(node: bound.Node, own: paths.Path | None) -> bool:
 
 
 def is_stored(node: bound.Node) -> bool:
-    """Whether a plan that reads a table shows its columns as they were stored: none is computed from others."""
+    """Whether a plan that reads a table shows only stored columns, and none that is computed from others."""
     return all(bound.reference(expression) is not None for expression in bound.listed(node, "expressions"))
 
 
@@ -437,7 +433,7 @@ def _named_first(
     claim: str | None,
     spelled: Collection[str],
 ) -> tuple[str, ...]:
-    """Return the budgets, first the one that the caller named: it must be among them, or `spelled` is the source."""
+    """Return the budgets, the one of `dataset` first; raise unless it is among them, or in `spelled`."""
     if dataset is None:
         return charged
     names = {fold(name): name for name in charged}
@@ -497,7 +493,7 @@ def _refuse_far(
     names = [fold(name) for name in columns]
     unit_column = privacy_unit
     if unit_column is None:
-        # Of several tables, another one may have a column of the name that this one gives to its units.
+        # If a budget has several tables, another table may have a different column of this unit's name.
         is_ambiguous = any(len(declarations.units(name)) > 1 for name in charged)
         passed = {name for position, name in enumerate(names) if position in rows.unit or not is_ambiguous}
         candidates = [unit for unit in units.values() if unit is not None and fold(unit) in passed]
@@ -524,14 +520,14 @@ def _refuse_far(
 def _date_of(
     source: str, columns: Sequence[str], rows: Rows, charged: tuple[str, ...], declarations: Declarations
 ) -> tuple[str | None, bool]:
-    """Return the column of the date by whose periods a budget is kept, and whether the rows are undated instead.
+    """Return the date column of a budget with periods, and whether the rows are undated instead.
 
-    None and false where no budget has periods.
+    None and false if no budget has periods.
 
     Raises
     ------
     SourceError
-        S017: the source does not pass it on as it is. S012: several budgets are charged, and one has periods.
+        S017: the source does not pass the date on unchanged. S012: of several budgets, one has periods.
     """
     date_names = [date for name in charged for date in declarations.dates(name)]
     if not date_names:

@@ -1,6 +1,6 @@
-"""The texts of views, macros and statements, as DuckDB's own parser reads them.
+"""The syntax trees of views, macros and statements, from DuckDB's own parser; and the contents of the catalog.
 
-**The catalog.** What the catalog holds, as the statement sees it that reads a source: views, macros, types and tables.
+`Catalogued` holds the catalog as a statement on a source sees it: views, macros, types and tables.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NAME = r'(?:"(?:[^"]|"")+"|[^\s".(),]+)'
 _PATH = rf"{_NAME}(?:\.{_NAME})*"
 _COLUMNS = rf"(?:\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?"
 _SPACE = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-# What stands before the query of a view, and of the statements that may hold an aggregate form.
+# The text before the query of a view, and of a statement that may contain an aggregate form.
 _BEFORE = re.compile(
     rf"{_SPACE}(?:EXPLAIN\s+(?:ANALYZE\s+)?(?:\([^)]*\)\s*)?)?(?:CREATE\s+(?:OR\s+REPLACE\s+)?(?:\w+\s+)*?(?:VIEW|TABLE)\s+(?:IF\s+NOT\s+EXISTS\s+)?{_PATH}{_COLUMNS}\s+AS\s"
     rf"|INSERT\s+INTO\s+{_PATH}{_COLUMNS}\s(?=\s*(?:SELECT|FROM|WITH)\b))?",
     re.IGNORECASE | re.DOTALL,
 )
-# What DuckDB's text of a table has where a column is generated, and its words: texts and quoted names are one each.
+# The words before a generated column in DuckDB's text of a table. A string or a quoted name is one token.
 GENERATED = "GENERATED ALWAYS AS"
 _GENERATED = [*GENERATED.split(), "("]
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\s+|.""", re.DOTALL)
@@ -37,17 +37,17 @@ _COPY = re.compile(rf"{_SPACE}COPY\s*\((.*)\)\s*TO\s", re.IGNORECASE | re.DOTALL
 
 
 class UnreadableTextError(Exception):
-    """A text is none that can be read."""
+    """dpsql cannot read a text."""
 
 
 @lru_cache(maxsize=512)
 def tree_of(sql: str) -> Tree:
-    """Return the syntax tree of a query; of a view or a statement, the tree of the query in it.
+    """Return the syntax tree of a query, or of the query in a view or a statement.
 
     Raises
     ------
     UnreadableTextError
-        The text holds no query, or more than one.
+        The text contains no query, or more than one.
     """
     copied, before = _COPY.match(sql), _BEFORE.match(sql)
     tree = _parsed(copied.group(1) if copied is not None else sql if before is None else sql[before.end() :])
@@ -57,7 +57,7 @@ def tree_of(sql: str) -> Tree:
 
 
 def relations(sql: str) -> tuple[str, ...]:
-    """Return the last parts of the names that a query reads; none of a text that cannot be read."""
+    """Return the last parts of the table names in a query; empty for a text that dpsql cannot read."""
     try:
         tree = tree_of(sql)
     except UnreadableTextError:
@@ -66,12 +66,12 @@ def relations(sql: str) -> tuple[str, ...]:
 
 
 def expression_tree(sql: str) -> Tree:
-    """Return the syntax tree of an expression, as that of a query which selects it."""
+    """Return the syntax tree of a query that selects an expression."""
     return tree_of(f"SELECT {sql}")
 
 
 def _parsed(sql: str) -> Tree | None:
-    """Return the tree of one statement, parsed by a DuckDB without settings of anybody's: all sessions share it."""
+    """Return the tree of one statement, from a DuckDB without user settings, which all sessions share."""
     document = json.loads(PARSER.tree(sql))
     statements = document.get("statements")
     return None if document.get("error") or not isinstance(statements, list) or len(statements) != 1 else statements[0]
@@ -90,7 +90,7 @@ def objects(tree: Tree) -> Iterator[Node]:
 
 
 def objects_with(tree: Tree, name: str) -> Iterator[object]:
-    """Yield what the objects of a tree hold under a name."""
+    """Yield the fields of one name in the objects of a tree."""
     return (node[name] for node in objects(tree) if node.get(name))
 
 
@@ -117,13 +117,13 @@ def arguments_of(tree: Node) -> list[tuple[str | None, Tree]]:
 
 
 def word_of(tree: Tree) -> str:
-    """Return the name of a column without a path, folded; ``''`` of any other expression."""
+    """Return the name of a column without a path, folded; ``''`` for any other expression."""
     names = tree.get("column_names") if isinstance(tree, dict) and tree.get("class") == "COLUMN_REF" else None
     return fold(str(names[0])) if isinstance(names, list) and len(names) == 1 else ""
 
 
 def literal_of(tree: Tree) -> str | None:
-    """Return the text that an expression is; None where it is no literal text."""
+    """Return the text of a string literal; None for any other expression."""
     if not isinstance(tree, dict) or tree.get("class") == "COLUMN_REF":
         return None
     literal, value = tree.get("literal"), tree.get("value")
@@ -141,7 +141,7 @@ def with_names(tree: Node) -> list[str]:
 
 @dataclass(frozen=True)
 class View:
-    """A view of the catalog; `sql` is empty for a frame that DuckDB shows no text of."""
+    """A view of the catalog; `sql` is empty for a frame without a text in DuckDB."""
 
     path: Path
     sql: str
@@ -149,7 +149,7 @@ class View:
 
 @dataclass(frozen=True)
 class Macro:
-    """One form of a macro that somebody made."""
+    """One overload of a user's macro."""
 
     path: Path
     table: bool
@@ -160,12 +160,12 @@ class Macro:
 
 @dataclass(frozen=True)
 class Catalogued:
-    """What the catalog holds.
+    """The contents of the catalog.
 
-    `macros` and `functions` are None where they were not listed: what was judged in this state of the catalog is not
-    judged again (`CatalogState`). `types` are those that users made: by their name, folded, what they are. `generated`
-    are the tables with columns that are computed when they are read, by their own names, with their texts.
-    `functions` are DuckDB's own and whatever is registered beside them, see `functions.LINE`.
+    `macros` and `functions` are None if they were not listed: dpsql judges a source once in each state of the catalog
+    (`CatalogState`). `types` maps the folded names of users' types to their kinds. `generated` has the names and the
+    texts of tables with generated columns. `functions` has DuckDB's own functions and all registered ones, see
+    `functions.LINE`.
     """
 
     views: Sequence[View] = ()
@@ -189,7 +189,7 @@ class Catalogued:
 
 
 def catalogued(catalog: Mapping[str, Any] | None) -> Catalogued:
-    """Read what the statement that reads a source says of the catalog: views, and maybe macros, types and tables."""
+    """Read the catalog from a statement's listing: views, and maybe macros, types and tables."""
     if catalog is None:
         return Catalogued()
     views = [View(_path(view["path"]), view["sql"] or "") for view in catalog.get("views") or ()]
@@ -223,12 +223,12 @@ def catalogued(catalog: Mapping[str, Any] | None) -> Catalogued:
 
 
 def generated_columns(sql: str) -> tuple[str, ...]:
-    """Return the expressions of the generated columns of a table, from DuckDB's own text of it.
+    """Return the expressions of a table's generated columns, from DuckDB's text of the table.
 
     Raises
     ------
     UnreadableTextError
-        The text has the words, and no expression behind them.
+        The text has the words without an expression after them.
     """
     expressions: list[str] = []
     words = [token for token in _TOKEN.finditer(sql) if not token[0].isspace()]
