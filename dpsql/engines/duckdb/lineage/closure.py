@@ -49,7 +49,7 @@ from dpsql.engines.duckdb.macros import macros_sql
 from dpsql.errors import ParameterError, SourceError
 from dpsql.functions.registry import FUNCTIONS
 
-_PLACE = frozenset(("query_location", "query_location_length"))
+_POSITIONS = frozenset(("query_location", "query_location_length"))
 
 
 def own_columns(name: str, macros: Iterable[Macro]) -> list[str] | None:
@@ -80,15 +80,15 @@ def _forms() -> dict[str, tuple[tuple[str, ...], str]]:
 def _meaning(body: str) -> Tree:
     """Return the tree of a body without the positions of its words."""
     try:
-        return _without_places(expression_tree(body))
+        return _without_positions(expression_tree(body))
     except UnreadableTextError:
         return None
 
 
-def _without_places(tree: Tree) -> Tree:
+def _without_positions(tree: Tree) -> Tree:
     if isinstance(tree, dict):
-        return {name: _without_places(part) for name, part in tree.items() if name not in _PLACE}
-    return [_without_places(part) for part in tree] if isinstance(tree, list) else tree
+        return {name: _without_positions(part) for name, part in tree.items() if name not in _POSITIONS}
+    return [_without_positions(part) for part in tree] if isinstance(tree, list) else tree
 
 
 # The nodes of DuckDB's trees. dpsql refuses any other node.

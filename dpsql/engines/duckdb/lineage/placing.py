@@ -31,7 +31,7 @@ _PATH = "/* path */ "
 
 
 def joined_from(path: paths.Path, declarations: Declarations, catalog: paths.Catalog) -> str | None:
-    """Return the FROM item of a table with the joins along its path, and the date's and the unit's column; None without.
+    """Return the FROM item of a table with the joins along its path, and the columns of date and unit; or None.
 
     The item passes the table's own columns on. It compares text by bytes, whatever collation a column or the session
     has, and qualifies every name, so that no object of the caller takes its place.

@@ -186,9 +186,9 @@ class Sources(Judgements):
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         super().__init__(ledger, main, cursor)
-        # The declarations and the catalog that each system thread binds its statement by. A planner asks twice, and both
-        # answers must use one catalog, whatever other threads attach or declare in between. The statement notices later
-        # changes when it runs. `threading.local` does not work: on a thread that Python did not start, such as a thread
+        # The declarations and the catalog for the statement of each system thread. A planner asks twice, and both answers
+        # must use one catalog, whatever other threads attach or declare in between. dpsql notices later changes when
+        # the statement runs. `threading.local` does not work: on a thread that Python did not start, such as a thread
         # that serves a remote client, it lasts for one call of a function.
         self._bound: dict[int, tuple[Declarations, paths.Catalog]] = {}
 
@@ -271,9 +271,9 @@ class Sources(Judgements):
         """Record a budget and its policy; return the policy in words.
 
         Without a `table`, `dataset` is a name for rows in no catalog. `settings` are arguments of `Budget.of`; if they
-        `replace` another budget, omitted arguments keep their values. The ledger records the declarations of `public`
-        tables together with the budget, or none. The table's database gets the ledger's `mark`, the database ID. If
-        periods are new, rows may be `dated_ahead`.
+        `replace` another budget, omitted arguments keep their values. The ledger records the `public` tables together
+        with the budget, or none. The table's database gets a `mark`, its database ID. If periods are new, rows may be
+        `dated_ahead`.
         """
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
@@ -517,9 +517,8 @@ class Sources(Judgements):
     def facts(self, table: Owned, *, is_permanent: bool = False, labels: bool = False) -> Facts:
         """Return the facts about a table that the ledger records with its declaration.
 
-        A declaration that `is_permanent` outlives the session, and so identifies a database without a database ID by
-        its alias; any other declaration there holds for the object that is attached now. `labels` adds digests of
-        public labels.
+        A declaration that `is_permanent` outlives the session, and so names a database without a database ID by its
+        alias; any other holds for the object that is attached now. `labels` adds digests of public labels.
         """
         view = None
         if table.engine is None:

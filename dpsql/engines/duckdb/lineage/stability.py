@@ -1,63 +1,56 @@
 """Stability: how many rows of a bound plan's result one row, or one privacy unit, can change.
 
-Two properties of an operator's rows are derived from the leaves of a plan upwards (`Rows`):
+A walk over a plan, from its leaves upwards, derives two properties of an operator's rows (`Rows`):
 
-* **Row level.** Each row comes from one row of one protected table, and each row of that table gives at most one. So
+* *Row level.* Each row comes from one row of one protected table, and each row of that table gives at most one. So
   adding or removing a row of the table adds or removes at most one row here, and changing one changes at most one.
-* **Own rows.** Each row carries a privacy unit, as it is, in a known column, or NULL and then belongs to nobody; and
-  the rows of a unit are a function of the unit's rows, of the rows that it reaches, and of public rows. So adding or
-  removing a unit changes only rows that carry that unit, and the cap on rows per unit bounds their number.
+* *Own rows.* Each row carries a privacy unit, unchanged, in a column that the walk knows, or NULL and then belongs to
+  nobody; and the rows of a unit are a function of the unit's rows, of the rows that it reaches, and of public rows. So
+  adding or removing a unit changes only rows that carry that unit, and the row limit per unit bounds their number.
 
-**Paths.** A table may have no column with the unit, and one that points to a key of another table: a path, ``labs.visit
--> visits.vid``. A unit *reaches* a row if a row of it, or one that it reaches, has the key that the row points to;
-equality is that of bytes, and NULL points to nothing. Removing the unit u removes all rows that carry u, and every row
-that u reaches and nobody else does. So what another unit w has or reaches stays as it is, and to show is only that w's
-rows here are a function of that. Rows that nobody reaches never change.
+A table may have a path instead of a column with the unit: a column that points to a key of another table, such as
+``labs.visit -> visits.vid``. A unit *reaches* a row if the unit has or reaches a row with the key that the row points
+to. Two keys are equal if their bytes are, and NULL points to nothing. Removing the unit u removes all rows that carry
+u, and every row that u alone reaches. So the rows that another unit w has or reaches stay the same, and the proof need
+only show that w's rows here are a function of them. Rows that nobody reaches never change.
 
-Until a join says whose they are, rows are *pending*: `Rows.pending` names the key, and `Rows.unit` has the columns that
-point to it. What holds of them is the same with a key in place of the unit:
+Rows are *pending* until a join gives them an owner: `Rows.pending` names the key, and `Rows.unit` has the columns that
+point to the key. The same holds of pending rows with a key in place of the unit:
 
 1. *pending on the key K*: the rows that point to a value k of K are a function of those rows of tables with a path to K
    that point to k, of the rows that these reach, and of public rows;
-2. *a tie to the key K* (`Rows.ties`) is a column of which every value k, in a row that belongs to a unit (or, of
-   pending rows, to a value), is the key of a row that this unit has or reaches (or that this value does). A column
-   that is the end of a path is one. NULL is no value.
+2. *a tie to the key K* (`Rows.ties`) is a column in which every value k, in a row of a unit (or, for pending rows, of a
+   value), is the key of a row that this unit (or value) has or reaches. A column at the end of a path is a tie. NULL is
+   no value.
 
 By induction over the operators, with "owner" for unit or value:
 
-* A scan has both: of its own rows, by definition. Projections, filters, unnest and joins with public rows look at one
-  row. Groups, DISTINCT and windows keep to one owner's rows where they contain its column. UNION ALL adds functions of
-  one owner's rows, where both parts have owners of one kind.
-* Two inputs with owners of one kind that meet by ``owner = owner``: one owner's result is made of its rows of both.
-* A left input with a tie to K, and a right one pending on K, that meet by ``tie = owner``: if a row of the owner u
-  meets rows that point to k, then by (2) u reaches these, so by (1) the result of u is a function of what it reaches.
-  The right side's column is a tie by then: it equals one. The owner of the result is that of the left side. It is the
-  same with the sides exchanged, where a LEFT JOIN adds rows with NULL in place of an owner: they are nobody's.
-* SEMI, ANTI and MARK joins by these conditions keep or mark an owner's rows by the owner's other rows. But pending rows
-  on the left are not chosen by rows that have the key: these may be of several owners, and a row that two reach would
-  stay because of one of them.
-* Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) need not be of one unit, since a key
-  may repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing
-  above uses it.
+* A scan has both properties of its own rows, by definition. Projections, filters, unnest and joins with public rows
+  look at one row. Groups, DISTINCT and windows use one owner's rows if they contain its column. UNION ALL adds
+  functions of one owner's rows, if both inputs have owners of one kind.
+* Two inputs have owners of one kind and match by ``owner = owner``: an owner's result is made of its rows of both.
+* A left input has a tie to K, a right input is pending on K, and they match by ``tie = owner``: if a row of the owner u
+  matches rows that point to k, then by (2) u reaches these, so by (1) the result of u is a function of rows that u
+  reaches. The right side's column becomes a tie, since it equals one. The result has the owner of the left side. The
+  same holds with the sides exchanged; the rows that a LEFT JOIN adds with NULL in place of an owner are nobody's.
+* SEMI, ANTI and MARK joins by these conditions keep or mark an owner's rows by the owner's other rows. But rows that
+  have the key must not choose pending rows on the left: they may have several owners, and a row that two owners reach
+  would stay because of one of them.
+* Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) may belong to two units, since a key
+  may repeat: a tie does not match a tie, and a group by a key mixes units. Nothing above uses that a
+  key is unique, and the walk does not ask.
 
-**Periods.** Where rows are dated, an owner is a person in a period, and a table may be undated: see `rows`.
+If rows are dated, an owner is a person in a period, and a table may be undated: see `rows`.
 
-Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
-dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
+Rows that are still pending at the root have no known owner: dpsql refuses the source (S017). dpsql drops NULL units,
+and applies the row limit, at the root: after the last join, and before any aggregate.
 
-The rows of an operator must follow from those of its inputs, and not from the order in which DuckDB reads them
-(`orders`). What breaks this is noted as `unfixed`, of public rows, too: rows of people can decide in which order DuckDB
-reads them, such as by the filter that a join pushes down.
+The rows of an operator must follow from the rows of its inputs, and not from the order in which DuckDB reads them
+(`orders`). The walk notes a violation as `unfixed`, for public rows, too: rows of people can decide the order in which
+DuckDB reads public rows, such as by the filter that a join pushes down.
 
-Both follow by induction from a rule for each operator. An operator without a rule keeps neither, and the error names
-it. If not even the inputs of an operator are known, it is an `UnreadableError`.
-
-**Joins.** Joins: whose their rows are, from whose the rows of either side are; `stability` has the induction.
-
-**Row numbers.** Windows, and the numbers that they give to rows: which order decides them, and which rows a filter on
-them keeps.
-
-**Tables.** The tables that a walk over a plan meets, and what is known of the rows of the plan then.
+Both properties follow by induction from a rule for each operator. An operator without a rule has neither property, and
+the error names the operator. If even the inputs of an operator are unknown, the walk raises `UnreadableError`.
 """
 
 from __future__ import annotations
@@ -92,15 +85,15 @@ from dpsql.engines.duckdb.lineage.rows import (
 
 
 def blind(rows: Rows, expressions: Sequence[object]) -> tuple[Rows, list[bool]]:
-    """Return rows whose expressions are read, unfixed where one tells spellings apart; and which ones are loose."""
+    """Return rows, unfixed if an expression on them distinguishes spellings; and which expressions are loose."""
     operation, loose = orders.read(rows, expressions)
     return rows.unfixed_by(operation and f"{operation} of a number with several spellings"), loose
 
 
 def checked_firsts(node: bound.Node, expressions: Sequence[object]) -> set[int]:
-    """Return the first values of an aggregate below that count only where there is one row, by address.
+    """Return the aggregates first() of an input that count only for a single row, by address.
 
-    So DuckDB writes a subquery in place of a value: ``CASE WHEN count(*) > 1 THEN error(...) ELSE first(x) END``.
+    DuckDB writes a subquery in place of a value so: ``CASE WHEN count(*) > 1 THEN error(...) ELSE first(x) END``.
     """
     if bound.kind(node) != "AGGREGATE_AND_GROUP_BY" or bound.listed(node, "groups"):
         return set()
@@ -122,7 +115,7 @@ def checked_firsts(node: bound.Node, expressions: Sequence[object]) -> set[int]:
 
 
 def windows_of(rows: Rows, windows: Sequence[bound.Node], node: bound.Node) -> tuple[Rows, frozenset[int]]:
-    """Return rows that windows are computed of, unfixed where an order decides one; and the columns that are loose."""
+    """Return the input rows of windows, unfixed if an order decides a window; and the loose columns."""
     columns = orders.columns_of(bound.children(node)[0])
     judged = [orders.window(rows, window) for window in windows]
     for dependence, choice in judged:
@@ -140,14 +133,15 @@ def windows_of(rows: Rows, windows: Sequence[bound.Node], node: bound.Node) -> t
 
 
 def says_whose(rows: Rows) -> Callable[[object], bool]:
-    """Return whether all rows of a unit have the same value of an expression."""
+    """Return a test whether an expression has one value in all rows of a unit."""
     return lambda expression: bound.reference(expression) in rows.unit or is_whole_period(expression, rows.date)
 
 
 def one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
-    """Return rows of which conditions keep those with one number.
+    """Return the rows that conditions keep if these select one row number.
 
-    Two rows of one partition have different numbers, so at most one of them is kept: the partition is a key.
+    Two rows of one partition have different numbers, so the conditions keep at most one of them: the partition is a
+    key.
     """
     for condition in conditions:
         sides = bound.arguments(condition) or [condition.get("left"), condition.get("right")]
@@ -162,7 +156,7 @@ def one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
 
 
 def numbering_of(rows: Rows, window: bound.Node) -> frozenset[int] | None:
-    """Return within which columns a window numbers rows, none where it numbers those of a unit; None if it does not."""
+    """Return the partition of a window that numbers rows, empty for the rows of a unit; None for others."""
     parts = bound.listed(window, "partitions")
     ordered = bound.listed(window, "arg_orders")  # with an order of its own it numbers a frame
     if window.get("type") != "WINDOW_ROW_NUMBER" or ordered or not parts:
@@ -174,7 +168,7 @@ def numbering_of(rows: Rows, window: bound.Node) -> frozenset[int] | None:
 
 
 def firsts_of(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int, frozenset[int]]]:
-    """Return the columns with numbers of rows, each with the columns within which it numbers them."""
+    """Return the columns with numbers of rows, each with the columns of its partition."""
     numbers = set[tuple[int, frozenset[int]]]()
     for column, window in enumerate(windows, start=rows.width):
         parts = [bound.reference(part) for part in bound.listed(window, "partitions")]
@@ -190,7 +184,7 @@ def places(columns: Iterable[int | None]) -> frozenset[int]:
 
 
 def conjuncts(expressions: Sequence[object]) -> Iterator[bound.Node]:
-    """Yield what must hold for each row that a filter keeps; what stands below OR, NOT or CASE need not."""
+    """Yield the conditions that hold for all rows of a filter; conditions below OR, NOT or CASE may fail."""
     for expression in expressions:
         node = bound.as_node(expression)
         if node.get("type") == "CONJUNCTION_AND":
@@ -200,7 +194,7 @@ def conjuncts(expressions: Sequence[object]) -> Iterator[bound.Node]:
 
 
 def _constant(expression: object) -> bool:
-    """Whether an expression is a literal, maybe cast: one value for all rows, which random() is not."""
+    """Whether an expression is a literal, maybe cast: one value for all rows, unlike random()."""
     node = bound.as_node(expression)
     if node.get("type") == "OPERATOR_CAST":
         [of] = bound.arguments(node) or [node.get("child")]
@@ -208,21 +202,21 @@ def _constant(expression: object) -> bool:
     return node.get("type") == "VALUE_CONSTANT"
 
 
-# Joins that return columns of both sides; and those that return each row of the left side at most once.
+# Joins that return columns of both sides; and joins that return each row of the left side at most once.
 BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
 LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
 _CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
-# NULL stands for itself in a key, and for nobody as a unit, so that two rows without a unit may meet.
+# NULL equals NULL in a key, and as a unit is nobody, so two rows without a unit may match.
 _EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
 _SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
-# The least value of each integer type, and the first one above all.
+# The least value of each integer type, and the first value above its range.
 _RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
     f"U{name}": (0, 1 << size) for name, size in _SIZES.items()
 }
 
 
 class _Owned(TypedDict, total=False):
-    """Whose the rows of a join are, and whether each has one at most: fields of `Rows`."""
+    """The owners of a join's rows, and whether each has at most one row: fields of `Rows`."""
 
     once: bool
     unit: frozenset[int]
@@ -232,7 +226,7 @@ class _Owned(TypedDict, total=False):
 
 
 def passed_on(left: Rows, right: Rows) -> _Owned:
-    """Return whose rows they are that stand beside public ones."""
+    """Return the owners of rows in a join with public rows."""
     unit, ties = right.behind(left.width)
     return {
         "unit": left.unit | unit,
@@ -243,9 +237,9 @@ def passed_on(left: Rows, right: Rows) -> _Owned:
 
 
 def side_by_side(left: Rows, right: Rows, name: str, conditions: Sequence[object] = ()) -> Rows:
-    """Return the rows of a join with what holds of them whoever they belong to.
+    """Return the rows of a join with the properties that do not depend on owners.
 
-    A key of either side, and a key of the other, are a key of pairs; with NULL for one side of an outer join, too.
+    A key of one side and a key of the other are together a key of pairs; with NULL for one side of an outer join, too.
     """
     added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
     rows = together([left, right], left.width + added)
@@ -270,13 +264,13 @@ def _shift(width: int, columns: frozenset[int]) -> frozenset[int]:
 
 
 def matches_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
-    """Whether the conditions of a join determine a key of one side: each row of the other matches one row of it."""
+    """Whether a join's conditions determine a key of one side: each row of the other matches one row of it."""
     equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
     return rows.alone or any(key <= equal for key in rows.unique)
 
 
 def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Sequence[object]) -> Rows:
-    """Return the rows of a join of which one side is public."""
+    """Return the rows of a join with a public side."""
     whose = passed_on(left, right)
     if name not in BOTH_SIDES:
         date = rows.date if left.public else left.date
@@ -293,10 +287,10 @@ def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Se
 
 
 def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, choosing: bool) -> _Owned | None:
-    """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
+    """Return the owners of the rows of a join of people's tables; None if rows of several people may match.
 
-    Rows meet by what both belong to; or rows that belong to a key meet a row that has this key. A key that is NULL
-    points to nothing. With periods they are those of one period, see `rows`.
+    Rows match by their common owner, or rows that belong to a key match a row with this key. A NULL key points to
+    nothing. With periods, rows match within one period, see `rows`.
     """
     if name not in ("INNER", "LEFT") and not choosing:
         return None
@@ -330,11 +324,11 @@ def _owned(
 
 
 def chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
-    """Whether a join keeps or marks each row by the matches of its unit alone, where a condition is on the unit.
+    """Whether a join with a condition on the unit keeps or marks each row by the matches of its unit alone.
 
-    The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
-    row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
-    mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
+    The mark of ``unit IN (...)`` is NULL instead of false if the other side has a row of nobody, and the mark of a row
+    of nobody is NULL if the other side has any row. An outer join makes a row of nobody if no unit has a value. So the
+    query may only demand that the mark is true, as a filter does: then NULL equals false. The mark of EXISTS is never
     NULL.
     """
     if name != "MARK":
@@ -362,7 +356,7 @@ def _key(expression: object) -> int | None:
 
 
 def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality], *, null: bool = False) -> bool:
-    """Whether a column of the left side equals one of the right side; NULL may equal NULL where it is `null`."""
+    """Whether a column of the left side equals a column of the right side; NULL may equal NULL if `null`."""
     return any(
         equality.whole and equality.left in left and equality.right in right and (null or not equality.null)
         for equality in equal
@@ -380,7 +374,7 @@ def equal_columns(conditions: Sequence[object]) -> list[Equality]:
 
 
 def _equality(left: object, right: object, *, null: bool) -> Equality | None:
-    """Return what it says of two columns that two expressions are equal."""
+    """Return the equality of two columns that follows from the equality of two expressions."""
     columns = _identity(left), _identity(right)
     if columns[0] is not None and columns[1] is not None:
         return Equality(columns[0], columns[1], null)
@@ -391,7 +385,7 @@ def _equality(left: object, right: object, *, null: bool) -> Equality | None:
 
 
 def equal_columns_of(conditions: Sequence[bound.Node]) -> list[Equality]:
-    """Return the columns of one input that conditions on its rows demand to be equal, the first one first."""
+    """Return the columns of one input that conditions demand to be equal, in each pair the first one first."""
     out: list[Equality] = []
     for condition in conditions:
         sides = bound.arguments(condition) or [condition.get("left"), condition.get("right")]
@@ -404,7 +398,7 @@ def equal_columns_of(conditions: Sequence[bound.Node]) -> list[Equality]:
 
 
 def _identity(expression: object) -> int | None:
-    """Return the column whose values an expression tells apart as bytes do, of every type that a path may have.
+    """Return the column whose values an expression distinguishes as bytes do, for every type that a path may have.
 
     A cast to a wider integer never fails, and `encode` gives the bytes of a text. A collation calls another function.
     """
@@ -436,7 +430,7 @@ _PROJECTION_MAP = "a projection map"
 def is_shown(node: bound.Node, beside: Collection[str] = ()) -> bool:
     """Whether a plan shows everything that it reads; DuckDB 1.5 also serializes files and frames, by address.
 
-    `beside` are table functions that are read, and whose rows are no part of the source.
+    `beside` are table functions whose rows are no part of the source.
     """
     functions = {*GENERATORS, *beside}
     return all(bound.table_of(scan) is not None or bound.function_of(scan) in functions for scan in bound.scans(node))
@@ -446,15 +440,15 @@ def is_shown(node: bound.Node, beside: Collection[str] = ()) -> bool:
 class _Walk:
     leaf: Callable[[tuple[str, str, str], Leaf | None], Leaf | None]
     views: Mapping[str, Leaf]
-    definitions: Mapping[int, bound.Node]  # of WITH queries that are defined outside the part that is walked
+    definitions: Mapping[int, bound.Node]  # of WITH queries outside the part that is walked
     defined: dict[int, Rows] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)  # the scans met so far, by their address
-    covered: Leaf | None = None  # of the outermost declared view that encloses the present operator
+    seen: set[int] = field(default_factory=set)  # the scans so far, by their address
+    covered: Leaf | None = None  # of the outermost declared view around the present operator
     unneeded: set[int] = field(default_factory=set)  # scans of no column, which show rowid instead, by their address
     sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
     demanded: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the filter above wants true
-    equated: dict[int, Sequence[Equality]] = field(default_factory=dict)  # and columns that it wants to be equal
-    alone: set[int] = field(default_factory=set)  # aggregates of one row at most, or an error is raised, by address
+    equated: dict[int, Sequence[Equality]] = field(default_factory=dict)  # columns that it wants to be equal
+    alone: set[int] = field(default_factory=set)  # aggregates that raise an error for more than one row, by address
 
     def rows(self, node: bound.Node) -> Rows:
         name = bound.kind(node)
@@ -467,7 +461,7 @@ class _Walk:
         return rule(self, node)
 
     def inputs(self, node: bound.Node, count: int | None = None) -> list[Rows]:
-        """Return the rows of an operator's inputs; raise unless there are as many as it has by its kind."""
+        """Return the rows of an operator's inputs; raise unless there are `count`."""
         inputs = [self.rows(child) for child in bound.children(node)]
         if count is not None and len(inputs) != count:
             raise bound.UnreadableError(bound.kind(node))
@@ -513,11 +507,11 @@ def walk(
     views: Mapping[str, Leaf],
     within: bound.Node | None = None,
 ) -> Rows:
-    """Return what a plan returns, or the part of one that is defined `within` a whole plan.
+    """Return the rows of a plan, or of a part that is defined `within` a whole plan.
 
-    `leaf` takes a table's path, and what is declared of a view that encloses the scan. It returns the declaration about
-    the table; None counts as public here, and the caller then refuses the source. `views` has what was declared about
-    views, by the normal form of their plans.
+    `leaf` takes a table's path, and the leaf of a declared view around the scan. It returns the leaf of the table; None
+    counts as public here, and the caller then refuses the source. `views` has the leaves of declared views, by the
+    normal form of their plans.
 
     Raises
     ------
@@ -526,7 +520,7 @@ def walk(
     """
     walking = _Walk(leaf, views, {} if within is None else dict(_definitions(within)))
     rows = walking.rows(node)
-    # A scan inside an expression is read too, although no operator passes its rows on.
+    # The plan also reads a scan inside an expression, although no operator passes its rows on.
     return rows if {id(scan) for scan in bound.scans(node)} <= walking.seen else rows.broken("SUBQUERY")
 
 
@@ -555,8 +549,8 @@ def _get(walking: _Walk, node: bound.Node) -> Rows:
 def _projection(walking: _Walk, node: bound.Node) -> Rows:
     """Compute columns.
 
-    A scan that needs no column shows rowid. Where nothing above the scan reads a column, nothing reads that one: each
-    row is the same constant, however many rows there are.
+    A scan that needs no column shows rowid. If no expression above the scan reads a column, none reads rowid: each row
+    is the same constant, however many rows there are.
     """
     expressions = bound.listed(node, "expressions")
     for child in bound.children(node):
@@ -618,7 +612,7 @@ def _distinct(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _chosen(rows: Rows, name: str, choice: orders.Choice, node: bound.Node) -> Rows:
-    """Return the rows of which an operator chooses or numbers some: unfixed where its order leaves the choice open."""
+    """Return the rows of an operator that chooses or numbers rows: unfixed if its order leaves a choice."""
     if choice.fixed:
         return orders.loosened(rows, choice.loose)
     begun = bool(orders.ordering(node, "order_by")) or bound.kind(bound.children(node)[0]) == "ORDER_BY"
@@ -626,7 +620,7 @@ def _chosen(rows: Rows, name: str, choice: orders.Choice, node: bound.Node) -> R
 
 
 def _limit(walking: _Walk, node: bound.Node) -> Rows:
-    """Keep the first rows: they are fixed where the order right below is total."""
+    """Keep the first rows: they are fixed if the order right below is total."""
     [rows] = walking.inputs(node, 1)
     [below] = bound.children(node)
     by = orders.ordering(below, "orders") if bound.kind(below) == "ORDER_BY" else []
@@ -634,7 +628,7 @@ def _limit(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _mixed_up(walking: _Walk, node: bound.Node) -> Rows:
-    """Meet rows by their places, or by what DuckDB draws."""
+    """Match rows by their positions, or by DuckDB's random choice."""
     return _broken(walking, node).unfixed_by(bound.kind(node).replace("_", " "))
 
 
@@ -755,7 +749,7 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _across(equated: Sequence[Equality], width: int) -> list[Equality]:
-    """Return what a filter above a join demands of one column of either side, the left one of so many columns."""
+    """Return the equalities that a filter demands across a join, whose left side has `width` columns."""
     return [
         equality._replace(right=equality.right - width)
         for equality in equated
@@ -767,7 +761,7 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
     equated = walking.pass_equated(node) if name == "INNER" and not any(_maps(node)) else ()
     demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
-    walking.demand(node, demanded)  # a filter over several IN stands over all their joins
+    walking.demand(node, demanded)  # a filter over several IN is above all their joins
     left, right = walking.inputs(node, 2)
     rows = side_by_side(left, right, name, conditions)
     if name == "SINGLE" and not matches_one(right, conditions, "right"):
@@ -789,7 +783,7 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _maps(node: bound.Node) -> list[list[object]]:
-    """Return the columns of either side that a join keeps; nothing where it keeps all."""
+    """Return the columns of either side that a join keeps; empty if it keeps all."""
     return [list(bound.listed(node, f"{side}_projection_map")) for side in ("left", "right")]
 
 
@@ -838,7 +832,7 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
 
 @dataclass
 class Reading:
-    """The tables that a walk over a plan has met."""
+    """The tables that a walk over a plan has read."""
 
     declarations: Declarations
     catalog: paths.Catalog
@@ -846,12 +840,12 @@ class Reading:
     undeclared: dict[str, paths.Path] = field(default_factory=dict)
     scanned: dict[str, None] = field(default_factory=dict)
     declared: set[TableName | None] = field(default_factory=set)  # as they were declared
-    free: dict[paths.Path, None] = field(default_factory=dict)  # what is read as public
+    free: dict[paths.Path, None] = field(default_factory=dict)  # the tables that are read as public
     keyed: bool = False  # whether the keys of tables are read
-    keys: dict[paths.Path, Collection[frozenset[str]]] = field(default_factory=dict)  # those that were read
+    keys: dict[paths.Path, Collection[frozenset[str]]] = field(default_factory=dict)  # the keys that were read
 
     def walk(self, node: bound.Node, views: Mapping[str, Leaf], within: bound.Node | None = None) -> Rows:
-        """Return what a plan returns, see `stability.walk`. Keys of tables are read only where an order lacks one."""
+        """Return the rows of a plan, see `stability.walk`; read keys of tables only if an order lacks one."""
         rows = walk(node, self.leaf, views, within)
         if not rows.unfixed or self.keyed:
             return rows
@@ -859,12 +853,10 @@ class Reading:
         return walk(node, self.leaf, views, within)
 
     def facts(self, rows: Rows, node: bound.Node) -> dict[str, Any]:
-        """Return what is known of `rows`, which read these tables by a plan, for a `Placement`.
+        """Return the facts about `rows`, which read these tables by a plan, for a `Placement`.
 
-        How many a person has:
-
-        Where the plan leaves a person one row, one counts. That limit is applied to the rows themselves, so that a
-        mistake here would cost rows and not privacy.
+        If the plan leaves a person one row, the limit is one row. It applies to the rows themselves, so that a mistake
+        here would cost rows and not privacy.
         """
         rows_per_unit = self.declarations.rows_per_unit(self.declared)
         keyed = tuple((*path, *sorted(key)) for path, keys in self.keys.items() for key in keys)
@@ -877,7 +869,7 @@ class Reading:
         }
 
     def leaf(self, path: paths.Path, covered: Leaf | None = None) -> Leaf | None:
-        """Note that a table is read, and return what is declared about it; `covered` by a view that is declared so."""
+        """Note that a plan reads a table, and return its leaf; `covered` is the leaf of a declared view around it."""
         name = self.catalog.display(path)
         self.tables[name] = path
         leaf = self._leaf(path, covered)
