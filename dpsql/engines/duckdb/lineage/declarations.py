@@ -162,7 +162,7 @@ def _old_parts(dataset: str) -> list[str]:
 class Declarations:
     """All declarations that hold for a connection.
 
-    The counter counts the ledger's declarations, and the changes to those of this session alone: a different counter
+    The counter counts the ledger's declarations, and the changes to the session's own declarations: a different counter
     means a new declaration.
     """
 
@@ -334,7 +334,7 @@ class Declarations:
         return any(declaration.stated is not None for declaration in mine)
 
     def stated_of(self, tables: Iterable[TableName | None]) -> tuple[tuple[str, str | None], ...]:
-        """Return the names and dates of those tables among several that a source reads."""
+        """Return the names and dates of the tables that a source reads, among several with one budget."""
         read = set(tables)
         dates = {
             declaration.stated

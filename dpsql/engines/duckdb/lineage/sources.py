@@ -186,10 +186,10 @@ class Sources(Judgements):
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         super().__init__(ledger, main, cursor)
-        # The declarations and the catalog for the statement of each system thread. A planner asks twice, and both answers
-        # must use one catalog, whatever other threads attach or declare in between. dpsql notices later changes when
-        # the statement runs. `threading.local` does not work: on a thread that Python did not start, such as a thread
-        # that serves a remote client, it lasts for one call of a function.
+        # The declarations and the catalog for the statement of each system thread. A planner asks twice, and both
+        # answers must use one catalog, whatever other threads attach or declare in between. The statement notices later
+        # changes when it runs. `threading.local` does not work: on a thread that Python did not start, such as a thread
+        # of a remote client, it lasts for one call of a function.
         self._bound: dict[int, tuple[Declarations, paths.Catalog]] = {}
 
     @property
