@@ -201,7 +201,9 @@ def test_other_threads_do_not_change_what_a_statement_is_bound_by(governed: Any,
     with ThreadPoolExecutor(1) as pool:
         before = sources.declarations().counter
         pool.submit(other).result()
-    assert sources.place("patients", seen, None, None, named=False).counter == before < sources.declarations().counter
+    assert (
+        sources.place("patients", seen, None, None, is_named=False).counter == before < sources.declarations().counter
+    )
 
 
 def test_a_thread_that_python_did_not_start(governed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

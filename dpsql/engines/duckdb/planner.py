@@ -218,7 +218,7 @@ class Planner:
                 seen,
                 None if budget is None else text("dataset", budget, hint="Give the name of a budget."),
                 unit if isinstance(unit, str) else None,
-                named=arguments.get("release") is not None,
+                is_named=arguments.get("release") is not None,
             )
         if not function_of(function).spends:
             return None

@@ -169,7 +169,7 @@ class Session(Calls):
 
     def admit(self, plan: Plan, around: Around, texts: Catalogued) -> Plan:
         """Check a call of the aggregate form when it is run; return its plan with where its rows come from."""
-        placement = self.sources.place_aggregate(around, texts, plan.dataset, named=plan.release is not None)
+        placement = self.sources.place_aggregate(around, texts, plan.dataset, is_named=plan.release is not None)
         plan = replace(plan, dataset=placement.charged[0], placement=placement)
         self.check(plan)
         return plan

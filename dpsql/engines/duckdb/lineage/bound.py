@@ -1,8 +1,8 @@
 """DuckDB's bound plan as JSON: the fields that dpsql reads, on every supported version.
 
-``json_serialize_plan`` binds a query in the caller's own session and returns the logical plan before it is optimised:
-it runs nothing, reads no row, and does not depend on the rows. All access to it is in this module. Anything
-unexpected is an `UnreadableError`: a source whose plan cannot be read is not placed, and so not answered.
+``json_serialize_plan`` binds a query in the caller's session and returns the logical plan before optimisation. It runs
+nothing, reads no row, and does not depend on the rows. This module alone reads its output. Anything unexpected raises
+`UnreadableError`: dpsql does not place, and so does not answer, a source whose plan it cannot read.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from dpsql.engines.duckdb.mark import of_mark, record_named
 
 Node = Mapping[str, object]
 
-# Columns that a scan makes up, such as rowid, are numbered from here on.
+# The first number of virtual columns, such as rowid.
 _VIRTUAL = 1 << 63
-# Numbers that the binder assigns in the order in which it meets tables, and fields that depend on rows or spelling.
+# Numbers that the binder assigns in the order of tables.
 _NUMBERED = frozenset(
     (
         *("table_index", "group_index", "aggregate_index", "groupings_index", "window_index", "unnest_index"),
         *("mark_index", "cte_index"),
     )
 )
+# Fields that depend on rows or spelling.
 _FORGOTTEN = frozenset(
     ("estimated_cardinality", "has_estimated_cardinality", "query_location", "query_location_length")
 )
@@ -33,9 +34,9 @@ _PLAIN = frozenset(
     ("returned_types", "column_indexes", "names", "types", "chunk_types", "return_type", "type", "arguments")
 )
 _INTEGERS = frozenset(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"))
-# What JSON has parts in; a test of the class takes a third of the time of one for subclasses.
+# JSON's containers. A test of the class takes a third of the time of a test for subclasses.
 NESTED = frozenset((dict, list))
-# Types that hold no other types and no values of their own, as those of an ENUM are.
+# Types that contain no other types and no values, as an ENUM does.
 PLAIN_TYPES = frozenset(
     (
         *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
@@ -43,20 +44,20 @@ PLAIN_TYPES = frozenset(
         *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE", "INTERVAL"),
     )
 )
-# Types of whose text DuckDB checks that it is UTF-8 when it stores them, also inside of others; VARIANT is not among
-# them. Types without text are here, too. The labels of an ENUM are in the plan, which would not be UTF-8 otherwise.
+# Types without text, and types whose text DuckDB checks for UTF-8 when it stores them, also inside other types. VARIANT
+# is not among them. The plan contains the labels of an ENUM, and would not be UTF-8 otherwise.
 _CHECKED = PLAIN_TYPES | {"TIME_NS", "TIME WITH TIME ZONE", "ENUM", "STRUCT", "LIST", "ARRAY", "MAP", "UNION"}
 
 
 class UnreadableError(Exception):
-    """The plan contains something that this module does not know; the text names it."""
+    """The plan contains a part that this module does not know; the message names it."""
 
 
 class MissingError(Exception):
-    """The query names something that is not in the catalog."""
+    """The query names an object that is not in the catalog."""
 
 
-@lru_cache(maxsize=8)  # a call looks at its plans several times
+@lru_cache(maxsize=8)  # a call reads its plans several times
 def read(text: str) -> Node | None:
     """Return the root of a plan, or None if DuckDB cannot serialize the plan (files, frames).
 
@@ -67,23 +68,23 @@ def read(text: str) -> Node | None:
     UnreadableError
         The text is not a plan.
     SourceError
-        S016: the plan reads what the database remembers of its ledger.
+        S016: the plan reads the database's record of its ledger.
     """
     try:
-        # DuckDB 2.0 computes a cast of a literal while it binds, and writes what is not a number as no JSON does.
-        # Within a text the quotes of these words would stand behind a backslash.
-        found = json.loads(text.replace('"value":NAN', '"value":NaN'))
+        # DuckDB 2.0 casts literals while it binds, and writes NaN as NAN, which is not JSON.
+        # Inside a string a backslash would precede these quotes.
+        document = json.loads(text.replace('"value":NAN', '"value":NaN'))
     except ValueError:
         raise UnreadableError("the plan") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UnreadableError("the plan")
-    if found.get("error"):
-        if found.get("error_subtype") == "MISSING_ENTRY":
+    if document.get("error"):
+        if document.get("error_subtype") == "MISSING_ENTRY":
             raise MissingError
         return None
     if of_mark(text):
         raise record_named()
-    plans = found.get("plans")
+    plans = document.get("plans")
     if not isinstance(plans, list) or len(plans) != 1 or not isinstance(plans[0], dict):
         raise UnreadableError("the plan")
     node: Node = plans[0]
@@ -92,34 +93,34 @@ def read(text: str) -> Node | None:
 
 def kind(node: Node) -> str:
     """Return an operator's kind, such as ``'FILTER'``."""
-    found = node.get("type")
-    if not isinstance(found, str) or not found.startswith("LOGICAL_"):
+    name = node.get("type")
+    if not isinstance(name, str) or not name.startswith("LOGICAL_"):
         raise UnreadableError("an operator without a kind")
-    return found.removeprefix("LOGICAL_")
+    return name.removeprefix("LOGICAL_")
 
 
 def children(node: Node) -> list[Node]:
-    """Return the operators that an operator takes its rows from."""
-    found = node.get("children", [])
-    if not isinstance(found, list) or not all(isinstance(child, dict) for child in found):
+    """Return the inputs of an operator."""
+    inputs = node.get("children", [])
+    if not isinstance(inputs, list) or not all(isinstance(child, dict) for child in inputs):
         raise UnreadableError(kind(node))
-    return found
+    return inputs
 
 
 def number(node: Node, field: str) -> int:
-    """Return a number of an operator; a field that is left out is 0."""
-    found = node.get(field, 0)
-    if not isinstance(found, int) or isinstance(found, bool):
+    """Return an integer field of an operator; a missing field is 0."""
+    integer = node.get(field, 0)
+    if not isinstance(integer, int) or isinstance(integer, bool):
         raise UnreadableError(f"{kind(node)} {field}")
-    return found
+    return integer
 
 
 def listed(node: Node, field: str) -> list[object]:
-    """Return a list of an operator; a field that is left out is empty."""
-    found = node.get(field, [])
-    if not isinstance(found, list):
+    """Return a list field of an operator; a missing field is empty."""
+    elements = node.get(field, [])
+    if not isinstance(elements, list):
         raise UnreadableError(f"{node.get('type')} {field}")
-    return found
+    return elements
 
 
 def as_node(value: object) -> Node:
@@ -146,19 +147,19 @@ def whole(value: object, what: str) -> int:
 def reference(expression: object) -> int | None:
     """Return the column that an expression passes on unchanged; None for any other expression.
 
-    An ENUM that is read as text counts as unchanged: two labels of one type are two texts.
+    An ENUM that is cast to VARCHAR counts as unchanged: two labels of one type are two strings.
     """
     if not isinstance(expression, dict):
         return None
     expression = _of_label(expression)
     if expression.get("expression_class") != "BOUND_REF":
         return None
-    found = expression.get("index", 0)
-    return found if isinstance(found, int) else None
+    index = expression.get("index", 0)
+    return index if isinstance(index, int) else None
 
 
 def _of_label(expression: dict[str, object]) -> dict[str, object]:
-    """Return what a cast of an ENUM to VARCHAR reads; any other expression as it is."""
+    """Return the operand of a cast from ENUM to VARCHAR; any other expression unchanged."""
     if expression.get("type") != "OPERATOR_CAST" or type_of(expression) != "VARCHAR":
         return expression
     inner = expression.get("child") or (arguments(expression) or [None])[0]
@@ -178,17 +179,17 @@ def table_of(node: Node) -> tuple[str, str, str] | None:
 
 def function_of(node: Node) -> str:
     """Return the table function that a scan calls: ``name`` on DuckDB 1.5, the end of ``qname.path`` since 2.0."""
-    found, qname = node.get("name"), node.get("qname")
-    if found is None and isinstance(qname, dict):
+    name, qname = node.get("name"), node.get("qname")
+    if name is None and isinstance(qname, dict):
         path = qname.get("path")
-        found = path[-1] if isinstance(path, list) and path else None
-    if not isinstance(found, str):
+        name = path[-1] if isinstance(path, list) and path else None
+    if not isinstance(name, str):
         raise UnreadableError("a scan without its function")
-    return found
+    return name
 
 
 def is_checked(node: Node) -> bool:
-    """Whether a scan reads a table of DuckDB's own, whose text was checked when it was stored."""
+    """Whether a scan reads a table of DuckDB, with only types whose text DuckDB checked when it stored the rows."""
     return table_of(node) is not None and _are_checked(listed(node, "returned_types"))
 
 
@@ -202,7 +203,7 @@ def _are_checked(value: object) -> bool:
 
 
 def scanned_columns(node: Node) -> list[str | None]:
-    """Return the names of the columns of a scan, in order; None for one that the scan makes up, such as rowid."""
+    """Return the column names of a scan, in order; None for a virtual column, such as rowid."""
     names, indexes = listed(node, "names"), listed(node, "column_indexes")
     if listed(node, "projection_ids"):
         indexes = [indexes[whole(position, "a scan's columns")] for position in listed(node, "projection_ids")]
@@ -220,20 +221,20 @@ def scanned_columns(node: Node) -> list[str | None]:
 
 
 def _objects(value: object) -> Iterator[dict[str, object]]:
-    """Yield every object anywhere in a plan, without the lists of columns and types, which may be long."""
+    """Yield every object of a plan; skip the lists of columns and types, which may be long."""
     open_ones = [value]
     while open_ones:
-        found = open_ones.pop()
-        if isinstance(found, dict):
-            yield found
-            open_ones += [part for name, part in found.items() if part.__class__ in NESTED and name not in _PLAIN]
-        elif isinstance(found, list):
-            open_ones += [part for part in found if part.__class__ in NESTED]
+        tree = open_ones.pop()
+        if isinstance(tree, dict):
+            yield tree
+            open_ones += [part for name, part in tree.items() if part.__class__ in NESTED and name not in _PLAIN]
+        elif isinstance(tree, list):
+            open_ones += [part for part in tree if part.__class__ in NESTED]
 
 
 def scans(value: object) -> Iterator[Node]:
-    """Yield every scan anywhere in a plan, not only where an operator's children are."""
-    return (found for found in _objects(value) if found.get("type") == "LOGICAL_GET")
+    """Yield every scan of a plan, also outside the operators' children."""
+    return (node for node in _objects(value) if node.get("type") == "LOGICAL_GET")
 
 
 def operators(node: Node) -> Iterator[Node]:
@@ -244,10 +245,10 @@ def operators(node: Node) -> Iterator[Node]:
 
 
 def functions(value: object) -> Iterator[str]:
-    """Yield the name of every function that an expression anywhere in a plan calls."""
-    for found in _objects(value):
-        if found.get("expression_class") in ("BOUND_FUNCTION", "BOUND_AGGREGATE", "BOUND_WINDOW"):
-            yield called(found)
+    """Yield the name of every function that the expressions of a plan call."""
+    for expression in _objects(value):
+        if expression.get("expression_class") in ("BOUND_FUNCTION", "BOUND_AGGREGATE", "BOUND_WINDOW"):
+            yield called(expression)
 
 
 def called(expression: Node) -> str:
@@ -258,50 +259,52 @@ def called(expression: Node) -> str:
 
 
 def is_own(expression: Node) -> bool:
-    """Whether a function that an expression calls is one of DuckDB's own, in the schema that nobody can write to."""
+    """Whether an expression calls a function of DuckDB's own schema, which nobody can write to."""
     qname = expression.get("qname")
     path = qname.get("path") if isinstance(qname, dict) else None
-    found = path[:2] if isinstance(path, list) else [expression.get("catalog_name"), expression.get("schema_name")]
-    return found == ["system", "main"]
+    schema = path[:2] if isinstance(path, list) else [expression.get("catalog_name"), expression.get("schema_name")]
+    return schema == ["system", "main"]
 
 
 def references(value: object) -> list[int | None]:
-    """Return the columns that expressions read, each as often as it is read."""
-    return [reference(found) for found in _objects(value) if found.get("expression_class") == "BOUND_REF"]
+    """Return the columns that expressions read, one entry for each use."""
+    return [
+        reference(expression) for expression in _objects(value) if expression.get("expression_class") == "BOUND_REF"
+    ]
 
 
 def expressions(value: object) -> Iterator[Node]:
-    """Yield every expression anywhere in a plan."""
-    return (found for found in _objects(value) if "expression_class" in found)
+    """Yield every expression of a plan."""
+    return (node for node in _objects(value) if "expression_class" in node)
 
 
 def calls(value: object) -> Iterator[Node]:
     """Yield every call in expressions."""
-    return (found for found in _objects(value) if found.get("expression_class") == "BOUND_FUNCTION")
+    return (expression for expression in _objects(value) if expression.get("expression_class") == "BOUND_FUNCTION")
 
 
 def arguments(expression: Node) -> list[object]:
-    """Return the expressions that a call is made on."""
-    found = expression.get("children", [])
-    return found if isinstance(found, list) else []
+    """Return the arguments of a call."""
+    operands = expression.get("children", [])
+    return operands if isinstance(operands, list) else []
 
 
 def constant(expression: object) -> object:
     """Return the value of a literal; None for any other expression, and for NULL."""
-    found = expression.get("value") if isinstance(expression, dict) else None
-    if not isinstance(found, dict) or as_node(expression).get("type") != "VALUE_CONSTANT" or found.get("is_null"):
+    literal = expression.get("value") if isinstance(expression, dict) else None
+    if not isinstance(literal, dict) or as_node(expression).get("type") != "VALUE_CONSTANT" or literal.get("is_null"):
         return None
-    return found.get("value")
+    return literal.get("value")
 
 
 def type_of(expression: object) -> str:
-    """Return the name of an expression's type; ``''`` where the plan has none."""
-    found = expression.get("return_type") if isinstance(expression, dict) else None
-    return str(found.get("id", "")) if isinstance(found, dict) else ""
+    """Return the name of an expression's type; ``''`` if the plan has none."""
+    return_type = expression.get("return_type") if isinstance(expression, dict) else None
+    return str(return_type.get("id", "")) if isinstance(return_type, dict) else ""
 
 
 def output(node: Node) -> list[str] | None:
-    """Return the names of a plan's columns; None where no projection gives them."""
+    """Return the names of a plan's columns; None if no projection gives them."""
     while kind(node) in ("MATERIALIZED_CTE", "ORDER_BY", "DISTINCT", "LIMIT"):
         node = children(node)[-1]
     if kind(node) != "PROJECTION":
@@ -310,13 +313,17 @@ def output(node: Node) -> list[str] | None:
 
 
 def is_numbered(node: Node, column: str | None) -> bool:
-    """Whether a column of a plan is shown to hold integers of at most 64 bits; names compare as DuckDB's do."""
+    """Whether a plan shows that a column holds integers of at most 64 bits; names compare as in DuckDB."""
     while kind(node) in ("MATERIALIZED_CTE", "ORDER_BY", "DISTINCT", "LIMIT"):
         node = children(node)[-1]
     if column is None or kind(node) != "PROJECTION":
         return False
-    named = [one for one in listed(node, "expressions") if fold(str(as_node(one).get("alias", ""))) == fold(column)]
-    return bool(named) and all(type_of(one) in _INTEGERS for one in named)
+    matches = [
+        expression
+        for expression in listed(node, "expressions")
+        if fold(str(as_node(expression).get("alias", ""))) == fold(column)
+    ]
+    return bool(matches) and all(type_of(expression) in _INTEGERS for expression in matches)
 
 
 def normal_form(node: Node) -> str:
@@ -325,9 +332,9 @@ def normal_form(node: Node) -> str:
 
 
 def meaning(node: Node, *, labels: bool = True) -> str:
-    """Return a plan's text like `normal_form`, in which a table is only its name and the columns that are read.
+    """Return a plan's text like `normal_form`, but of each table only the name and the columns that the plan reads.
 
-    Private `labels` are left out: a digest of the text is the name of a release, and tells of what is in it.
+    Private `labels` are left out: a digest of the text names a release, and so tells of the labels.
     """
     return _text(node, whole_tables=False, labels=labels)
 
@@ -343,8 +350,8 @@ def _text(node: Node, *, whole_tables: bool, labels: bool = True) -> str:
         if not labels and value.get("type") == "ENUM_TYPE_INFO":
             return "ENUM"
         if not whole_tables and value.get("type") == "LOGICAL_GET" and function_of(value) == "seq_scan":
-            place = numbers.setdefault(number(value, "table_index"), len(numbers))
-            return [place, table_of(value), scanned_columns(value)]
+            index = numbers.setdefault(number(value, "table_index"), len(numbers))
+            return [index, table_of(value), scanned_columns(value)]
         out: dict[str, object] = {}
         for name in sorted(value):
             part = value[name]

@@ -1,18 +1,16 @@
-"""What the text of a source names, at any depth: the functions, macros, types and relations of its views.
+"""Everything that the text of a source names, at any depth: functions, macros, types and relations.
 
-So does the text of a table: a generated column is computed when a row is read. Nothing else of a table's definition
-is: defaults, CHECKs and keys of indexes were computed when a row was stored, and a collation only compares.
+A plan shows which tables a source reads, but not what DuckDB folded into the plan: a variable, a setting, the values of
+a type, a query that was put together from strings. So DuckDB's own parser reads every text behind a source: views,
+bodies of macros, and generated columns, which DuckDB computes when it reads a row. Nothing else of a table's definition
+matters: DuckDB computed defaults, CHECKs and keys of indexes when it stored a row, and a collation only compares.
 
-A plan shows which tables a source reads, but not what was folded into it before it was made: a variable, a setting, the
-values of a type, a query that was put together from texts. So every word of the text behind a source is read, too, by
-DuckDB's own parser, through views and the bodies of macros. A function must be in `functions.toml`, a type must be
-DuckDB's own or an alias of one that holds no values, and the text that names a query or a table must be one that can be
-read. What cannot be read is refused.
+A function must be in `functions.toml`, a type must be DuckDB's own or an alias of a type without values, and a text
+that names a query or a table must be readable. dpsql refuses a text that it cannot read.
 
-A name may stand for several macros or views: which one depends on search paths. All of them are read, so a source may
-be taken to read more than it does, but never less.
-
-**dpsql's macros.** The aggregate forms that dpsql itself installs, told from macros of their names by their bodies.
+A name may stand for several macros or views, depending on search paths. dpsql reads all of them, so a source may seem
+to read more than it does, but never less. `own_columns` tells dpsql's aggregate forms from macros of the same names by
+their bodies.
 """
 
 from __future__ import annotations
@@ -51,13 +49,13 @@ from dpsql.engines.duckdb.macros import macros_sql
 from dpsql.errors import ParameterError, SourceError
 from dpsql.functions.registry import FUNCTIONS
 
-_PLACE = frozenset(("query_location", "query_location_length"))
+_POSITIONS = frozenset(("query_location", "query_location_length"))
 
 
 def own_columns(name: str, macros: Iterable[Macro]) -> list[str] | None:
-    """Return the parameters that take columns, in their order, of an aggregate form of dpsql; None for any other call.
+    """Return the column parameters of an aggregate form of dpsql, in order; None for any other call.
 
-    `macros` are those that the name of the function that is called may stand for.
+    `macros` are the macros that the called name may stand for.
     """
     bodies = {macro.body for macro in macros if not macro.table}
     columns, shipped = _forms().get(name.lower(), ((), "")) if bodies else ((), "")
@@ -70,30 +68,30 @@ def own_columns(name: str, macros: Iterable[Macro]) -> list[str] | None:
 def _forms() -> dict[str, tuple[tuple[str, ...], str]]:
     """Return the columns and the body of every aggregate form, as dpsql ships them."""
     pattern = r"^CREATE OR REPLACE MACRO (dp_\w+)\(\n((?:(?!\n\)).)*)\n\) AS\n(.*?);$"
-    found: dict[str, tuple[tuple[str, ...], str]] = {}
+    forms: dict[str, tuple[tuple[str, ...], str]] = {}
     for name, listed, body in re.findall(pattern, macros_sql("MACRO ", "dpsql"), re.M | re.S):
         arguments = FUNCTIONS[name].plan.arguments.values() if name in FUNCTIONS else ()
-        taken = {argument.column for argument in arguments}
+        columns = {argument.column for argument in arguments}
         parameters = (part.split(":=")[0].strip().strip('"') for part in listed.split(","))
-        found[name] = tuple(parameter for parameter in parameters if parameter in taken), body
-    return found
+        forms[name] = tuple(parameter for parameter in parameters if parameter in columns), body
+    return forms
 
 
 def _meaning(body: str) -> Tree:
-    """Return the tree of a body without the places of its words."""
+    """Return the tree of a body without the positions of its words."""
     try:
-        return _without_places(expression_tree(body))
+        return _without_positions(expression_tree(body))
     except UnreadableTextError:
         return None
 
 
-def _without_places(tree: Tree) -> Tree:
+def _without_positions(tree: Tree) -> Tree:
     if isinstance(tree, dict):
-        return {name: _without_places(part) for name, part in tree.items() if name not in _PLACE}
-    return [_without_places(part) for part in tree] if isinstance(tree, list) else tree
+        return {name: _without_positions(part) for name, part in tree.items() if name not in _POSITIONS}
+    return [_without_positions(part) for part in tree] if isinstance(tree, list) else tree
 
 
-# What DuckDB's trees are made of. Anything else is not read, and so refused.
+# The nodes of DuckDB's trees. dpsql refuses any other node.
 _EXPRESSIONS = frozenset(
     (
         *("BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "DEFAULT"),
@@ -108,7 +106,7 @@ _PARTS = frozenset(
         *("LIMIT_PERCENT_MODIFIER", "DISTINCT_MODIFIER", "ORDER_DEFAULT", "ASCENDING", "DESCENDING"),
     )
 )
-# Words that are functions without parentheses, where no column has that name. `user` is a name that columns do have.
+# Words that call a function without parentheses, unless a column has that name. Columns are often called `user`.
 _WORDS = frozenset(
     (
         *("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_catalog"),
@@ -121,64 +119,64 @@ _WORD_FUNCTIONS = {
     "localtime": "current_localtime",
     "localtimestamp": "current_localtimestamp",
 }
-# Functions that DuckDB calls for what is written otherwise: x.y, x[1], x[1:2].
+# Functions that DuckDB calls for another syntax: x.y, x[1], x[1:2].
 _UNWRITTEN = ("struct_extract", "array_extract", "array_slice")
-# Functions whose text may name a type.
+# Functions with a string that may name a type.
 _TYPED = frozenset(("from_json", "from_json_strict", "json_transform", "json_transform_strict"))
-# So many calls of macros are followed; beyond that a source counts as one that cannot be read.
+# The limits on calls of macros: a source beyond them counts as unreadable.
 _MOST_CALLS = 2000
 _DEEPEST = 50
-# Groups of functions that stand in FROM alone.
+# Groups of functions that only FROM may call.
 _FROM = frozenset(("reader", "frame", "query"))
-_Made = TypeVar("_Made", View, Macro)
+_Entry = TypeVar("_Entry", View, Macro)
 
 
 @dataclass(frozen=True)
 class _Text:
-    """An expression, and what the parameters in it stand for."""
+    """An expression with the bindings of its macro parameters."""
 
     tree: Tree
-    given: Given
+    bindings: Bindings
 
     @property
     def stood_for(self) -> _Text:
-        """What this stands for where it is a parameter of a macro; otherwise itself."""
-        found = self.given.get(word_of(self.tree))
-        return self if found is None else found.stood_for
+        """The argument of a macro parameter; any other expression itself."""
+        binding = self.bindings.get(word_of(self.tree))
+        return self if binding is None else binding.stood_for
 
     @property
     def literal(self) -> str | None:
-        """The text that this is; None where it is no literal, and no parameter that stands for one."""
+        """The string literal that this is or stands for; None for any other expression."""
         return literal_of(self.stood_for.tree)
 
     @property
     def listed(self) -> list[_Text]:
-        """The elements of a list; of any other expression, itself."""
-        found = self.stood_for
-        tree = found.tree
+        """The elements of a list; any other expression is the only element."""
+        text = self.stood_for
+        tree = text.tree
         if isinstance(tree, dict) and tree.get("class") == "FUNCTION" and path_of(tree)[-1] == "list_value":
-            return [_Text(argument, found.given) for _, argument in arguments_of(tree)]
-        return [found]
+            return [_Text(argument, text.bindings) for _, argument in arguments_of(tree)]
+        return [text]
 
 
-Given = Mapping[str, _Text]
+Bindings = Mapping[str, _Text]
 Arguments = Sequence[tuple[str | None, Tree]]
 
 
 @dataclass
 class Closure:
-    """What a source names: the tables, views, files and frames, functions and types."""
+    """The tables, views, files, frames, functions and types that a source names."""
 
     source: str  # as the caller wrote it, for messages
     catalogued: Catalogued
-    enums: bool = False  # whether a column that is read has an ENUM type
-    # The relations that texts name: the last parts of their names, folded, and as written.
+    enums: bool = False  # whether the source reads a column of an ENUM type
+    # The last parts of the names of relations in texts: folded, and as written.
     named: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)  # those that were read, by their paths
-    files: dict[str, None] = field(default_factory=dict)  # that a reader is given
-    calls: bool = False  # whether a function, a macro or a type is named, which somebody may make anew
+    texts: dict[str, str] = field(default_factory=dict)  # the texts that were read, by their paths
+    files: dict[str, None] = field(default_factory=dict)  # the files that readers read
+    calls: bool = False  # whether a text names a function, a macro or a type, which users may replace
     defined: set[str] = field(default_factory=set)  # the names of WITH queries, folded
-    ordered: list[str] = field(default_factory=list)  # what the order of rows decides, as far as a text shows it
+    ordered: list[str] = field(default_factory=list)  # expressions in texts that the order of rows decides
     _calls: int = 0
     _depth: int = 0
 
@@ -190,7 +188,7 @@ class Closure:
             self._generated.setdefault(fold(name), []).append(sql)
 
     def source_of_rows(self, name: str) -> None:
-        """Read the views and the generated columns of the source's own name, and what they name."""
+        """Read the views and the generated columns of a name, and everything that they name."""
         for view in self._views.get(fold(name), ()):
             self.view(view)
         for sql in self._generated.pop(fold(name), ()):  # once: a generated column names no table
@@ -204,7 +202,7 @@ class Closure:
             raise self._unreadable() from None
 
     def statement(self, sql: str) -> None:
-        """Read what an aggregate form aggregates: its own SELECT and every WITH query, not what else is selected."""
+        """Read the input of an aggregate form: its own SELECT and every WITH query, but no other column."""
         try:
             tree = tree_of(sql)
         except UnreadableTextError:
@@ -219,13 +217,13 @@ class Closure:
 
     @property
     def elsewhere(self) -> list[str]:
-        """The names that are no table, view, WITH query or file: variables of Python."""
+        """The names of Python variables: no table, view, WITH query or file has these names."""
         paths = (*(view.path for view in self.catalogued.views), *self.catalogued.tables)
-        known = self.defined | {fold(path[2]) for path in paths}
-        return [written for name, written in self.named.items() if name not in known and not is_file(written)]
+        names = self.defined | {fold(path[2]) for path in paths}
+        return [spelling for name, spelling in self.named.items() if name not in names and not is_file(spelling)]
 
     def view(self, view: View) -> None:
-        """Read a view, and what it names."""
+        """Read a view, and everything that it names."""
         key = "\n".join(view.path)
         if key not in self.texts:
             self.texts[key] = view.sql
@@ -250,8 +248,8 @@ class Closure:
         return refusals.unreadable_text(self.source, what)
 
     def _aggregates(self, node: Node) -> list[Node]:
-        """Return the aggregate forms in what a SELECT returns, outside of subqueries."""
-        found: list[Node] = []
+        """Return the aggregate forms in a SELECT list, outside of subqueries."""
+        forms: list[Node] = []
         open_ones = [node.get("select_list")]
         while open_ones:
             part = open_ones.pop()
@@ -260,10 +258,10 @@ class Closure:
             elif isinstance(part, dict) and part.get("class") != "SUBQUERY":
                 path = path_of(part) if part.get("class") == "FUNCTION" else ()
                 if path and own_columns(path[-1], self._candidates(path)) is not None:
-                    found.append(part)
+                    forms.append(part)
                 else:
-                    open_ones += [one for one in part.values() if isinstance(one, (dict, list))]
-        return found
+                    open_ones += [child for child in part.values() if isinstance(child, (dict, list))]
+        return forms
 
     def _note_table(self, name: str) -> None:
         """Note that a text names a table, and read the views and generated columns of that name."""
@@ -271,24 +269,24 @@ class Closure:
             self.named[fold(name)] = name
             self.source_of_rows(name)
 
-    def _read(self, tree: Tree, given: Given) -> None:
+    def _read(self, tree: Tree, bindings: Bindings) -> None:
         if isinstance(tree, list):
             for part in tree:
-                self._read(part, given)
+                self._read(part, bindings)
         if not isinstance(tree, dict):
             return
         self.defined |= set(map(fold, with_names(tree)))
-        whole = self._part(tree, given)
+        fields = self._part(tree, bindings)
         for name, part in tree.items():
-            if isinstance(part, (dict, list)) and name not in whole:
-                self._read(part, given)
+            if isinstance(part, (dict, list)) and name not in fields:
+                self._read(part, bindings)
 
-    def _part(self, tree: Node, given: Given) -> tuple[str, ...]:
-        """Judge one part of a tree; return its fields that need no further reading."""
+    def _part(self, tree: Node, bindings: Bindings) -> tuple[str, ...]:
+        """Judge one node of a tree; return its fields that need no further reading."""
         sort, kind = tree.get("class"), tree.get("type")
         self.ordered += filter(None, [decided_by_order(tree)])
         if isinstance(sort, str):
-            return self._expression(sort, tree, given)
+            return self._expression(sort, tree, bindings)
         if not isinstance(kind, str):
             return ()
         if kind == "BASE_TABLE":
@@ -297,7 +295,7 @@ class Closure:
             call = tree.get("function")
             if not isinstance(call, dict) or call.get("class") != "FUNCTION":
                 raise self._unreadable()
-            self._call(call, given, table=True)
+            self._call(call, bindings, table=True)
             return ("function",)
         elif kind == "SHOW_REF":
             self._show(tree)
@@ -309,19 +307,19 @@ class Closure:
             raise refusals.type_refused(self.source, "PIVOT ... IN a type")
         return ()
 
-    def _expression(self, sort: str, tree: Node, given: Given) -> tuple[str, ...]:
+    def _expression(self, sort: str, tree: Node, bindings: Bindings) -> tuple[str, ...]:
         if sort not in _EXPRESSIONS:
             raise self._unreadable()
         if sort == "CONSTANT":
             return ("value", "literal")
         if sort in ("FUNCTION", "WINDOW"):
-            self._call(tree, given, table=False)
+            self._call(tree, bindings, table=False)
             return ("children", "arguments")
         if sort == "TYPE":
             self._type(["", "", *path_of(tree, "type_name")][-3:])
         word = word_of(tree)
-        if word in _WORDS and word not in given:
-            self._function((_WORD_FUNCTIONS.get(word, word),), [], given, table=False)
+        if word in _WORDS and word not in bindings:
+            self._function((_WORD_FUNCTIONS.get(word, word),), [], bindings, table=False)
         return ()
 
     def _show(self, tree: Node) -> None:
@@ -333,30 +331,30 @@ class Closure:
             self._note_table(str(tree["table_name"]))
 
     def _type(self, path: Sequence[str]) -> None:
-        """Refuse a type that somebody made, unless it is another name of a type without values."""
+        """Refuse a user's type, unless it is an alias of a type without values."""
         self.calls = True
         name = fold(path[-1])
-        made = self.catalogued.types.get(name)
-        plain = name in functions.types() and not any(path[:-1]) if made is None else made <= PLAIN_TYPES
+        kinds = self.catalogued.types.get(name)
+        plain = name in functions.types() and not any(path[:-1]) if kinds is None else kinds <= PLAIN_TYPES
         if not plain:
             raise refusals.type_refused(self.source, path[-1])
 
-    def _call(self, tree: Node, given: Given, *, table: bool) -> None:
-        """Judge a call, and read its arguments; of an aggregate form of dpsql, those that are columns."""
+    def _call(self, tree: Node, bindings: Bindings, *, table: bool) -> None:
+        """Judge a call, and read its arguments; for an aggregate form of dpsql, only the columns."""
         path, arguments = path_of(tree), arguments_of(tree)
         columns = None if table else own_columns(path[-1], self._candidates(path))
         if columns is None:
-            self._function(path, arguments, given, table=table)
-        for place, (name, argument) in enumerate(arguments):
-            if columns is None or (name or "") in columns or place < len(columns):
-                self._read(argument, given)
+            self._function(path, arguments, bindings, table=table)
+        for position, (name, argument) in enumerate(arguments):
+            if columns is None or (name or "") in columns or position < len(columns):
+                self._read(argument, bindings)
 
     def _candidates(self, path: Sequence[str]) -> list[Macro]:
         """Return the macros that a name may stand for."""
         before = {fold(part) for part in path[:-1]}
-        return [one for one in self._macros.get(fold(path[-1]), ()) if before <= set(map(fold, one.path[:2]))]
+        return [macro for macro in self._macros.get(fold(path[-1]), ()) if before <= set(map(fold, macro.path[:2]))]
 
-    def _function(self, path: Sequence[str], arguments: Arguments, given: Given, *, table: bool) -> None:
+    def _function(self, path: Sequence[str], arguments: Arguments, bindings: Bindings, *, table: bool) -> None:
         self.calls = True
         name = fold(path[-1])
         macros = self._candidates(path)
@@ -371,17 +369,17 @@ class Closure:
         if refused:
             raise refusals.function_refused(self.source, path[-1])
         for macro in macros:
-            self._macro(macro, macros, arguments, given)
+            self._macro(macro, macros, arguments, bindings)
         if name in ("query", "query_table"):
-            self._by_text(name, _Text(arguments[0][1] if arguments else None, given))
+            self._by_text(name, _Text(arguments[0][1] if arguments else None, bindings))
         elif name in _TYPED or (listed is not None and listed.group == "reader"):
             self._texts_of_types(arguments)
-            file = _Text(arguments[0][1], given).literal if arguments and table else None
+            file = _Text(arguments[0][1], bindings).literal if arguments and table else None
             if file is not None:
                 self.files[file] = None
 
-    def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, given: Given) -> None:
-        """Read the body of a macro, with what its parameters stand for."""
+    def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, bindings: Bindings) -> None:
+        """Read the body of a macro, with the bindings of its parameters."""
         count = len(arguments)
         if len(macro.parameters) > count and not any(len(form.parameters) == count for form in forms):
             raise refusals.default_left_out(self.source, macro.path[2], macro.parameters)
@@ -393,8 +391,8 @@ class Closure:
         if self._calls > _MOST_CALLS or self._depth > _DEEPEST:
             raise self._unreadable()
         stands = {
-            fold(name if name is not None else macro.parameters[place]): _Text(tree, given)
-            for place, (name, tree) in enumerate(arguments)
+            fold(name if name is not None else macro.parameters[position]): _Text(tree, bindings)
+            for position, (name, tree) in enumerate(arguments)
         }
         self.texts["\n".join((*macro.path, *macro.parameters))] = macro.body
         tree = self._parsed(macro.body, expression=not macro.table)
@@ -405,39 +403,39 @@ class Closure:
     def _by_text(self, name: str, argument: _Text) -> None:
         """Read the query, or the tables, that a text names."""
         if name == "query":
-            source = _Text(_predicted_source(argument.tree), argument.given).literal
+            source = _Text(_predicted_source(argument.tree), argument.bindings).literal
             if source is not None:
                 self._note_table(_last(source))
                 return
-        for one in [argument] if name == "query" else argument.listed:
-            found = one.literal
-            if found is None:
+        for element in [argument] if name == "query" else argument.listed:
+            text = element.literal
+            if text is None:
                 raise self._unreadable(f"{name}()")
             if name == "query":
-                self.query(found)
+                self.query(text)
             else:
-                self._note_table(_last(found))
+                self._note_table(_last(text))
 
     def _texts_of_types(self, arguments: Arguments) -> None:
-        """Refuse a text that may name a type which somebody made, such as the types of a reader's columns."""
-        made = [name for name, kinds in self.catalogued.types.items() if not kinds <= PLAIN_TYPES]
+        """Refuse a string that may name a user's type, such as the column types of a reader."""
+        names = [name for name, kinds in self.catalogued.types.items() if not kinds <= PLAIN_TYPES]
         for part in objects([argument for _, argument in arguments]):
             text = literal_of(part) if part.get("class") == "CONSTANT" else None
-            for name in made:
+            for name in names:
                 if text is not None and name in fold(text):
                     raise refusals.type_refused(self.source, name)
 
 
-def _by_name(listed: Iterable[_Made]) -> dict[str, list[_Made]]:
-    """Return views or macros by their names, folded."""
-    found: dict[str, list[_Made]] = {}
-    for one in listed:
-        found.setdefault(fold(one.path[2]), []).append(one)
-    return found
+def _by_name(listed: Iterable[_Entry]) -> dict[str, list[_Entry]]:
+    """Group views or macros by their folded names."""
+    groups: dict[str, list[_Entry]] = {}
+    for entry in listed:
+        groups.setdefault(fold(entry.path[2]), []).append(entry)
+    return groups
 
 
 def _predicted_source(tree: Tree) -> Tree:
-    """Return the source of the query that `dp_predictions` writes; None of any other."""
+    """Return the source of the query that `dp_predictions` writes; None for any other query."""
     if not isinstance(tree, dict) or tree.get("class") != "FUNCTION":
         return None
     arguments = arguments_of(tree)
@@ -445,7 +443,7 @@ def _predicted_source(tree: Tree) -> Tree:
 
 
 def _last(name: str) -> str:
-    """Return the table's own name in a name that `query_table` takes."""
+    """Return the table's own name in an argument of `query_table`."""
     try:
         return source_parts(name)[-1]
     except ParameterError:

@@ -1,11 +1,11 @@
-"""Which functions of a catalog are DuckDB's own: exactly the overloads that a fresh DuckDB of this version has.
+"""Compare the functions of a catalog with the overloads of a fresh DuckDB of this version.
 
-A function that a user registers stands in ``system.main`` and is marked ``internal``, as DuckDB's own are, and nothing
-in a bound plan tells them apart. So the functions of the catalog are compared with those of a new database in memory,
-into which nobody has registered anything and which has the same extensions loaded. A registered function of a new name
-is no matter here: sources may not call it (`dpsql.contract.expression.functions`). A further overload of a name of
-DuckDB's, or of dpsql's, may be called in place of it, in a source and in dpsql's own statements, and is refused; so is
-a catalog that lacks one.
+DuckDB puts a function that a user registers into ``system.main`` and marks it ``internal``, like its own functions, and
+a bound plan does not distinguish the two. So this module compares the catalog with a new database in memory, which has
+the same extensions and no registered functions. A registered function of a new name is harmless: sources may not call
+it (`dpsql.contract.expression.functions`). But a source, or a statement of dpsql, may call a further overload of a name
+of DuckDB's or dpsql's in place of the original. So dpsql refuses such an overload, and a catalog that lacks a function
+of DuckDB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpsql.contract.parameters import show
 from dpsql.errors import SourceError
 from dpsql.rendering import call, cast, coalesce, concatenated, text
 
-# What stands between the parts of a function's line.
+# The separator of the parts of a function's line.
 _BETWEEN = "\n"
 # Kinds of functions that an expression or FROM may call.
 _KINDS = ("scalar", "aggregate", "window", "table")
@@ -41,9 +41,9 @@ LINE = concatenated(
         for part in (text(_BETWEEN), column)
     ),
 )
-# Where they are: nobody can create a macro there, and functions are registered nowhere else.
+# The schema of functions: nobody can create a macro there, and DuckDB registers functions nowhere else.
 WHERE = f"database_name = 'system' AND schema_name = 'main' AND function_type IN ({', '.join(map(text, _KINDS))})"
-# The extensions that are loaded into an instance, and not part of DuckDB itself.
+# The loaded extensions that are not part of DuckDB itself.
 EXTENSIONS = (
     f"SELECT {call('list', 'install_path')} FROM {call('duckdb_extensions')} "
     "WHERE loaded AND install_mode <> 'STATICALLY_LINKED'"
@@ -51,36 +51,36 @@ EXTENSIONS = (
 
 
 def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str]]) -> None:
-    """Raise unless the functions of DuckDB's names are exactly its own.
+    """Raise if a catalog has other overloads of DuckDB's functions than DuckDB.
 
     Parameters
     ----------
     lines : iterable of str
         The functions of a catalog, see `LINE`.
     extensions : callable
-        Returns the files of the extensions that are loaded into it, if a fresh DuckDB has other functions.
+        Returns the files of the loaded extensions; called if a fresh DuckDB has other functions.
 
     Raises
     ------
     SourceError
         S051.
     """
-    found = set(lines)
-    own, known = fresh(())
-    loaded = () if _is_own(found, own, known) else tuple(sorted(extensions()))
+    functions = set(lines)
+    own, own_names = fresh(())
+    loaded = () if _is_own(functions, own, own_names) else tuple(sorted(extensions()))
     if loaded:
-        own, known = fresh(loaded)
-    added = sorted(found - own)
-    foreign = [line for line in added if _named(line) in known]
-    mine = Counter(_named(line) for line in added if _named(line).startswith(_OWN))
-    names = [*map(_named, foreign), *(name for name, count in sorted(mine.items()) if count > 1)]
+        own, own_names = fresh(loaded)
+    added = sorted(functions - own)
+    foreign = [line for line in added if _name_of(line) in own_names]
+    mine = Counter(_name_of(line) for line in added if _name_of(line).startswith(_OWN))
+    names = [*map(_name_of, foreign), *(name for name, count in sorted(mine.items()) if count > 1)]
     if names:
         raise SourceError(
             "S051",
             f"a function is registered under the name {show(names[0])}, which is a function of DuckDB's own: it may be "
             "called in its place, in any statement. Register it under another name on a new connection.",
         )
-    lost = sorted(map(_named, own - found))
+    lost = sorted(map(_name_of, own - functions))
     if lost:
         raise SourceError(
             "S051",
@@ -89,11 +89,11 @@ def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str
         )
 
 
-def _is_own(found: Set[str], own: frozenset[str], known: frozenset[str]) -> bool:
-    return own <= found and not any(_named(line) in known for line in found - own)
+def _is_own(functions: Set[str], own: frozenset[str], own_names: frozenset[str]) -> bool:
+    return own <= functions and not any(_name_of(line) in own_names for line in functions - own)
 
 
-def _named(line: str) -> str:
+def _name_of(line: str) -> str:
     return line.split(_BETWEEN, 2)[1].lower()
 
 
@@ -101,7 +101,7 @@ def _named(line: str) -> str:
 def fresh(extensions: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the functions of a new database with some extensions, and their names in lower case.
 
-    An extension that cannot be loaded there gives none.
+    An extension that DuckDB cannot load there adds none.
     """
     with duckdb.connect(":memory:", config={"threads": 1, "allow_unsigned_extensions": True}) as connection:
         for file in extensions:
@@ -111,7 +111,7 @@ def fresh(extensions: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
                 continue
         rows = connection.execute(f"SELECT {LINE} FROM system.main.duckdb_functions() WHERE {WHERE}").fetchall()
     lines = frozenset(line for (line,) in rows)
-    return lines, frozenset(map(_named, lines))
+    return lines, frozenset(map(_name_of, lines))
 
 
 _NEWER = not duckdb.__version__.startswith("1.")
@@ -119,7 +119,7 @@ _NEWER = not duckdb.__version__.startswith("1.")
 
 @cache
 def own() -> Mapping[str, ListedFunction]:
-    """Return every function of DuckDB's own, and of dpsql's that may stand in a source, by its name in lower case."""
+    """Return DuckDB's own functions, and those of dpsql's that a source may call, by name in lower case."""
     return listed(_NEWER)
 
 

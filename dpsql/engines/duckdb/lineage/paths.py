@@ -1,4 +1,4 @@
-"""Paths: the table of the catalog that a source's name stands for, from the plans of what it may mean."""
+"""Find the catalog table that a source's name stands for, from the plans of the candidates."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Path = tuple[str, str, str]
 
 
 def spellings(source: str, search_path: str, database: str, views: Sequence[Path]) -> list[str]:
-    """Return the queries whose plans `place` asks for: the source as written, where it may be, and declared views.
+    """Return the queries whose plans `place` needs: the source as written, its candidate paths, and declared views.
 
-    `search_path` and `database` are DuckDB's settings of these names, of the caller's connection.
+    `search_path` and `database` are DuckDB's settings of these names in the caller's connection.
     """
     out = [FROM + source_sql(source)]
     if not is_nameless(source):
@@ -43,10 +43,10 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
         here = identifier(database)
         if len(parts) == 1:
             schemas = [[identifier(part) for part in parts_of(entry)] for entry in path_of(search_path) or ["main"]]
-            places = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
+            prefixes = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
         else:
-            places = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
-        out += [FROM + ".".join([*position, parts[-1]]) for position in places]
+            prefixes = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
+        out += [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
     return out + [declared_query(view) for view in views]
 
 
@@ -56,30 +56,30 @@ def is_nameless(source: str) -> bool:
 
 
 def declared_query(path: Path) -> str:
-    """Return the query whose plan shows whether a declared view is still the same."""
+    """Return the query whose plan shows whether a declared view is unchanged."""
     return "/* declared */ FROM " + ".".join(map(identifier, path))
 
 
 def primary_key(described: Sequence[tuple[str, object]]) -> frozenset[str]:
-    """Return the one column of a primary key, from names and keys of DESCRIBE; none where it has several.
+    """Return the single column of a primary key, from names and keys of DESCRIBE; empty for several columns.
 
-    A column that is UNIQUE looks there as if it were so by itself, though it may be so with others alone.
+    DESCRIBE marks a column as UNIQUE even if it is unique only together with others.
     """
-    found = [name for name, key in described if key == "PRI"]
-    return frozenset(found if len(found) == 1 else ())
+    columns = [name for name, key in described if key == "PRI"]
+    return frozenset(columns if len(columns) == 1 else ())
 
 
 def unique_keys(constraints: Sequence[tuple[str, Sequence[str]]]) -> list[frozenset[str]]:
-    """Return the keys of a table, folded, from kinds and columns of its constraints; none may be NULL."""
+    """Return the keys of a table, folded, from kinds and columns of its constraints; no key column may be NULL."""
     filled = {fold(name) for kind, names in constraints if kind in ("NOT NULL", "PRIMARY KEY") for name in names}
     keys = [frozenset(map(fold, names)) for kind, names in constraints if kind in ("PRIMARY KEY", "UNIQUE")]
     return [key for key in keys if key and key <= filled]
 
 
 def places_of(queries: Sequence[str]) -> list[Path]:
-    """Return where a source may be, by the queries of `spellings`."""
-    found = (parts_of(query.removeprefix(FROM)) for query in queries[1:] if query.startswith(FROM))
-    return [(parts[0], parts[1], parts[2]) for parts in found if len(parts) == 3]
+    """Return the candidate paths of a source, from the queries of `spellings`."""
+    candidates = (parts_of(query.removeprefix(FROM)) for query in queries[1:] if query.startswith(FROM))
+    return [(parts[0], parts[1], parts[2]) for parts in candidates if len(parts) == 3]
 
 
 def digest(text: str) -> str:
@@ -88,7 +88,7 @@ def digest(text: str) -> str:
 
 
 def view_form(plan: str) -> str | None:
-    """Return the normal form of a view from the plan of reading it; None if DuckDB cannot serialize it."""
+    """Return the normal form of a view from the plan of its scan; None if DuckDB cannot serialize it."""
     node = read_plan(plan)
     below = [] if node is None or bound.kind(node) != "PROJECTION" else bound.children(node)
     return bound.normal_form(below[0]) if len(below) == 1 else None
@@ -114,7 +114,7 @@ def is_missing(plan: str) -> bool:
 
 
 def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
-    """Return the path of the table that a source stands for; None for a file, a frame, or if it cannot be determined.
+    """Return the path of the table that a source stands for; None for a file, a frame, or an unclear name.
 
     A path names its table regardless of the caller's WITH queries. It is the first candidate whose plan equals the plan
     of the source as written.
@@ -123,11 +123,11 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
         return None
     text = seen[0][1]
     candidates = [(query, plan) for query, plan in seen[1:] if query.startswith(FROM)]
-    written = read_plan(text)
-    if written is not None:
+    node = read_plan(text)
+    if node is not None:
         same = [query for query, plan in candidates if plan == text]
     else:
-        # Plans that cannot be serialized cannot be compared. What is found under temp may be a Python variable, which
+        # Plans that DuckDB cannot serialize cannot be compared. A name under temp may be a Python variable, which
         # DuckDB finds in every schema: a plain name stands for a later candidate only if the first finds nothing.
         same = [query for query, plan in candidates if not is_missing(plan) and read_plan(plan) is None]
         if len(source_parts(source)) == 1 and not is_missing(candidates[0][1]):
@@ -139,7 +139,7 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
 
 
 def default_path(seen: Sequence[tuple[str, str]]) -> Path | None:
-    """Return the path at which a missing table of that name would be created."""
+    """Return the path at which DuckDB would create a missing table of that name."""
     for query, _ in seen[1:]:
         parts = parts_of(query.removeprefix(FROM))
         if query.startswith(FROM) and parts[0] != "temp" and len(parts) == 3:
@@ -151,16 +151,16 @@ def default_path(seen: Sequence[tuple[str, str]]) -> Path | None:
 class Catalog:
     """The names of databases in a session."""
 
-    main: str  # the main database, whose name is left out when a table is displayed
+    main: str  # the main database; displayed tables omit its name
     identities: Mapping[str, str] = field(default_factory=dict)  # of each database, by its folded name in the session
-    # Returns the columns, folded, that are the primary key of a table by themselves.
+    # Returns the folded columns that are by themselves the primary key of a table.
     single: Callable[[Path], Collection[str]] = field(default=lambda path: (), compare=False)
-    # Returns the keys of a table: columns, folded, that are NOT NULL and together UNIQUE or its PRIMARY KEY.
+    # Returns the keys of a table: folded columns that are NOT NULL and together UNIQUE or PRIMARY KEY.
     unique: Callable[[Path], Collection[frozenset[str]]] = field(default=lambda path: (), compare=False)
     state: int | None = field(default=None, compare=False)  # see `CatalogState`
 
     def knowing(self, keys: Mapping[Path, Collection[str]]) -> Catalog:
-        """Return the same with what is known of the primary keys of some tables."""
+        """Return the catalog with the primary keys of some tables."""
         return replace(self, single=lambda path: keys[path] if path in keys else self.single(path))
 
     def table(self, path: Path) -> TableName:
@@ -171,66 +171,71 @@ class Catalog:
         return TableName.of(self.identities.get(alias, alias), path[1], path[2])
 
     def display(self, path: Path) -> str:
-        """Return the shortest spelling of a table; for one of an engine, the name of its budget."""
+        """Return the shortest spelling of a table; for an engine's table, the name of its budget."""
         if not path[0]:
             return TableName(*path).budget
         return fold(display(*path, self.main))
 
     def path(self, table: TableName) -> Path | None:
-        """Return where a table is in this session; None where its database is not attached."""
+        """Return the path of a table in this session; None if its database is not attached."""
         aliases = {identity: alias for alias, identity in self.identities.items()}
         alias = aliases.get(table.database, "" if table.database.startswith((MARKED, ATTACHED)) else table.database)
         return (alias, table.schema, table.name) if alias else None
 
 
 def named(name: str, declarations: Declarations, catalog: Catalog) -> Declaration | None:
-    """Return the declaration that a name refers to: the ledger's name for it, or any spelling of its table."""
-    found = declarations.named(name)
-    if found is not None:
-        return found
+    """Return the declaration of a name, which is the ledger's name or any spelling of the table."""
+    declaration = declarations.named(name)
+    if declaration is not None:
+        return declaration
     try:
-        given = [fold(part) for part in parts_of(name)]
+        parts = [fold(part) for part in parts_of(name)]
     except ParameterError:
         return None
-    for one in declarations.listed:
-        path = None if one.table is None else catalog.path(one.table)
+    for candidate in declarations.listed:
+        path = None if candidate.table is None else catalog.path(candidate.table)
         if path is None:
             continue
         spellings = [[fold(part) for part in path]]
         if fold(path[0]) == fold(catalog.main):
             spellings.append(spellings[0][1:])
-        if fold(path[1]) == "main":  # which may be left out in any spelling
+        if fold(path[1]) == "main":  # any spelling may omit it
             spellings += [[*spelling[:-2], spelling[-1]] for spelling in list(spellings)]
-        if given in spellings:
-            return one
+        if parts in spellings:
+            return candidate
     return None
 
 
 def budget_named(dataset: str | None, declarations: Declarations, catalog: Catalog) -> str | None:
-    """Return the budget that the caller names; None for none."""
-    found = None if dataset is None else named(dataset, declarations, catalog)
-    return found.dataset if found is not None and found.kind == PROTECT else None
+    """Return the budget that the caller names, or None."""
+    declaration = None if dataset is None else named(dataset, declarations, catalog)
+    return declaration.dataset if declaration is not None and declaration.kind == PROTECT else None
 
 
 def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str:
-    """Return the full path of a table that was declared public, by any spelling of its name.
+    """Return the full path of a public table, from any spelling of its name.
 
     Raises
     ------
     ParameterError
         P071: no table of this name was declared public, or it is a view.
     """
-    found = named(table, declarations, catalog)
+    declaration = named(table, declarations, catalog)
     path = None
-    if found is not None and found.kind == PUBLIC_KIND and found.view is None and found.table is not None:
-        path = catalog.path(found.table)
-    # What has a budget is not public, under whatever name that was said before.
+    if (
+        declaration is not None
+        and declaration.kind == PUBLIC_KIND
+        and declaration.view is None
+        and declaration.table is not None
+    ):
+        path = catalog.path(declaration.table)
+    # A table with a budget is not public, even if its owner declared it public before.
     if path is None or declarations.roots(declarations.about(catalog.table(path), path[0])):
-        given = text(table) if is_shown(table) else "'...'"
+        name = text(table) if is_shown(table) else "'...'"
         raise ParameterError(
             "P071",
-            f"keys: {show(table)} is no table that was declared public. Its owner runs SELECT dp_public({given}); or "
-            f"list the keys: keys := [{given}, ...].",
+            f"keys: {show(table)} is no table that was declared public. Its owner runs SELECT dp_public({name}); or "
+            f"list the keys: keys := [{name}, ...].",
         )
     return pinned(path)
 

@@ -1,12 +1,9 @@
-"""Which budgets a source is charged to, or why a call on it is refused.
+"""Decide which budgets a source is charged to, or why dpsql refuses a call on it.
 
-If the ledger protects anything, a source that cannot be placed is not answered. `place` decides at bind, from what
-DuckDB's plan of the source says and from what the data's owners declared: no row is read and nothing is charged.
-
-**Path to the person.** The joins along a table's path to the privacy unit, as they are written into the statement of a
-call.
-
-They are judged like anything else that a call reads: by the plan that DuckDB binds of them.
+If the ledger protects anything, dpsql does not answer a source that it cannot place. `place` decides at bind, from
+DuckDB's plan of the source and from the declarations of the data's owners: it reads no row and charges nothing. The
+statement of a call contains the joins along a table's path to the privacy unit. `place` judges them like any other
+input: by DuckDB's plan of the joins.
 """
 
 from __future__ import annotations
@@ -29,63 +26,71 @@ from dpsql.engines.provenance import Provenance
 from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
 
-# Before the query whose plan shows what the joins read.
+# The prefix of the query whose plan shows the tables that the joins read.
 _PATH = "/* path */ "
 
 
 def joined_from(path: paths.Path, declarations: Declarations, catalog: paths.Catalog) -> str | None:
-    """Return the FROM item of a table with the joins along its path, the date's column and the unit's; None without.
+    """Return the FROM item of a table with the joins along its path, and the columns of date and unit; or None.
 
-    The table's own columns are passed on. Text is compared by its bytes, whatever collation a column or the session
-    has; every name is whole, so that nothing of the caller's takes its place.
+    The item passes the table's own columns on. It compares text by bytes, whatever collation a column or the session
+    has, and qualifies every name, so that no object of the caller takes its place.
     """
     owner = declarations.owner(catalog.table(path), path[0])
     if owner is None or not owner.steps:
         return None
     here, joins = "dpsql_rows", []
     for number, step in enumerate(owner.steps):
-        parent, there = catalog.path(step.parent), f"dpsql_owner{number}"
+        parent, alias = catalog.path(step.parent), f"dpsql_owner{number}"
         if parent is None:
             return None
-        sides = [f"{here}.{identifier(step.column)}", f"{there}.{identifier(step.key)}"]
+        sides = [f"{here}.{identifier(step.column)}", f"{alias}.{identifier(step.key)}"]
         ends = [call("encode", side) if step.is_text else side for side in sides]
-        joins.append(f" JOIN {_whole(parent)} AS {there} ON {ends[0]} = {ends[1]}")
-        here = there
-    taken = {fold(column) for one in declarations.about(catalog.table(path), path[0]) for column in one.columns}
+        joins.append(f" JOIN {_qualified_name(parent)} AS {alias} ON {ends[0]} = {ends[1]}")
+        here = alias
+    names = {
+        fold(column)
+        for declaration in declarations.about(catalog.table(path), path[0])
+        for column in declaration.columns
+    }
     added = []
     for column in dict.fromkeys((owner.date, owner.unit)):
         if column is not None:
-            name = _free_name(column, owner, taken)
-            taken.add(fold(name))
+            name = _free_name(column, owner, names)
+            names.add(fold(name))
             added.append(f"{here}.{identifier(column)} AS {identifier(name)}")
-    return f"(SELECT dpsql_rows.*, {', '.join(added)} FROM {_whole(path)} AS dpsql_rows{''.join(joins)})"
+    return f"(SELECT dpsql_rows.*, {', '.join(added)} FROM {_qualified_name(path)} AS dpsql_rows{''.join(joins)})"
 
 
-def _free_name(name: str, owner: Owner, taken: Collection[str]) -> str:
-    """Return what a column of the last parent is called beside a table's own, of which one may have its name."""
-    while fold(name) in taken:
+def _free_name(name: str, owner: Owner, names: Collection[str]) -> str:
+    """Return a name for a column of the last parent that differs from the names of the table's columns."""
+    while fold(name) in names:
         name = f"{owner.steps[-1].parent.name}_{name}"
     return name
 
 
-def _whole(path: paths.Path) -> str:
+def _qualified_name(path: paths.Path) -> str:
     return ".".join(map(identifier, path))
 
 
 def joined_query(item: str) -> str:
-    """Return the query whose plan shows what a FROM item with joins reads."""
+    """Return the query whose plan shows the tables that a FROM item with joins reads."""
     return f"{_PATH}FROM {item}"
 
 
 def follows(node: bound.Node, path: paths.Path, declarations: Declarations, catalog: paths.Catalog) -> bool:
-    """Whether a plan reads the tables of a path, and joins them, and nothing else: none of them is a view by now."""
+    """Whether a plan reads and joins the tables of a path, and nothing else: no table has become a view."""
     owner = declarations.owner(catalog.table(path), path[0])
     along = [] if owner is None else [catalog.path(step.parent) for step in owner.steps]
     read = [bound.table_of(scan) for scan in bound.scans(node)]
     kinds = {bound.kind(operator) for operator in bound.operators(node)}
-    wanted = sorted(tuple(map(fold, each)) for each in (path, *along) if each is not None)
-    found = sorted(tuple(map(fold, each)) for each in read if each is not None)
-    return found == wanted and len(read) == len(found) and kinds <= {"PROJECTION", "COMPARISON_JOIN", "GET"}
+    path_tables = sorted(tuple(map(fold, table)) for table in (path, *along) if table is not None)
+    plan_tables = sorted(tuple(map(fold, table)) for table in read if table is not None)
+    return (
+        plan_tables == path_tables
+        and len(read) == len(plan_tables)
+        and kinds <= {"PROJECTION", "COMPARISON_JOIN", "GET"}
+    )
 
 
 def place(
@@ -96,12 +101,12 @@ def place(
     *,
     dataset: str | None = None,
     privacy_unit: str | None = None,
-    named: bool = True,
+    is_named: bool = True,
 ) -> Placement:
-    """Decide which budgets a source is charged to; raise where it cannot be placed.
+    """Decide which budgets a source is charged to; raise if dpsql cannot place it.
 
-    `source`, `dataset` and `privacy_unit` are as the caller gave them, and `seen` has the queries of `spellings`, each
-    with its plan. The meaning of the source is recorded if the release is `named`.
+    `source`, `dataset` and `privacy_unit` are the caller's arguments, and `seen` has the queries of `spellings`, each
+    with its plan. The placement records the meaning of the source if the release `is_named`.
     """
     own = _own_path(source, seen, declarations.protected)
     declared = [] if own is None else declarations.about(catalog.table(own), own[0])
@@ -112,14 +117,14 @@ def place(
         node = bound.read(seen[0][1])
         rows = None if node is None else reading.walk(node, views)
     except bound.UnreadableError:
-        node = rows = None  # something is read that no plan shows
+        node = rows = None  # no plan shows all inputs
     if node is not None:
         refuse_other_columns(node, declarations, catalog)
     if node is None or rows is None:
         form = paths.view_form(seen[0][1])
         return _unseen(source, own, declared, mine, reading, dataset, "" if form is None else paths.digest(form))
     is_view, direct = _is_whole(node, views), is_direct(node, own)
-    if own is not None and any(one.view is not None for one in declared) and not is_view:
+    if own is not None and any(declaration.view is not None for declaration in declared) and not is_view:
         raise replaced(catalog.display(own))
     if reading.undeclared:
         raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
@@ -136,7 +141,7 @@ def place(
         tables=tuple(reading.tables),
         **reading.facts(rows, node),
         seen=True,
-        **(labels.contents(node) if named and has_content(node, own) else {}),
+        **(labels.contents(node) if is_named and has_content(node, own) else {}),
         direct=direct,
         generated=direct and not is_stored(node),
         checked=direct and bound.is_checked(bound.children(node)[0]),
@@ -154,7 +159,7 @@ def place(
             joined=item,
             tables=tuple(reading.tables),
             **reading.facts(rows, joined),
-            **(labels.contents(joined) if named else {}),
+            **(labels.contents(joined) if is_named else {}),
             checked=all(map(bound.is_checked, bound.scans(joined))),
             texts=labels.of_source(source, joined, direct=False),
         )
@@ -162,8 +167,8 @@ def place(
     first = _named_first(source, dataset, charged, claim, spelled)
     if not first:
         return placed(charged=(name,))
-    stated = declarations.units(first[0])
-    if privacy_unit is not None and stated and fold(privacy_unit) not in stated and direct:
+    units = declarations.units(first[0])
+    if privacy_unit is not None and units and fold(privacy_unit) not in units and direct:
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
     unit = _refuse_far(source, columns, rows, first, declarations, unit_column)
     date, undated = _date_of(source, columns, rows, first, declarations)
@@ -175,7 +180,7 @@ def place(
 def _along_path(
     own: paths.Path, name: str, seen: Sequence[tuple[str, str]], reading: Reading
 ) -> tuple[str, bound.Node]:
-    """Return the FROM item of a table with the joins along its path, and its plan; raise if they lead to nobody."""
+    """Return the FROM item of a table with the joins along its path, and its plan; raise if the path is broken."""
     item = joined_from(own, reading.declarations, reading.catalog)
     joined = paths.read_plan(dict(seen).get(joined_query(item), "")) if item is not None else None
     if item is None or joined is None or not follows(joined, own, reading.declarations, reading.catalog):
@@ -195,16 +200,16 @@ def place_text(
     *,
     replayed: bool = False,
 ) -> Placement:
-    """Decide which budgets the rows of a query's text are charged to, whose last column holds the privacy unit.
+    """Decide which budgets a query's text is charged to, whose last column is the privacy unit.
 
-    The text is `source`, in the words of messages, and `plan` is DuckDB's plan of it; `seen` has plans of declared
-    views. A text that reads public tables alone is charged to nothing. One that is `replayed` reads no row: it is as an
-    earlier version wrote it, for which labels were public, and which left to DuckDB what it takes of rows that tie.
+    Messages call the text `source`, and `plan` is DuckDB's plan of it; `seen` has plans of declared views. A text that
+    reads public tables alone is charged to nothing. A `replayed` text reads no row: an earlier version wrote it, for
+    which labels were public, and which let DuckDB choose among rows that tie.
 
     Raises
     ------
     SourceError, BudgetError
-        The text cannot be placed.
+        dpsql cannot place the text.
     """
     reading = Reading(declarations, catalog)
     views = declared_views(seen, declarations, catalog)
@@ -258,19 +263,18 @@ def place_on_engine(
     spelled: Collection[str],
     privacy_unit: str | None,
 ) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Return the budgets that a table of an engine's catalog is charged to; if it is derived, with its unit's column.
+    """Return the budgets that a table of an engine's catalog is charged to, and the columns of the unit and the date.
 
-    The third is the column of the date, where it may have another name than its owner stated.
-
-    The rules are those of `place` for a table that is read as it is. `claim` is the budget that `dataset` names, and
-    `spelled` are names of the table itself, folded.
+    The columns are None unless the table is derived; their names may differ from the owner's. The rules are the rules
+    of `place` for a direct read of a table. `claim` is the budget that `dataset` names, and `spelled` has the names of
+    the table, folded.
 
     Raises
     ------
     BudgetError
-        B006: nothing is declared of the table.
+        B006: the table has no declaration.
     SourceError
-        S015: `dataset` is not what the table is charged to. S013, S017: its rows cannot be told by the privacy unit.
+        S015: the table is not charged to `dataset`. S013, S017: the privacy unit does not identify its rows.
     """
     leaf = declarations.leaf(table, "")
     if leaf is None:
@@ -296,16 +300,16 @@ def place_seen(
 ) -> tuple[tuple[str, ...], str | None, str | None]:
     """Return the budgets that a view or a frame of an engine is charged to, and the columns of the unit and the date.
 
-    The rules are those of `place` for a view. Files and frames in memory count as one table of the budget that the
-    caller claims, or as several where they may share rows. `claim` is the budget that `dataset` names.
+    The rules are the rules of `place` for a view. Files and frames in memory count as one table of the budget that the
+    caller claims, or as several if they may share rows. `claim` is the budget that `dataset` names.
 
     Raises
     ------
     BudgetError
-        B006: nothing is declared of a table that is read. B015: the owner answers no claims.
+        B006: a table of the source has no declaration. B015: the owner answers no claims.
     SourceError
-        S012, S013, S017: one row or unit may change too many rows, or the unit's column is another one. S015: `dataset`
-        is not what the tables are charged to.
+        S012, S013, S017: one row or unit may change too many rows, or the unit has another column. S015: the tables are
+        not charged to `dataset`.
     """
     parts: list[Rows] = []
     tables: list[TableName] = []
@@ -332,7 +336,7 @@ def place_seen(
 
 
 def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> paths.Path | None:
-    """Return the path of a source; None for one without a name; raise if it does not exist or cannot be told."""
+    """Return the path of a source, None for a source without a name; raise if it is missing or ambiguous."""
     if paths.is_missing(seen[0][1]):
         step = "A WITH query is no source: CREATE TEMP VIEW ... AS ..., or use the aggregate form."
         step = did_you_mean(source, protected, step)
@@ -351,7 +355,7 @@ def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[
 def declared_views(
     seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: paths.Catalog
 ) -> dict[str, Leaf]:
-    """Return what was declared about views that have not changed since, by the normal form of their plans."""
+    """Return the leaves of declared views that have not changed since, by the normal form of their plans."""
     plans = dict(seen)
     out: dict[str, Leaf] = {}
     for view in declarations.views():
@@ -378,9 +382,9 @@ def _unseen(
 ) -> Placement:
     """Place a file, a frame, or a view over one by its own declaration and the dataset that the caller names."""
     declarations, catalog = reading.declarations, reading.catalog
-    if own is not None and any(stands_still(one) and one.view != form for one in declared):
+    if own is not None and any(stands_still(declaration) and declaration.view != form for declaration in declared):
         raise replaced(catalog.display(own))
-    if own is not None and any(one.kind == PUBLIC_KIND and one.shape for one in declared):
+    if own is not None and any(declaration.kind == PUBLIC_KIND and declaration.shape for declaration in declared):
         raise refusals.other_columns(catalog.display(own))  # it was a table
     claim = paths.budget_named(dataset, declarations, catalog)
     if not mine and not declared and claim is None:
@@ -389,9 +393,9 @@ def _unseen(
     if claim is not None and claim not in mine:
         refusals.refuse_claim(source, claim, declarations)
     name = source if own is None else catalog.display(own)
-    dates = [declarations.date(one) for one in charged]
-    several = any(map(declarations.is_of_several, charged))
-    if any(dates) and (several or len(charged) > 1 or any(one.kind == DERIVE for one in declared)):
+    dates = [declarations.date(budget) for budget in charged]
+    is_shared = any(map(declarations.is_of_several, charged))
+    if any(dates) and (is_shared or len(charged) > 1 or any(declaration.kind == DERIVE for declaration in declared)):
         raise refusals.undated(source, charged[0], [date for date in dates if date is not None])
     return Placement(
         declarations.counter,
@@ -400,12 +404,12 @@ def _unseen(
         paths.pinned_source(source, own),
         () if own is None else (name,),
         claimed=bool(set(charged) - set(mine)),
-        unit=next((one.unit for one in declared if one.unit is not None), None),
+        unit=next((declaration.unit for declaration in declared if declaration.unit is not None), None),
     )
 
 
 def has_content(node: bound.Node, own: paths.Path | None) -> bool:
-    """Whether a plan says what a source means: not that of a table, whose path does, nor one that shows nothing."""
+    """Whether a plan gives a source its meaning: a table has its path instead, and some plans show nothing."""
     return not is_direct(node, own) and is_shown(node)
 
 
@@ -418,8 +422,8 @@ def is_direct(node: bound.Node, own: paths.Path | None) -> bool:
 
 
 def is_stored(node: bound.Node) -> bool:
-    """Whether a plan that reads a table shows its columns as they were stored: none is computed from others."""
-    return all(bound.reference(one) is not None for one in bound.listed(node, "expressions"))
+    """Whether a plan that reads a table shows only stored columns, and none that is computed from others."""
+    return all(bound.reference(expression) is not None for expression in bound.listed(node, "expressions"))
 
 
 def _named_first(
@@ -429,16 +433,16 @@ def _named_first(
     claim: str | None,
     spelled: Collection[str],
 ) -> tuple[str, ...]:
-    """Return the budgets, first the one that the caller named: it must be among them, or `spelled` is the source."""
+    """Return the budgets, the one of `dataset` first; raise unless it is among them, or in `spelled`."""
     if dataset is None:
         return charged
     names = {fold(name): name for name in charged}
-    named = names.get(fold(dataset)) if claim is None else claim
-    if named is None and fold(dataset) in spelled:
+    budget = names.get(fold(dataset)) if claim is None else claim
+    if budget is None and fold(dataset) in spelled:
         return charged
-    if named not in charged:
+    if budget not in charged:
         raise refusals.other_dataset(source, dataset, charged)
-    return (named, *(name for name in charged if name != named))
+    return (budget, *(name for name in charged if name != budget))
 
 
 def _refuse_far(
@@ -454,7 +458,7 @@ def _refuse_far(
     listed = ", ".join(map(repr, charged))
     if rows.unfixed and not (rows.row_level if not rows.by_unit else rows.own_rows or rows.pending):
         raise refusals.order_decides(source, rows.unfixed, rows.to_order)
-    if any(place >= len(columns) or columns.count(columns[place]) > 1 for place in rows.loose):
+    if any(position >= len(columns) or columns.count(columns[position]) > 1 for position in rows.loose):
         raise refusals.order_decides(source, "a number with several spellings")
     if not rows.by_unit:
         if any(unit is not None for unit in units.values()):
@@ -480,47 +484,53 @@ def _refuse_far(
             + (
                 refusals.join_to_write(rows.own_rows)
                 if date is None
-                else refusals.date_to_keep([one for name in charged for one in declarations.dates(name)])
+                else refusals.date_to_keep([column for name in charged for column in declarations.dates(name)])
             )
             + (" Write NOT IN as an ANTI JOIN USING the unit." if rows.own_rows == "MARK JOIN" else ""),
         )
     if rows.pending is not None:
         raise refusals.pending(source, rows.pending, declarations)
     names = [fold(name) for name in columns]
-    wanted = privacy_unit
-    if wanted is None:
-        # Of several tables, another one may have a column of the name that this one gives to its units.
-        several = any(len(declarations.units(name)) > 1 for name in charged)
-        passed = {name for place, name in enumerate(names) if place in rows.unit or not several}
-        known = [unit for unit in units.values() if unit is not None and fold(unit) in passed]
-        wanted = known[0] if known else next((names[place] for place in sorted(rows.unit) if place < len(names)), None)
-    places = [place for place, name in enumerate(names) if wanted is not None and name == fold(wanted)]
-    if len(places) != 1 or places[0] not in rows.unit:
+    unit_column = privacy_unit
+    if unit_column is None:
+        # If a budget has several tables, another table may have a different column of this unit's name.
+        is_ambiguous = any(len(declarations.units(name)) > 1 for name in charged)
+        passed = {name for position, name in enumerate(names) if position in rows.unit or not is_ambiguous}
+        candidates = [unit for unit in units.values() if unit is not None and fold(unit) in passed]
+        unit_column = (
+            candidates[0]
+            if candidates
+            else next((names[position] for position in sorted(rows.unit) if position < len(names)), None)
+        )
+    positions = [
+        position for position, name in enumerate(names) if unit_column is not None and name == fold(unit_column)
+    ]
+    if len(positions) != 1 or positions[0] not in rows.unit:
         unit = next(iter(units.values()))
         raise SourceError(
             "S017",
             f"{show(source)} reads {listed}, whose privacy unit is {show(unit)}, and does not pass that column on as "
             "it is"
-            + (f" under the name {show(wanted)}" if wanted is not None else "")
+            + (f" under the name {show(unit_column)}" if unit_column is not None else "")
             + f". Select {unit} in the view, once; where it has another name, give privacy_unit := that name.",
         )
-    return wanted
+    return unit_column
 
 
 def _date_of(
     source: str, columns: Sequence[str], rows: Rows, charged: tuple[str, ...], declarations: Declarations
 ) -> tuple[str | None, bool]:
-    """Return the column of the date by whose periods a budget is kept, and whether the rows are undated instead.
+    """Return the date column of a budget with periods, and whether the rows are undated instead.
 
-    None and false where no budget has periods.
+    None and false if no budget has periods.
 
     Raises
     ------
     SourceError
-        S017: the source does not pass it on as it is. S012: several budgets are charged, and one has periods.
+        S017: the source does not pass the date on unchanged. S012: of several budgets, one has periods.
     """
-    stated = [date for name in charged for date in declarations.dates(name)]
-    if not stated:
+    date_names = [date for name in charged for date in declarations.dates(name)]
+    if not date_names:
         return None, False
     if len(charged) > 1:
         raise SourceError(
@@ -532,8 +542,8 @@ def _date_of(
     if rows.date is not None and rows.date.static:
         return None, True
     dates = sorted(rows.date.columns if rows.date is not None else ())
-    places = [place for place in dates if place < len(names) and names.count(names[place]) == 1]
-    named = [position for position in places if names[position] in map(fold, stated)]
-    if not places:
-        raise refusals.undated(source, charged[0], stated)
-    return names[(named or places)[0]], False
+    positions = [position for position in dates if position < len(names) and names.count(names[position]) == 1]
+    matches = [position for position in positions if names[position] in map(fold, date_names)]
+    if not positions:
+        raise refusals.undated(source, charged[0], date_names)
+    return names[(matches or positions)[0]], False

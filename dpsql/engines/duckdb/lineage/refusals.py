@@ -1,4 +1,4 @@
-"""What is refused while a source is placed, such as functions and views that no plan shows, and in which words."""
+"""The refusals while dpsql places a source, such as functions and views that no plan shows, and their messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpsql.rendering import text as literal
 
 
 def refuse_functions(source: str, names: Iterable[str]) -> None:
-    """Raise for a function of a plan that no source may call; DuckDB itself writes `error` for subqueries."""
+    """Raise for a function of a plan that no source may call; DuckDB itself adds `error` for subqueries."""
     for name in sorted(set(names)):
         listed = own().get(name.lower())
         if name and (listed is None or (VIEW not in listed.places and listed.group != "failing")):
@@ -24,7 +24,7 @@ def refuse_functions(source: str, names: Iterable[str]) -> None:
 
 
 def function_refused(source: str, name: str) -> SourceError:
-    """Return the refusal of a function that no source may call, or not in its place."""
+    """Return the refusal of a function that no source may call, or not at its position."""
     listed = own().get(name.lower())
     if listed is None:
         why = (
@@ -41,7 +41,7 @@ def function_refused(source: str, name: str) -> SourceError:
 
 
 def type_refused(source: str, name: str) -> SourceError:
-    """Return the refusal of a type that somebody made."""
+    """Return the refusal of a user's type."""
     return SourceError(
         "S042",
         f"{show(source)} names the type {show(name)}, whose values may be made from rows. Write the type itself, such "
@@ -50,7 +50,7 @@ def type_refused(source: str, name: str) -> SourceError:
 
 
 def unreadable_text(source: str, what: str = "") -> SourceError:
-    """Return the refusal of a source whose text, or the text of something in it, cannot be read."""
+    """Return the refusal of a source with a text that dpsql cannot read."""
     if what:
         why = f"{what} is given a text that is put together. Write the text itself"
     else:
@@ -59,7 +59,7 @@ def unreadable_text(source: str, what: str = "") -> SourceError:
 
 
 def hidden_statement() -> SourceError:
-    """Return the refusal of an aggregate form in a statement whose text is elsewhere, as that of EXECUTE is."""
+    """Return the refusal of an aggregate form in a statement with its text elsewhere, such as EXECUTE."""
     return SourceError(
         "S044",
         "what the statement aggregates cannot be read: its text is elsewhere (EXECUTE). Run the SELECT itself, or "
@@ -68,7 +68,7 @@ def hidden_statement() -> SourceError:
 
 
 def variable_read(name: str) -> SourceError:
-    """Return the refusal of an aggregate form over a variable of Python."""
+    """Return the refusal of an aggregate form over a Python variable."""
     return SourceError(
         "S014",
         f"what the statement reads cannot be seen: {show(name)} is no table or view, and a variable of Python may hold "
@@ -78,7 +78,7 @@ def variable_read(name: str) -> SourceError:
 
 
 def default_left_out(source: str, macro: str, parameters: Sequence[str]) -> SourceError:
-    """Return the refusal of a call that leaves a macro's default to the catalog, which does not show it."""
+    """Return the refusal of a call that omits an argument of a macro, since DuckDB hides its default."""
     return SourceError(
         "S044",
         f"what {show(source)} names cannot be read: it leaves out an argument of {macro}(), whose default DuckDB does "
@@ -87,7 +87,7 @@ def default_left_out(source: str, macro: str, parameters: Sequence[str]) -> Sour
 
 
 def beside_unseen(source: str, table: str, files: Sequence[str]) -> SourceError:
-    """Return the refusal of a source that names a protected table beside what no plan shows."""
+    """Return the refusal of a source that names a protected table and a file or a frame."""
     file = files[0] if files else "file.parquet"
     name = re.sub(r"\W+", "_", re.split(r"[/\\]", file)[-1].split(".")[0]) or "t"
     return SourceError(
@@ -99,7 +99,7 @@ def beside_unseen(source: str, table: str, files: Sequence[str]) -> SourceError:
 
 
 def other_columns(table: str) -> BudgetError:
-    """Return the refusal of a public table that has other columns or types than were declared."""
+    """Return the refusal of a public table with other columns or types than its declaration."""
     return BudgetError(
         "B020",
         f"the public table {show(table)} has other columns or types than its owner declared. Declare it again: "
@@ -146,7 +146,7 @@ _SINGLE = "Use a column that is PRIMARY KEY, or GROUP BY the column, so that the
 _ZERO = "0 and -0 are equal, and so are all NaN. Cast the number before, CAST(x AS DECIMAL(18, 3))."
 _ADD = "Add exactly, sum(CAST(x AS DECIMAL(18, 3)))."
 _CHOOSE = "Order the rows by all their columns, first(x ORDER BY k, x), or take min, max, median or count."
-# What to write instead, by the start of what is refused.
+# The correction, by the start of the refused expression.
 _FIXED: Mapping[str, str] = {
     "": "Add exactly, sum(CAST(x AS DECIMAL(18, 3))); give windows, lists and DISTINCT ON an ORDER BY of all columns "
     "that the SELECT reads; or take min, max, median or count.",
@@ -164,14 +164,14 @@ _FIXED: Mapping[str, str] = {
 }
 
 
-# Operators of forms that may keep to each person's rows without their plan showing it.
+# Operators of forms that may use only each person's rows, although no plan shows it.
 _UNSHOWN = frozenset(
     ("rowid", "CROSS_PRODUCT", "DELIM_JOIN", "AGGREGATE", "MARK JOIN", "SEMI JOIN", "ANTI JOIN", "SINGLE JOIN")
 )
 
 
 def join_to_write(operator: str) -> str:
-    """Return how forms that break a property by an operator are written as joins; ``''`` where that does not help."""
+    """Return the joins to write instead of an operator that breaks a property; ``''`` if no join helps."""
     if operator not in _UNSHOWN:
         return ""
     return (
@@ -182,10 +182,14 @@ def join_to_write(operator: str) -> str:
 
 
 def pending(source: str, key: Key, declarations: Declarations) -> SourceError:
-    """Return the refusal of rows that point to a table, and are not joined with it."""
-    parent = next((one for one in declarations.listed if one.table == key.table), None)
+    """Return the refusal of rows that point to a table without a join to it."""
+    parent = next((declaration for declaration in declarations.listed if declaration.table == key.table), None)
     owner = None if parent is None or parent.table is None else declarations.owner(parent.table, parent.table.database)
-    child = next(one for one in declarations.listed if one.path is not None and one.path.end == key)
+    child = next(
+        declaration
+        for declaration in declarations.listed
+        if declaration.path is not None and declaration.path.end == key
+    )
     joins = f"JOIN {key.table.name} ON {child.table and child.table.name}.{child.path and child.path.column}"
     joins += f" = {key.table.name}.{key.column}"
     if owner is not None:
@@ -198,7 +202,7 @@ def pending(source: str, key: Key, declarations: Declarations) -> SourceError:
 
 
 def joins_of(owner: Owner, here: str) -> str:
-    """Return the joins from a table along its path, to be written into a view, with the column to select."""
+    """Return the joins from a table along its path, for a view, with the column to select."""
     joins = ""
     for step in owner.steps:
         joins += f" JOIN {step.parent.name} ON {here}.{step.column} = {step.parent.name}.{step.key}"
@@ -207,7 +211,7 @@ def joins_of(owner: Owner, here: str) -> str:
 
 
 def path_lost(source: str) -> BudgetError:
-    """Return the refusal of a table whose path leads no longer where its owner stated."""
+    """Return the refusal of a table whose path differs from the declaration."""
     return BudgetError(
         "B007",
         f"the path of {show(source)} is another one than was declared: a table of it is gone, is a view, or has other "
@@ -216,7 +220,7 @@ def path_lost(source: str) -> BudgetError:
 
 
 def undated(source: str, dataset: str, dates: Sequence[str]) -> SourceError:
-    """Return the refusal of a source that does not show by which date its rows have their periods."""
+    """Return the refusal of a source that does not pass on the date of its rows' periods."""
     date = " or ".join(dict.fromkeys(dates))
     return SourceError(
         "S017",
@@ -226,7 +230,7 @@ def undated(source: str, dataset: str, dates: Sequence[str]) -> SourceError:
 
 
 def date_to_keep(dates: Sequence[str]) -> str:
-    """Return what to write where rows of several periods meet."""
+    """Return the correction of a source that mixes rows of several periods."""
     names = " or ".join(map(show, dict.fromkeys(dates)))
     return (
         f" Keep {names} beside it, or date_trunc of it, and join other dated tables by both; join undated ones "
@@ -235,26 +239,26 @@ def date_to_keep(dates: Sequence[str]) -> str:
 
 
 def refuse_alike(
-    name: str, columns: Sequence[str], declarations: Declarations, *, engine: str | None, written: str
+    name: str, columns: Sequence[str], declarations: Declarations, *, engine: str | None, spelling: str
 ) -> None:
-    """Raise if a table that is to be public has the columns of a protected one."""
+    """Raise if a new public table has the columns of a protected table."""
     mine = set(map(fold, columns))
-    spelled = name if engine is None else written
-    for one in declarations.listed:
-        theirs = set(map(fold, one.columns))
-        alike = bool(mine & set(map(fold, one.telling))) or (theirs and theirs <= mine)
-        if one.kind == PROTECT and alike:
-            derive = declaring("dp_derive", spelled, one.dataset, more="...", engine=engine)
+    spelled = name if engine is None else spelling
+    for declaration in declarations.listed:
+        theirs = set(map(fold, declaration.columns))
+        alike = bool(mine & set(map(fold, declaration.telling))) or (theirs and theirs <= mine)
+        if declaration.kind == PROTECT and alike:
+            derive = declaring("dp_derive", spelled, declaration.dataset, more="...", engine=engine)
             public = declaring("dp_public", spelled, more="force := true", engine=engine)
             raise BudgetError(
                 "B009",
-                f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
+                f"{show(name)} has the columns of {show(declaration.dataset)}, which has a budget. If it has its rows: "
                 f"{derive}. If it tells of nobody: {public}.",
             )
 
 
 def second_budget(mine: Declaration, other: Declaration, what: str) -> str:
-    """Return what an owner is told whose table may be of people that have a budget already."""
+    """Return the warning to an owner whose table may hold people that already have a budget."""
     if mine.stated_together:
         step = f"Add the table to that budget, or end that budget in this one with merge := [{literal(other.dataset)}]"
     else:
@@ -269,9 +273,9 @@ def second_budget(mine: Declaration, other: Declaration, what: str) -> str:
 def undeclared(
     name: str, declarations: Declarations, *, engine: str | None = None, spelled: str | None = None
 ) -> BudgetError:
-    """Return the refusal of an undeclared table, with the statements that would declare it.
+    """Return the refusal of an undeclared table, with the statements that declare it.
 
-    `engine` is the one whose table it is, and `spelled` what a statement calls it, if not by `name`.
+    `engine` is the table's engine, and `spelled` is the table's name in statements, if not `name`.
     """
     spelled = name if spelled is None else spelled
     protect = declaring("dp_protect", spelled, more="epsilon := ...", engine=engine)
@@ -285,7 +289,7 @@ def undeclared(
 
 
 def declaring(function: str, *names: str, more: str = "", engine: str | None = None) -> str:
-    """Return the statement that declares something of a table, as a next step.
+    """Return the statement that declares a table, as a next step.
 
     `names` are the table and, for `dp_derive`, the base; `more` has other arguments, as SQL.
     """
@@ -294,7 +298,7 @@ def declaring(function: str, *names: str, more: str = "", engine: str | None = N
 
 
 def other_dataset(source: str, dataset: str, charged: tuple[str, ...]) -> SourceError:
-    """Return the refusal of a dataset other than the ones that a source is charged to."""
+    """Return the refusal of a dataset that a source is not charged to."""
     reads = f"reads {', '.join(map(repr, charged))}" if charged else "is public"
     return SourceError(
         "S015", f"{show(source)} {reads}, which dataset := {show(dataset)} would not charge. Leave dataset out."
@@ -302,9 +306,9 @@ def other_dataset(source: str, dataset: str, charged: tuple[str, ...]) -> Source
 
 
 def cannot_see(source: str, what: str) -> SourceError:
-    """Return the refusal of a source that reads something that no plan shows.
+    """Return the refusal of a source that reads rows that no plan shows.
 
-    It names no budget that stands: nothing says that the rows belong to one of them.
+    The message names no existing budget, since the rows may belong to none.
     """
     return SourceError(
         "S014",
@@ -316,7 +320,7 @@ def cannot_see(source: str, what: str) -> SourceError:
 
 
 def refuse_claim(source: str, claim: str, declarations: Declarations) -> None:
-    """Raise if a budget's owner lets nobody claim that what no plan shows holds its rows."""
+    """Raise if a budget's owner answers no claim about rows that no plan shows."""
     if declarations.claims(claim) == "none":
         raise BudgetError(
             "B015",

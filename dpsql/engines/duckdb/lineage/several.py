@@ -407,7 +407,7 @@ def _caps(argument: object, entries: Sequence[Stated]) -> dict[str, int]:
 
 def _facts(sources: Sources, entries: Sequence[Stated], caps: Mapping[str, int], *, labels: bool) -> list[Facts]:
     """Return the facts to record of each table."""
-    pairs = [(entry, sources.facts(entry.table, kept=True, labels=labels)) for entry in entries]
+    pairs = [(entry, sources.facts(entry.table, is_permanent=True, labels=labels)) for entry in entries]
     out: list[Facts] = []
     for entry, facts in pairs:
         kind = _kind(entry, entry.column)

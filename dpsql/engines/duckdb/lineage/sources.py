@@ -1,10 +1,8 @@
-"""The sources of one DuckDB instance: the declarations about its tables, and where calls on them are charged.
+"""The sources of one DuckDB instance: the declarations about its tables, and the budgets that calls are charged to.
 
-**Earlier judgements.** What is judged of a source when its statement runs: the texts behind it, and the functions that
-it may call.
-
-Nothing is kept under a plan, or under anything else that rows may decide. What was judged is remembered under a source,
-its plan and the state of the catalog, in which the texts are the same (`CatalogState`).
+`Judgements` judges a source when its statement runs: the texts behind the source, and the functions that it may call.
+It remembers a judgement under the source, its plan and the state of the catalog, which fixes the texts
+(`CatalogState`); never under a plan alone, or under anything else that rows may decide.
 """
 
 from __future__ import annotations
@@ -50,60 +48,60 @@ if TYPE_CHECKING:
 
 
 class Judgements(Standing):
-    """The declarations that stand, and what was judged in the present state of the catalog."""
+    """The declarations in force, and the judgements in the present state of the catalog."""
 
     def known(self, placement: Placement, catalog: paths.Catalog) -> Placement:
-        """Return a placement with whether the texts behind it were judged in the present state of the catalog."""
+        """Return a placement that notes whether its texts were judged in the present state of the catalog."""
         state = catalog.state
         return replace(placement, state=state, read=self.state.is_judged(placement.key, state))
 
     def read_texts(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> str:
-        """Raise if the texts behind a source name what no plan shows; return their digest.
+        """Raise if the texts behind a source name anything that no plan shows; return their digest.
 
-        Where DuckDB shows no plan, what is declared decides, too, so the texts are read at each call. Macros need not
-        be listed for that if the texts call nothing.
+        If DuckDB shows no plan, the declarations decide, too, so each call reads the texts. This does not need the list
+        of macros if the texts call nothing.
         """
         refuse_lost_keys(placement, texts)
-        known = self._is_known(placement, texts, catalog)
-        found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, is_judged=known)
+        is_known = self._is_known(placement, texts, catalog)
+        digest, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, is_judged=is_known)
         self.refuse_other_tables(unseen, texts.numbers)
-        if not known and (placement.seen or not calls):
+        if not is_known and (placement.seen or not calls):
             self._note(placement, texts, catalog)
-        return found
+        return digest
 
     def read_query_texts(
         self, placement: Placement, texts: Sequence[str], catalogued: Catalogued, catalog: paths.Catalog
     ) -> None:
-        """Raise if what the FROM items of a query name calls what no source may call."""
+        """Raise if the FROM items of a query name anything that calls a forbidden function."""
         if self._is_known(placement, catalogued, catalog):
             return
         read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
         self._note(placement, catalogued, catalog)
 
     def read_functions(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
-        """Raise if a function that a statement may call is another than DuckDB's own; of a table all that is judged."""
+        """Raise if a statement may call a foreign overload of a function; a table needs no other judgement."""
         if texts.functions is not None:
             refuse_foreign(texts.functions, self.extensions)
         if placement.is_plain and not self._is_known(placement, texts, catalog):
             self._note(placement, texts, catalog)
 
     def extensions(self) -> Collection[str]:
-        """Return the files of the loaded extensions; none where the caller has forbidden DuckDB to look for them."""
+        """Return the files of the loaded extensions; empty if the caller forbids DuckDB to look for them."""
         cursor = self._cursor()
         if cursor is None:
             return ()
         with cursor, suppress(duckdb.Error):
-            [(found,)] = cursor.execute(EXTENSIONS).fetchall()
-            return tuple(found or ())
+            [(files,)] = cursor.execute(EXTENSIONS).fetchall()
+            return tuple(files or ())
         return ()
 
     def _is_known(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> bool:
-        """Whether the catalog was not listed because the source was judged in the state that the catalog has.
+        """Whether the catalog was not listed because the source was judged in the catalog's present state.
 
         Raises
         ------
         InternalError
-            I006: it was not listed, and has another state by now.
+            I006: the catalog was not listed, and its state has changed.
         """
         if not placement.governed or texts.functions is not None:
             return False
@@ -112,33 +110,33 @@ class Judgements(Standing):
         return True
 
     def _note(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
-        """Note that a source was judged, if the catalog had one state from before it was listed until now."""
+        """Note that a source was judged, if the catalog has not changed since before it was listed."""
         same = placement.state == catalog.state
         self.state.judged(placement.key, catalog.state if same else None, texts.transaction)
 
 
 Seen = Sequence[tuple[str, str]]
-# File readers that infer column types from the rows unless types are given.
+# File readers that infer column types from the rows unless the caller gives types.
 _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
 )
 _TYPED = re.compile(r"\b(columns|types|dtypes)\b", re.I)
-# Folders whose names may be values, which a reader takes for a column of a type that all of them have; and what says
-# which type, or that they are none.
+# Folders whose names a reader may turn into a column, of a type that fits all names; and the options that set the type
+# or turn this off.
 _FOLDERS = re.compile(r"""(\*\*|\*[^'"/]*/|=[^'"/]*/)[^'"]*\.parquet|\bhive_partitioning\b""", re.I)
 _FOLDERS_TYPED = re.compile(r"\bhive_types(_autocast)?\b|\bhive_partitioning\W+(false\b|(CAST\()?'f)", re.I)
 _UNCHECKED = "; its text is not checked: a file with text that is not UTF-8 ends a call, a table is checked when filled"
 
 
 def columns_of_source(seen: Seen) -> list[str] | None:
-    """Return the names of a source's columns; None where its plan does not show them."""
+    """Return the names of a source's columns; None if its plan does not show them."""
     node = paths.read_plan(seen[0][1])
     names = None if node is None else bound.output(node)
     return names if names and all(names) else None
 
 
 def _refuse_sniffed(dataset: str, table: Owned) -> None:
-    """Raise if a view's text reads a file whose types follow from its rows."""
+    """Raise if a view reads a file whose types follow from its rows."""
     for view in table.texts.views:
         if view.path == table.path and _SNIFFED.search(view.sql) and not _TYPED.search(view.sql):
             raise SourceError(
@@ -156,12 +154,12 @@ def _refuse_sniffed(dataset: str, table: Owned) -> None:
 
 @dataclass(frozen=True)
 class Owned:
-    """A table or view that its owner names; of a table of an engine, what DuckDB says of it is empty."""
+    """A table or view that its owner names; the DuckDB fields are empty for a table of an engine."""
 
     path: paths.Path  # for a table of an engine: `TableName.on_engine`
-    written: str  # as its owner wrote it
-    columns: tuple[str, ...] = ()  # their names; empty if they cannot be told
-    seen: Seen = ()  # the queries and plans that show what it reads
+    written: str  # the owner's spelling
+    columns: tuple[str, ...] = ()  # their names; empty if they are unclear
+    seen: Seen = ()  # the queries and plans that show its inputs
     node: bound.Node | None = None  # its plan; None if DuckDB cannot serialise it
     texts: Catalogued = field(default_factory=Catalogued)
 
@@ -172,26 +170,26 @@ class Owned:
 
     @property
     def checked(self) -> bool:
-        """Whether it reads tables alone, whose text DuckDB checked when it stored them; engines check their own."""
+        """Whether it reads tables alone: DuckDB and the engines check text when they store it."""
         if self.engine is not None:
             return True
         return self.node is not None and all(bound.table_of(scan) is not None for scan in bound.scans(self.node))
 
     @property
     def shown(self) -> bool:
-        """Whether it is a view whose plan shows what it reads."""
+        """Whether it is a view whose plan shows its inputs."""
         return self.node is not None and not is_direct(self.node, self.path)
 
 
 class Sources(Judgements):
-    """The tables that calls read, and what their owners declare of them."""
+    """The tables that calls read, and the declarations of their owners."""
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         super().__init__(ledger, main, cursor)
-        # What the statement is bound by that a thread of the system binds. A planner asks twice, and both answers must
-        # be of one catalog, whatever other threads attach or declare in between; what changes later is noticed when the
-        # statement runs. `threading.local` would not do: on a thread that Python did not start, such as one that serves
-        # a remote client, it lasts for one call of a function.
+        # The declarations and the catalog for the statement of each system thread. A planner asks twice, and both
+        # answers must use one catalog, whatever other threads attach or declare in between. The statement notices later
+        # changes when it runs. `threading.local` does not work: on a thread that Python did not start, such as a thread
+        # of a remote client, it lasts for one call of a function.
         self._bound: dict[int, tuple[Declarations, paths.Catalog]] = {}
 
     @property
@@ -200,9 +198,9 @@ class Sources(Judgements):
         return threading.get_ident() in self._bound
 
     def spellings(self, source: str, search_path: str, database: str, *, always: bool = True) -> list[str] | None:
-        """Return the queries whose plans say where a source's rows come from, see `paths.spellings`.
+        """Return the queries whose plans show the origin of a source's rows, see `paths.spellings`.
 
-        Where nothing is protected, that is None, unless they are `always` asked for.
+        If nothing is protected, return None, unless `always`.
         """
         self._bound.pop(threading.get_ident(), None)
         declarations = self.declarations()
@@ -218,18 +216,20 @@ class Sources(Judgements):
         return queries + [joined_query(item) for item in joined if item is not None]
 
     def place(
-        self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, named: bool
+        self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, is_named: bool
     ) -> Placement:
-        """Decide whose budgets a source is charged to, see `placing.place`."""
+        """Decide which budgets a source is charged to, see `placing.place`."""
         declarations, catalog = self._bound.get(threading.get_ident()) or (self.declarations(), self.catalog())
-        found = place(source, seen, declarations, catalog, dataset=dataset, privacy_unit=privacy_unit, named=named)
-        if not found.is_plain:
-            plan = paths.digest(seen[0][1]) if found.seen else ""
-            found = replace(found, plan=plan, enums='"id":"ENUM"' in seen[0][1])
-        return self.known(found, catalog)
+        placement = place(
+            source, seen, declarations, catalog, dataset=dataset, privacy_unit=privacy_unit, is_named=is_named
+        )
+        if not placement.is_plain:
+            plan = paths.digest(seen[0][1]) if placement.seen else ""
+            placement = replace(placement, plan=plan, enums='"id":"ENUM"' in seen[0][1])
+        return self.known(placement, catalog)
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
-        """Identify the table behind a source if nothing is protected: a named release must not mean another."""
+        """Identify the table behind a source if nothing is protected: a named release must keep its table."""
         gone = paths.is_missing(seen[0][1])  # a stored release outlives its table
         own = paths.default_path(seen) if gone else paths.pinned_path(source, seen)
         node = paths.read_plan(seen[0][1])
@@ -244,23 +244,23 @@ class Sources(Judgements):
             governed=False,
         )
 
-    def place_aggregate(self, around: Around, texts: Catalogued, dataset: str, *, named: bool) -> Placement:
-        """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
-        found = self.declarations()
-        if found.governed and texts.functions is not None:
+    def place_aggregate(self, around: Around, texts: Catalogued, dataset: str, *, is_named: bool) -> Placement:
+        """Decide whether an aggregate's rows belong to a budget, see `aggregates.place_aggregate`."""
+        declarations = self.declarations()
+        if declarations.governed and texts.functions is not None:
             refuse_foreign(texts.functions, self.extensions)
         placed = place_aggregate(
-            around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, has_release=named
+            around, texts, declarations, self.catalog(), dataset=dataset, governed=declarations.governed, named=is_named
         )
         self.refuse_other_tables(placed.free, texts.numbers)
         return placed
 
-    # What owners declare.
+    # Declarations of owners.
 
     def protect(
         self,
         dataset: str,
-        given: Mapping[str, object],
+        settings: Mapping[str, object],
         table: Owned | None,
         *,
         public: Sequence[Owned] = (),
@@ -268,24 +268,24 @@ class Sources(Judgements):
         mark: bool = True,
         dated_ahead: bool = True,
     ) -> str:
-        """Record a budget and its policy; return what now holds, in words.
+        """Record a budget and its policy; return the policy in words.
 
-        Without a `table`, `dataset` is a name for rows that are in no catalog. What is `given` are arguments of
-        `Budget.of`; to `replace` another budget, omitted ones keep their values. The declarations of `public` tables
-        are recorded together with it, or none. The table's database gets a `mark` of the ledger. Where periods are new,
-        rows may be `dated_ahead`.
+        Without a `table`, `dataset` is a name for rows in no catalog. `settings` are arguments of `Budget.of`; if they
+        `replace` another budget, omitted arguments keep their values. The ledger records the `public` tables together
+        with the budget, or none. The table's database gets a `mark`, its database ID. If periods are new, rows may be
+        `dated_ahead`.
         """
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
-        if isinstance(given.get("period_of"), Mapping):
+        if isinstance(settings.get("period_of"), Mapping):
             raise ParameterError("P112", "period_of of one table is a column. Give tables, too, or name the column.")
         if table is not None:
             if table.engine is None:
                 _refuse_sniffed(dataset, table)
-            standing = [one for one in self.about(table.path) if one.kind == PROTECT]
+            standing = [declaration for declaration in self.about(table.path) if declaration.kind == PROTECT]
             name = standing[0].dataset if standing else self.catalog().display(table.path)
         self._refuse_several(name, dataset)
-        budget = self.restated(name, given, replace=replace)
+        budget = self.restated(name, settings, replace=replace)
         if table is not None:
             unit = budget.privacy_unit
             if unit is not None and table.columns and fold(unit) not in map(fold, table.columns):
@@ -293,39 +293,39 @@ class Sources(Judgements):
             date = None if budget.dated is None else budget.dated.column
             if date and table.columns and fold(date) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(date)} in {show(dataset)}. Check its name.")
-            facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
-        for each in public:
-            self.refuse_public(each, stands=[Declaration.of(PROTECT, name, facts, budget.privacy_unit)])
-        if table is not None and mark:  # only now: a refused call leaves no mark that the ledger does not know of
+            facts = self.facts(table, is_permanent=True, labels=budget.enum_labels == "public")
+        for public_table in public:
+            self.refuse_public(public_table, stands=[Declaration.of(PROTECT, name, facts, budget.privacy_unit)])
+        if table is not None and mark:  # only now: a refused call leaves no database ID that the ledger does not know
             self.mark(table.path)
-            facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
+            facts = self.facts(table, is_permanent=True, labels=budget.enum_labels == "public")
         facts = self.with_namesakes(PROTECT, name, facts)
         alike = self.second_budget([Declaration.of(PROTECT, name, facts, budget.privacy_unit)], {name})
-        said = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
-        said += private_labels_text(budget.enum_labels, [] if table is None else [(table.columns, table.node)])
-        return f"{said}{'' if table is None or table.checked else _UNCHECKED}{alike}"
+        message = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
+        message += private_labels_text(budget.enum_labels, [] if table is None else [(table.columns, table.node)])
+        return f"{message}{'' if table is None or table.checked else _UNCHECKED}{alike}"
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
-        """Return the budget of a name, and what is recorded of its tables."""
-        found = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
-        return self._ledger.policy(name), None if found is None else found.lineage
+        """Return the budget of a name, and the recorded facts about its tables."""
+        declaration = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
+        return self._ledger.policy(name), None if declaration is None else declaration.lineage
 
     def has_entries(self, name: str) -> bool:
-        """Whether the ledger holds a budget of a name, or anything charged to it."""
+        """Whether the ledger holds a budget of a name, or a charge to it."""
         return any(row.dataset == name for row in self._ledger.budgets())
 
-    def restated(self, name: str, given: Mapping[str, object], *, replace: bool) -> Budget:
-        """Return the budget that an owner states, changed from what stands where it may `replace` that.
+    def restated(self, name: str, settings: Mapping[str, object], *, replace: bool) -> Budget:
+        """Return an owner's new budget; if it may `replace` the present budget, omitted settings stay.
 
         Raises
         ------
         BudgetError
-            B005: another budget stands.
+            B005: the table has another budget.
         """
         policy = self._ledger.policy(name)
-        budget = Budget.of(**given) if policy is None or not replace else policy.restated(given)
+        budget = Budget.of(**settings) if policy is None or not replace else policy.restated(settings)
         if policy is not None and policy != budget and not replace:
-            self._ledger.protect(name, budget)  # which refuses, before anything is marked
+            self._ledger.protect(name, budget)  # refuses before any database is marked
         return budget
 
     def keep_budget(
@@ -339,30 +339,30 @@ class Sources(Judgements):
         merge: Mapping[str, bool] | None = None,
         dated_ahead: bool = True,
     ) -> str:
-        """Record a budget that was checked, and declare tables public with it; return both in words.
+        """Record a checked budget, and declare tables public with it; return both in words.
 
-        Of a dataset to `merge` it is given whether its rows keep their dates.
+        `merge` maps each dataset to merge to whether its rows keep their dates.
         """
-        kept = [each for each, keeps_dates in (merge or {}).items() if keeps_dates]
+        datasets = [dataset for dataset, keeps_dates in (merge or {}).items() if keeps_dates]
         self._ledger.protect(
             name,
             budget,
             replace=replace,
             lineage=facts,
             merge=[*(merge or {})],
-            keep_dates=kept,
+            keep_dates=datasets,
             dated_ahead=dated_ahead,
         )
-        for each in public:
-            self._declare_public(each)
+        for table in public:
+            self._declare_public(table)
         mine = [row for row in self._ledger.budgets() if fold(row.dataset) == fold(name)]
         spent = next(row for row in mine if row.block in (None, EVERY_OTHER))
-        left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
-        nothing = "; nothing remains: what was spent counts" if not any(left) else ""
+        balances = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
+        nothing = "; nothing remains: what was spent counts" if not any(balances) else ""
         if "others" in facts:
             nothing += "; shared with the tables of this name in other databases of the ledger"
-        shown = [self.catalog().display(each.path) for each in public]
-        listed = f"; public {', '.join(shown)}" if shown else ""
+        names = [self.catalog().display(table.path) for table in public]
+        listed = f"; public {', '.join(names)}" if names else ""
         return f"{name}: {budget.policy_text}{nothing}{listed}"
 
     def _refuse_several(self, name: str, dataset: str) -> None:
@@ -385,22 +385,22 @@ class Sources(Judgements):
         return self.catalog().display(table.path)
 
     def listed(self, plan: GroupedPlan) -> list[list[str | None]]:
-        """Return the keys that a public table lists, as texts, in their order."""
+        """Return the keys that a public table lists, as strings, in their order."""
         cursor = self._cursor()
         if cursor is None:
             return []
         with cursor:
             numbers = numbers_of(cursor.execute(NUMBERS).fetchall())
             self.refuse_other_tables(plan.placement.free if plan.placement is not None else (), numbers)
-            found = cursor.execute(listed_keys(plan)).fetchone()
-        return found[0] or [] if found is not None else []
+            row = cursor.execute(listed_keys(plan)).fetchone()
+        return row[0] or [] if row is not None else []
 
     def refuse_public(self, table: Owned, *, force: bool = False, stands: Sequence[Declaration] = ()) -> None:
-        """Raise if a table may not be declared public, given what is about to be declared."""
+        """Raise if a table may not be declared public, given the new declarations in `stands`."""
         catalog, declarations = self.catalog(), self.declarations()
         declarations = replace(declarations, listed=(*declarations.listed, *stands))
         name = catalog.display(table.path)
-        if any(one.kind != PUBLIC_KIND for one in self.about(table.path, declarations)):
+        if any(declaration.kind != PUBLIC_KIND for declaration in self.about(table.path, declarations)):
             raise BudgetError(
                 "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
             )
@@ -415,7 +415,7 @@ class Sources(Judgements):
                     f"{show(name)} reads {show(catalog.display(protected[0]))}, which has a budget: it is not public.",
                 )
         if not force:
-            refuse_alike(name, table.columns, declarations, engine=table.engine, written=table.written)
+            refuse_alike(name, table.columns, declarations, engine=table.engine, spelling=table.written)
 
     def derive(
         self,
@@ -426,7 +426,7 @@ class Sources(Judgements):
         own_rows_only: bool = False,
         one_row_each: bool = False,
     ) -> str:
-        """Record that a table was made from a protected one."""
+        """Record that a table is derived from a protected table."""
         declarations, catalog = self.declarations(), self.catalog()
         name = catalog.display(table.path)
         parent = paths.named(base, declarations, catalog)
@@ -434,7 +434,7 @@ class Sources(Judgements):
             raise BudgetError(
                 "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
             )
-        own = [one for one in self.about(table.path) if one.kind == PROTECT]
+        own = [declaration for declaration in self.about(table.path) if declaration.kind == PROTECT]
         self._refuse_spent(name, own)
         of_person = parent.unit if parent.path is None else declarations.unit(parent.dataset)
         unit = None
@@ -459,7 +459,7 @@ class Sources(Judgements):
                 "here, made of it alone.",
             )
         facts: Facts = {"base": parent.dataset, "unit": unit}
-        if own:  # it ends first, so that a call that runs now is charged to neither
+        if own:  # the budget ends first: a call that runs now is charged to neither
             self._ledger.protect(name, ENDED, replace=True, lineage=self.recorded(name)[1])
             self._refuse_spent(name, own)
             facts["in_place"] = True
@@ -467,27 +467,29 @@ class Sources(Judgements):
         return name
 
     def _refuse_spent(self, name: str, own: Sequence[Declaration]) -> None:
-        """Raise if a table has a budget of its own that something was charged to, or that cannot end."""
-        kept = all(one.table is not None and one.table.database.startswith(MARKED) for one in own)
-        ends = {one.dataset for one in own} <= {name} and (kept or self._ledger.in_memory)
+        """Raise if a table's own budget has charges, or cannot end."""
+        is_marked = all(
+            declaration.table is not None and declaration.table.database.startswith(MARKED) for declaration in own
+        )
+        ends = {declaration.dataset for declaration in own} <= {name} and (is_marked or self._ledger.in_memory)
         if own and (not ends or self._ledger.states([name])[name].spent.releases):
             raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
 
     def _keeps(self, name: str, seen: Seen, unit: str | None) -> bool:
-        """Whether the plan of a view already shows what a declaration would say."""
+        """Whether the plan of a view already proves a declaration."""
         try:
-            found = self.place(name, seen, None, unit, named=False)
+            placement = self.place(name, seen, None, unit, is_named=False)
         except (SourceError, BudgetError):
             return False
-        return found.seen and (unit is None or found.unit is not None)
+        return placement.seen and (unit is None or placement.unit is not None)
 
-    def owned(self, function: str, table: str, seen: Seen, known: Sequence[str], texts: Catalogued) -> Owned:
-        """Return a table or view of DuckDB that its owner names to a `function`; `known` ones are there for a hint.
+    def owned(self, function: str, table: str, seen: Seen, names: Sequence[str], texts: Catalogued) -> Owned:
+        """Return a table or view of DuckDB that its owner names in a call of a `function`; `names` are for a hint.
 
         Raises
         ------
         SourceError
-            S018, S019, S021: it is no table or view that a name stands for.
+            S018, S019, S021: the name stands for no table or view.
         """
         text("dataset", table, hint="Give the name of a table or view.")
         if is_file(table):
@@ -496,7 +498,7 @@ class Sources(Judgements):
                 f"{show(table)} is a file, and many paths lead to one. Make a view over it; name that in {function}.",
             )
         if paths.is_missing(seen[0][1]):
-            near = get_close_matches(table, known, 1, 0.6)
+            near = get_close_matches(table, names, 1, 0.6)
             hint = f" Did you mean {show(near[0])}?" if near else ""
             raise SourceError(
                 "S019",
@@ -512,11 +514,11 @@ class Sources(Judgements):
         columns = [] if node is None else bound.output(node) or []
         return Owned(own, table, tuple(columns), seen, node, texts)
 
-    def facts(self, table: Owned, *, kept: bool = False, labels: bool = False) -> Facts:
-        """Return the facts about a table that are recorded with its declaration.
+    def facts(self, table: Owned, *, is_permanent: bool = False, labels: bool = False) -> Facts:
+        """Return the facts about a table that the ledger records with its declaration.
 
-        What is `kept` outlives the session, and so names a database without a mark by its alias; what else is declared
-        there holds for the object that is attached now. Digests of its `labels` are recorded where these are public.
+        A declaration that `is_permanent` outlives the session, and so names a database without a database ID by its
+        alias; any other holds for the object that is attached now. `labels` adds digests of public labels.
         """
         view = None
         if table.engine is None:
@@ -526,10 +528,10 @@ class Sources(Judgements):
             elif table.shown:
                 view = "" if form is None else paths.digest(form)
         own = self.catalog().table(table.path)
-        if kept and own.database.startswith(ATTACHED):
+        if is_permanent and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
-        found: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
-        return {**found, "labels": digests(table.columns, table.node)} if labels else found
+        facts: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
+        return {**facts, "labels": digests(table.columns, table.node)} if labels else facts
 
     def _declare_public(self, table: Owned, *, forced: bool = False) -> None:
         """Record that a table is public: under its name, with its columns and types, and by its number."""
@@ -543,6 +545,6 @@ class Sources(Judgements):
             self.identities.note_public(table.path, numbers, self.catalog())
 
     def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
-        """Record a declaration that was checked; `more` are facts of its own kind."""
+        """Record a checked declaration; `more` are facts of its own kind."""
         self.mark(table.path)
         self.keep(kind, table.path, {**self.facts(table), **(more or {})})

@@ -1,63 +1,56 @@
 """Stability: how many rows of a bound plan's result one row, or one privacy unit, can change.
 
-Two properties of an operator's rows are derived from the leaves of a plan upwards (`Rows`):
+A walk over a plan, from its leaves upwards, derives two properties of an operator's rows (`Rows`):
 
-* **Row level.** Each row comes from one row of one protected table, and each row of that table gives at most one. So
+* *Row level.* Each row comes from one row of one protected table, and each row of that table gives at most one. So
   adding or removing a row of the table adds or removes at most one row here, and changing one changes at most one.
-* **Own rows.** Each row carries a privacy unit, as it is, in a known column, or NULL and then belongs to nobody; and
-  the rows of a unit are a function of the unit's rows, of the rows that it reaches, and of public rows. So adding or
-  removing a unit changes only rows that carry that unit, and the cap on rows per unit bounds their number.
+* *Own rows.* Each row carries a privacy unit, unchanged, in a column that the walk knows, or NULL and then belongs to
+  nobody; and the rows of a unit are a function of the unit's rows, of the rows that it reaches, and of public rows. So
+  adding or removing a unit changes only rows that carry that unit, and the row limit per unit bounds their number.
 
-**Paths.** A table may have no column with the unit, and one that points to a key of another table: a path, ``labs.visit
--> visits.vid``. A unit *reaches* a row if a row of it, or one that it reaches, has the key that the row points to;
-equality is that of bytes, and NULL points to nothing. Removing the unit u removes all rows that carry u, and every row
-that u reaches and nobody else does. So what another unit w has or reaches stays as it is, and to show is only that w's
-rows here are a function of that. Rows that nobody reaches never change.
+A table may have a path instead of a column with the unit: a column that points to a key of another table, such as
+``labs.visit -> visits.vid``. A unit *reaches* a row if the unit has or reaches a row with the key that the row points
+to. Two keys are equal if their bytes are, and NULL points to nothing. Removing the unit u removes all rows that carry
+u, and every row that u alone reaches. So the rows that another unit w has or reaches stay the same, and the proof need
+only show that w's rows here are a function of them. Rows that nobody reaches never change.
 
-Until a join says whose they are, rows are *pending*: `Rows.pending` names the key, and `Rows.unit` has the columns that
-point to it. What holds of them is the same with a key in place of the unit:
+Rows are *pending* until a join gives them an owner: `Rows.pending` names the key, and `Rows.unit` has the columns that
+point to the key. The same holds of pending rows with a key in place of the unit:
 
 1. *pending on the key K*: the rows that point to a value k of K are a function of those rows of tables with a path to K
    that point to k, of the rows that these reach, and of public rows;
-2. *a tie to the key K* (`Rows.ties`) is a column of which every value k, in a row that belongs to a unit (or, of
-   pending rows, to a value), is the key of a row that this unit has or reaches (or that this value does). A column
-   that is the end of a path is one. NULL is no value.
+2. *a tie to the key K* (`Rows.ties`) is a column in which every value k, in a row of a unit (or, for pending rows, of a
+   value), is the key of a row that this unit (or value) has or reaches. A column at the end of a path is a tie. NULL is
+   no value.
 
 By induction over the operators, with "owner" for unit or value:
 
-* A scan has both: of its own rows, by definition. Projections, filters, unnest and joins with public rows look at one
-  row. Groups, DISTINCT and windows keep to one owner's rows where they contain its column. UNION ALL adds functions of
-  one owner's rows, where both parts have owners of one kind.
-* Two inputs with owners of one kind that meet by ``owner = owner``: one owner's result is made of its rows of both.
-* A left input with a tie to K, and a right one pending on K, that meet by ``tie = owner``: if a row of the owner u
-  meets rows that point to k, then by (2) u reaches these, so by (1) the result of u is a function of what it reaches.
-  The right side's column is a tie by then: it equals one. The owner of the result is that of the left side. It is the
-  same with the sides exchanged, where a LEFT JOIN adds rows with NULL in place of an owner: they are nobody's.
-* SEMI, ANTI and MARK joins by these conditions keep or mark an owner's rows by the owner's other rows. But pending rows
-  on the left are not chosen by rows that have the key: these may be of several owners, and a row that two reach would
-  stay because of one of them.
-* Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) need not be of one unit, since a key
-  may repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing
-  above uses it.
+* A scan has both properties of its own rows, by definition. Projections, filters, unnest and joins with public rows
+  look at one row. Groups, DISTINCT and windows use one owner's rows if they contain its column. UNION ALL adds
+  functions of one owner's rows, if both inputs have owners of one kind.
+* Two inputs have owners of one kind and match by ``owner = owner``: an owner's result is made of its rows of both.
+* A left input has a tie to K, a right input is pending on K, and they match by ``tie = owner``: if a row of the owner u
+  matches rows that point to k, then by (2) u reaches these, so by (1) the result of u is a function of rows that u
+  reaches. The right side's column becomes a tie, since it equals one. The result has the owner of the left side. The
+  same holds with the sides exchanged; the rows that a LEFT JOIN adds with NULL in place of an owner are nobody's.
+* SEMI, ANTI and MARK joins by these conditions keep or mark an owner's rows by the owner's other rows. But rows that
+  have the key must not choose pending rows on the left: they may have several owners, and a row that two owners reach
+  would stay because of one of them.
+* Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) may belong to two units, since a key
+  may repeat: a tie does not match a tie, and a group by a key mixes units. Nothing above uses that a
+  key is unique, and the walk does not ask.
 
-**Periods.** Where rows are dated, an owner is a person in a period, and a table may be undated: see `rows`.
+If rows are dated, an owner is a person in a period, and a table may be undated: see `rows`.
 
-Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
-dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
+Rows that are still pending at the root have no known owner: dpsql refuses the source (S017). dpsql drops NULL units,
+and applies the row limit, at the root: after the last join, and before any aggregate.
 
-The rows of an operator must follow from those of its inputs, and not from the order in which DuckDB reads them
-(`orders`). What breaks this is noted as `unfixed`, of public rows, too: rows of people can decide in which order DuckDB
-reads them, such as by the filter that a join pushes down.
+The rows of an operator must follow from the rows of its inputs, and not from the order in which DuckDB reads them
+(`orders`). The walk notes a violation as `unfixed`, for public rows, too: rows of people can decide the order in which
+DuckDB reads public rows, such as by the filter that a join pushes down.
 
-Both follow by induction from a rule for each operator. An operator without a rule keeps neither, and the error names
-it. If not even the inputs of an operator are known, it is an `UnreadableError`.
-
-**Joins.** Joins: whose their rows are, from whose the rows of either side are; `stability` has the induction.
-
-**Row numbers.** Windows, and the numbers that they give to rows: which order decides them, and which rows a filter on
-them keeps.
-
-**Tables.** The tables that a walk over a plan meets, and what is known of the rows of the plan then.
+Both properties follow by induction from a rule for each operator. An operator without a rule has neither property, and
+the error names the operator. If even the inputs of an operator are unknown, the walk raises `UnreadableError`.
 """
 
 from __future__ import annotations
@@ -92,76 +85,78 @@ from dpsql.engines.duckdb.lineage.rows import (
 
 
 def blind(rows: Rows, expressions: Sequence[object]) -> tuple[Rows, list[bool]]:
-    """Return rows whose expressions are read, unfixed where one tells spellings apart; and which ones are loose."""
-    told, loose = orders.read(rows, expressions)
-    return rows.unfixed_by(told and f"{told} of a number with several spellings"), loose
+    """Return rows, unfixed if an expression on them distinguishes spellings; and which expressions are loose."""
+    operation, loose = orders.read(rows, expressions)
+    return rows.unfixed_by(operation and f"{operation} of a number with several spellings"), loose
 
 
 def checked_firsts(node: bound.Node, expressions: Sequence[object]) -> set[int]:
-    """Return the first values of an aggregate below that count only where there is one row, by address.
+    """Return the aggregates first() of an input that count only for a single row, by address.
 
-    So DuckDB writes a subquery in place of a value: ``CASE WHEN count(*) > 1 THEN error(...) ELSE first(x) END``.
+    DuckDB writes a subquery in place of a value so: ``CASE WHEN count(*) > 1 THEN error(...) ELSE first(x) END``.
     """
     if bound.kind(node) != "AGGREGATE_AND_GROUP_BY" or bound.listed(node, "groups"):
         return set()
-    made, found = list(map(bound.as_node, bound.listed(node, "expressions"))), set[int]()
-    for one in map(bound.as_node, expressions):
-        checks = one.get("case_checks")
+    aggregates, addresses = list(map(bound.as_node, bound.listed(node, "expressions"))), set[int]()
+    for expression in map(bound.as_node, expressions):
+        checks = expression.get("case_checks")
         check = checks[0] if isinstance(checks, list) and len(checks) == 1 else {}
         when = check.get("when_expr") if isinstance(check, dict) else None
         if not isinstance(when, dict) or when.get("type") != "COMPARE_GREATERTHAN":
             continue
         sides = bound.arguments(when) or [when.get("left"), when.get("right")]
-        counted, place = bound.reference(sides[0]), bound.reference(one.get("else_expr"))
+        counted, column = bound.reference(sides[0]), bound.reference(expression.get("else_expr"))
         fails = bound.called(bound.as_node(check["then_expr"])) == "error"
-        if not fails or counted is None or place is None or bound.constant(sides[1]) != 1:
+        if not fails or counted is None or column is None or bound.constant(sides[1]) != 1:
             continue
-        if bound.called(made[counted]) == "count_star" and bound.references(expressions).count(place) == 1:
-            found.add(id(made[place]))
-    return found
+        if bound.called(aggregates[counted]) == "count_star" and bound.references(expressions).count(column) == 1:
+            addresses.add(id(aggregates[column]))
+    return addresses
 
 
 def windows_of(rows: Rows, windows: Sequence[bound.Node], node: bound.Node) -> tuple[Rows, frozenset[int]]:
-    """Return rows that windows are computed of, unfixed where an order decides one; and the columns that are loose."""
+    """Return the input rows of windows, unfixed if an order decides a window; and the loose columns."""
     columns = orders.columns_of(bound.children(node)[0])
-    judged = [orders.window(rows, one) for one in windows]
-    for said, choice in judged:
+    judged = [orders.window(rows, window) for window in windows]
+    for dependence, choice in judged:
         rows = orders.loosened(
-            rows.unfixed_by(said.unfixed, orders.words(columns, said.missing, said.begun)), choice.loose
+            rows.unfixed_by(dependence.unfixed, orders.words(columns, dependence.missing, dependence.begun)),
+            choice.loose,
         )
     for window in windows:
         rows, _ = blind(rows, orders.parts(window))
-    numbering = [one for one in windows if orders.numbers_rows(one)]
+    numbering = [window for window in windows if orders.numbers_rows(window)]
     if not rows.unique and not rows.alone and not orders.same_order(numbering):
         rows = rows.unfixed_by("a second order of windows")
-    loose = {place for place, (said, _) in enumerate(judged, start=rows.width) if said.loose}
+    loose = {column for column, (dependence, _) in enumerate(judged, start=rows.width) if dependence.loose}
     return rows, rows.loose | loose
 
 
 def says_whose(rows: Rows) -> Callable[[object], bool]:
-    """Return whether all rows of a unit have the same value of an expression."""
-    return lambda one: bound.reference(one) in rows.unit or is_whole_period(one, rows.date)
+    """Return a test whether an expression has one value in all rows of a unit."""
+    return lambda expression: bound.reference(expression) in rows.unit or is_whole_period(expression, rows.date)
 
 
 def one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
-    """Return rows of which conditions keep those with one number.
+    """Return the rows that conditions keep if these select one row number.
 
-    Two rows of one partition have different numbers, so at most one of them is kept: the partition is a key.
+    Two rows of one partition have different numbers, so the conditions keep at most one of them: the partition is a
+    key.
     """
     for condition in conditions:
         sides = bound.arguments(condition) or [condition.get("left"), condition.get("right")]
         first = condition.get("type") == "COMPARE_LESSTHANOREQUALTO" and bound.constant(sides[1]) == 1
         if first or (condition.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides))):
             columns = [bound.reference(side) for side in sides]
-            for among in (among for place, among in rows.numbers if place in columns):
+            for among in (among for column, among in rows.numbers if column in columns):
                 rows = replace(rows, keys=among) if among else replace(rows, once=True)
-            for parts in (parts for place, parts in rows.firsts if place in columns):
+            for parts in (parts for column, parts in rows.firsts if column in columns):
                 rows = replace(rows, unique=rows.unique | {parts})
     return rows
 
 
 def numbering_of(rows: Rows, window: bound.Node) -> frozenset[int] | None:
-    """Return within which columns a window numbers rows, none where it numbers those of a unit; None if it does not."""
+    """Return the partition of a window that numbers rows, empty for the rows of a unit; None for others."""
     parts = bound.listed(window, "partitions")
     ordered = bound.listed(window, "arg_orders")  # with an order of its own it numbers a frame
     if window.get("type") != "WINDOW_ROW_NUMBER" or ordered or not parts:
@@ -173,14 +168,14 @@ def numbering_of(rows: Rows, window: bound.Node) -> frozenset[int] | None:
 
 
 def firsts_of(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int, frozenset[int]]]:
-    """Return the columns with numbers of rows, each with the columns within which it numbers them."""
-    found = set[tuple[int, frozenset[int]]]()
-    for place, window in enumerate(windows, start=rows.width):
+    """Return the columns with numbers of rows, each with the columns of its partition."""
+    numbers = set[tuple[int, frozenset[int]]]()
+    for column, window in enumerate(windows, start=rows.width):
         parts = [bound.reference(part) for part in bound.listed(window, "partitions")]
         plain = window.get("type") == "WINDOW_ROW_NUMBER" and not bound.listed(window, "arg_orders")
         if plain and None not in parts:
-            found.add((place, places(parts)))
-    return frozenset(found)
+            numbers.add((column, places(parts)))
+    return frozenset(numbers)
 
 
 def places(columns: Iterable[int | None]) -> frozenset[int]:
@@ -189,7 +184,7 @@ def places(columns: Iterable[int | None]) -> frozenset[int]:
 
 
 def conjuncts(expressions: Sequence[object]) -> Iterator[bound.Node]:
-    """Yield what must hold for each row that a filter keeps; what stands below OR, NOT or CASE need not."""
+    """Yield the conditions that hold for all rows of a filter; conditions below OR, NOT or CASE may fail."""
     for expression in expressions:
         node = bound.as_node(expression)
         if node.get("type") == "CONJUNCTION_AND":
@@ -199,7 +194,7 @@ def conjuncts(expressions: Sequence[object]) -> Iterator[bound.Node]:
 
 
 def _constant(expression: object) -> bool:
-    """Whether an expression is a literal, maybe cast: one value for all rows, which random() is not."""
+    """Whether an expression is a literal, maybe cast: one value for all rows, unlike random()."""
     node = bound.as_node(expression)
     if node.get("type") == "OPERATOR_CAST":
         [of] = bound.arguments(node) or [node.get("child")]
@@ -207,21 +202,21 @@ def _constant(expression: object) -> bool:
     return node.get("type") == "VALUE_CONSTANT"
 
 
-# Joins that return columns of both sides; and those that return each row of the left side at most once.
+# Joins that return columns of both sides; and joins that return each row of the left side at most once.
 BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
 LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
 _CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
-# NULL stands for itself in a key, and for nobody as a unit, so that two rows without a unit may meet.
+# NULL equals NULL in a key, and as a unit is nobody, so two rows without a unit may match.
 _EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
 _SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
-# The least value of each integer type, and the first one above all.
+# The least value of each integer type, and the first value above its range.
 _RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
     f"U{name}": (0, 1 << size) for name, size in _SIZES.items()
 }
 
 
 class _Owned(TypedDict, total=False):
-    """Whose the rows of a join are, and whether each has one at most: fields of `Rows`."""
+    """The owners of a join's rows, and whether each has at most one row: fields of `Rows`."""
 
     once: bool
     unit: frozenset[int]
@@ -231,7 +226,7 @@ class _Owned(TypedDict, total=False):
 
 
 def passed_on(left: Rows, right: Rows) -> _Owned:
-    """Return whose rows they are that stand beside public ones."""
+    """Return the owners of rows in a join with public rows."""
     unit, ties = right.behind(left.width)
     return {
         "unit": left.unit | unit,
@@ -242,40 +237,40 @@ def passed_on(left: Rows, right: Rows) -> _Owned:
 
 
 def side_by_side(left: Rows, right: Rows, name: str, conditions: Sequence[object] = ()) -> Rows:
-    """Return the rows of a join with what holds of them whoever they belong to.
+    """Return the rows of a join with the properties that do not depend on owners.
 
-    A key of either side, and a key of the other, are a key of pairs; with NULL for one side of an outer join, too.
+    A key of one side and a key of the other are together a key of pairs; with NULL for one side of an outer join, too.
     """
     added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
     rows = together([left, right], left.width + added)
     if name in LEFT_SIDE:
-        loose = left.loose | {left.width + place for place in right.loose if name == "SINGLE"}
+        loose = left.loose | {left.width + column for column in right.loose if name == "SINGLE"}
         return replace(rows, unique=left.unique, tells=left.tells, loose=loose)
-    there = frozenset(_behind(left.width, key) for key in right.unique)
+    right_keys = frozenset(_shift(left.width, key) for key in right.unique)
     unique = set[frozenset[int]]()
     if name in ("INNER", "LEFT", "RIGHT"):
-        unique |= {one | other for one in left.unique for other in there}
+        unique |= {key | other for key in left.unique for other in right_keys}
     if name in ("INNER", "LEFT") and matches_one(right, conditions, "right"):
         unique |= left.unique
     if name in ("INNER", "RIGHT") and matches_one(left, conditions, "left"):
-        unique |= there
-    tells = {(left.width + one, left.width + other) for one, other in right.tells}
-    loose = left.loose | _behind(left.width, right.loose)
+        unique |= right_keys
+    tells = {(left.width + column, left.width + other) for column, other in right.tells}
+    loose = left.loose | _shift(left.width, right.loose)
     return replace(rows, unique=frozenset(unique), tells=left.tells | tells, loose=loose)
 
 
-def _behind(width: int, places: frozenset[int]) -> frozenset[int]:
-    return frozenset(width + position for position in places)
+def _shift(width: int, columns: frozenset[int]) -> frozenset[int]:
+    return frozenset(width + column for column in columns)
 
 
 def matches_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
-    """Whether the conditions of a join determine a key of one side: each row of the other matches one row of it."""
+    """Whether a join's conditions determine a key of one side: each row of the other matches one row of it."""
     equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
     return rows.alone or any(key <= equal for key in rows.unique)
 
 
 def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Sequence[object]) -> Rows:
-    """Return the rows of a join of which one side is public."""
+    """Return the rows of a join with a public side."""
     whose = passed_on(left, right)
     if name not in BOTH_SIDES:
         date = rows.date if left.public else left.date
@@ -292,10 +287,10 @@ def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Se
 
 
 def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, choosing: bool) -> _Owned | None:
-    """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
+    """Return the owners of the rows of a join of people's tables; None if rows of several people may match.
 
-    Rows meet by what both belong to; or rows that belong to a key meet a row that has this key. A key that is NULL
-    points to nothing. With periods they are those of one period, see `rows`.
+    Rows match by their common owner, or rows that belong to a key match a row with this key. A NULL key points to
+    nothing. With periods, rows match within one period, see `rows`.
     """
     if name not in ("INNER", "LEFT") and not choosing:
         return None
@@ -307,16 +302,16 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
         owner = left.unit | unit if name == "INNER" else left.unit
         once = left.once and (choosing or right.once)
         return _owned(met, owner, left.pending, left.ties if choosing else tied, once=once)
-    below = frozenset(place for place, key in left.ties if key == right.pending)
+    below = frozenset(column for column, key in left.ties if key == right.pending)
     if right.pending is not None and _meet(below, right.unit, equal):
-        found = tied | frozenset((place, right.pending) for place in unit)
-        whose = left.ties if choosing else found
+        result_ties = tied | frozenset((column, right.pending) for column in unit)
+        whose = left.ties if choosing else result_ties
         return _owned(of_owner(left.date, right.date), left.unit, left.pending, whose, once=choosing and left.once)
-    above = frozenset(place for place, key in right.ties if key == left.pending)
+    above = frozenset(column for column, key in right.ties if key == left.pending)
     if left.pending is not None and not choosing and _meet(left.unit, above, equal):
-        found = tied | frozenset((place, left.pending) for place in left.unit)
+        result_ties = tied | frozenset((column, left.pending) for column in left.unit)
         met = of_owner(right.date and right.date.behind(left.width), left.date)
-        return _owned(met, unit, right.pending, found)
+        return _owned(met, unit, right.pending, result_ties)
     return None
 
 
@@ -329,11 +324,11 @@ def _owned(
 
 
 def chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
-    """Whether a join keeps or marks each row by the matches of its unit alone, where a condition is on the unit.
+    """Whether a join with a condition on the unit keeps or marks each row by the matches of its unit alone.
 
-    The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
-    row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
-    mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
+    The mark of ``unit IN (...)`` is NULL instead of false if the other side has a row of nobody, and the mark of a row
+    of nobody is NULL if the other side has any row. An outer join makes a row of nobody if no unit has a value. So the
+    query may only demand that the mark is true, as a filter does: then NULL equals false. The mark of EXISTS is never
     NULL.
     """
     if name != "MARK":
@@ -361,8 +356,11 @@ def _key(expression: object) -> int | None:
 
 
 def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality], *, null: bool = False) -> bool:
-    """Whether a column of the left side equals one of the right side; NULL may equal NULL where it is `null`."""
-    return any(one.whole and one.left in left and one.right in right and (null or not one.null) for one in equal)
+    """Whether a column of the left side equals a column of the right side; NULL may equal NULL if `null`."""
+    return any(
+        equality.whole and equality.left in left and equality.right in right and (null or not equality.null)
+        for equality in equal
+    )
 
 
 def equal_columns(conditions: Sequence[object]) -> list[Equality]:
@@ -371,12 +369,12 @@ def equal_columns(conditions: Sequence[object]) -> list[Equality]:
         (equality.get("left"), equality.get("right"), equality.get("comparison"))
         for equality in _equalities(conditions)
     )
-    found = (_equality(left, right, null=comparison != "COMPARE_EQUAL") for left, right, comparison in sides)
-    return [one for one in found if one is not None]
+    equalities = (_equality(left, right, null=comparison != "COMPARE_EQUAL") for left, right, comparison in sides)
+    return [equality for equality in equalities if equality is not None]
 
 
 def _equality(left: object, right: object, *, null: bool) -> Equality | None:
-    """Return what it says of two columns that two expressions are equal."""
+    """Return the equality of two columns that follows from the equality of two expressions."""
     columns = _identity(left), _identity(right)
     if columns[0] is not None and columns[1] is not None:
         return Equality(columns[0], columns[1], null)
@@ -386,12 +384,12 @@ def _equality(left: object, right: object, *, null: bool) -> Equality | None:
     return Equality(dates[0][0], dates[1][0], null, False, dates[0][1] & dates[1][1])
 
 
-def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
-    """Return the columns of one input that conditions on its rows demand to be equal, the first one first."""
+def equal_columns_of(conditions: Sequence[bound.Node]) -> list[Equality]:
+    """Return the columns of one input that conditions demand to be equal, in each pair the first one first."""
     out: list[Equality] = []
-    for one in found:
-        sides = bound.arguments(one) or [one.get("left"), one.get("right")]
-        if one.get("type") == "COMPARE_EQUAL" and len(sides) == 2:
+    for condition in conditions:
+        sides = bound.arguments(condition) or [condition.get("left"), condition.get("right")]
+        if condition.get("type") == "COMPARE_EQUAL" and len(sides) == 2:
             equality = _equality(*sides, null=False)
             if equality is not None:
                 left, right = sorted((equality.left, equality.right))
@@ -400,14 +398,14 @@ def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
 
 
 def _identity(expression: object) -> int | None:
-    """Return the column whose values an expression tells apart as bytes do, of every type that a path may have.
+    """Return the column whose values an expression distinguishes as bytes do, for every type that a path may have.
 
     A cast to a wider integer never fails, and `encode` gives the bytes of a text. A collation calls another function.
     """
     node = expression if isinstance(expression, dict) else {}
     below = bound.arguments(node) or [node.get("child")]
     if node.get("type") == "OPERATOR_CAST":
-        wider, narrow = (_RANGES.get(bound.type_of(each)) for each in (node, below[0]))
+        wider, narrow = (_RANGES.get(bound.type_of(operand)) for operand in (node, below[0]))
         if wider is None or narrow is None or not (wider[0] <= narrow[0] and narrow[1] <= wider[1]):
             return None
         return bound.reference(below[0])
@@ -432,42 +430,42 @@ _PROJECTION_MAP = "a projection map"
 def is_shown(node: bound.Node, beside: Collection[str] = ()) -> bool:
     """Whether a plan shows everything that it reads; DuckDB 1.5 also serializes files and frames, by address.
 
-    `beside` are table functions that are read, and whose rows are no part of the source.
+    `beside` are table functions whose rows are no part of the source.
     """
-    known = {*GENERATORS, *beside}
-    return all(bound.table_of(scan) is not None or bound.function_of(scan) in known for scan in bound.scans(node))
+    functions = {*GENERATORS, *beside}
+    return all(bound.table_of(scan) is not None or bound.function_of(scan) in functions for scan in bound.scans(node))
 
 
 @dataclass
 class _Walk:
     leaf: Callable[[tuple[str, str, str], Leaf | None], Leaf | None]
     views: Mapping[str, Leaf]
-    definitions: Mapping[int, bound.Node]  # of WITH queries that are defined outside the part that is walked
+    definitions: Mapping[int, bound.Node]  # of WITH queries outside the part that is walked
     defined: dict[int, Rows] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)  # the scans met so far, by their address
-    covered: Leaf | None = None  # of the outermost declared view that encloses the present operator
+    seen: set[int] = field(default_factory=set)  # the scans so far, by their address
+    covered: Leaf | None = None  # of the outermost declared view around the present operator
     unneeded: set[int] = field(default_factory=set)  # scans of no column, which show rowid instead, by their address
     sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
     demanded: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the filter above wants true
-    equated: dict[int, Sequence[Equality]] = field(default_factory=dict)  # and columns that it wants to be equal
-    alone: set[int] = field(default_factory=set)  # aggregates of one row at most, or an error is raised, by address
+    equated: dict[int, Sequence[Equality]] = field(default_factory=dict)  # columns that it wants to be equal
+    alone: set[int] = field(default_factory=set)  # aggregates that raise an error for more than one row, by address
 
     def rows(self, node: bound.Node) -> Rows:
         name = bound.kind(node)
-        found = self._view(node, name)
-        if found is not None:
-            return found
+        rows = self._view(node, name)
+        if rows is not None:
+            return rows
         rule = _RULES.get(name)
         if rule is None:
             raise bound.UnreadableError(name)
         return rule(self, node)
 
     def inputs(self, node: bound.Node, count: int | None = None) -> list[Rows]:
-        """Return the rows of an operator's inputs; raise unless there are as many as it has by its kind."""
-        found = [self.rows(child) for child in bound.children(node)]
-        if count is not None and len(found) != count:
+        """Return the rows of an operator's inputs; raise unless there are `count`."""
+        inputs = [self.rows(child) for child in bound.children(node)]
+        if count is not None and len(inputs) != count:
             raise bound.UnreadableError(bound.kind(node))
-        return found
+        return inputs
 
     def demand(self, node: bound.Node, columns: frozenset[int]) -> None:
         """Note which columns of an operator's first input must be true for a row to be kept."""
@@ -509,11 +507,11 @@ def walk(
     views: Mapping[str, Leaf],
     within: bound.Node | None = None,
 ) -> Rows:
-    """Return what a plan returns, or the part of one that is defined `within` a whole plan.
+    """Return the rows of a plan, or of a part that is defined `within` a whole plan.
 
-    `leaf` takes a table's path, and what is declared of a view that encloses the scan. It returns the declaration about
-    the table; None counts as public here, and the caller then refuses the source. `views` has what was declared about
-    views, by the normal form of their plans.
+    `leaf` takes a table's path, and the leaf of a declared view around the scan. It returns the leaf of the table; None
+    counts as public here, and the caller then refuses the source. `views` has the leaves of declared views, by the
+    normal form of their plans.
 
     Raises
     ------
@@ -522,7 +520,7 @@ def walk(
     """
     walking = _Walk(leaf, views, {} if within is None else dict(_definitions(within)))
     rows = walking.rows(node)
-    # A scan inside an expression is read too, although no operator passes its rows on.
+    # The plan also reads a scan inside an expression, although no operator passes its rows on.
     return rows if {id(scan) for scan in bound.scans(node)} <= walking.seen else rows.broken("SUBQUERY")
 
 
@@ -551,8 +549,8 @@ def _get(walking: _Walk, node: bound.Node) -> Rows:
 def _projection(walking: _Walk, node: bound.Node) -> Rows:
     """Compute columns.
 
-    A scan that needs no column shows rowid. Where nothing above the scan reads a column, nothing reads that one: each
-    row is the same constant, however many rows there are.
+    A scan that needs no column shows rowid. If no expression above the scan reads a column, none reads rowid: each row
+    is the same constant, however many rows there are.
     """
     expressions = bound.listed(node, "expressions")
     for child in bound.children(node):
@@ -568,26 +566,26 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
         date=places_of_dates(expressions, rows.date),
         unique=out.unique | orders.keys_of(expressions, rows),
         tells=out.tells | orders.tells(expressions, rows),
-        loose=frozenset(place for place, one in enumerate(loose) if one),
+        loose=frozenset(column for column, is_loose in enumerate(loose) if is_loose),
     )
 
 
 def _same(walking: _Walk, node: bound.Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
-    found: list[bound.Node] = []
+    conditions: list[bound.Node] = []
     if bound.kind(node) == "FILTER":
-        found = list(conjuncts(bound.listed(node, "expressions")))
-        walking.demand(node, places(map(bound.reference, found)))
-        walking.equated.update((id(child), equal_columns_of(found)) for child in bound.children(node)[:1])
+        conditions = list(conjuncts(bound.listed(node, "expressions")))
+        walking.demand(node, places(map(bound.reference, conditions)))
+        walking.equated.update((id(child), equal_columns_of(conditions)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
-    rows, _ = blind(one_number(rows, found), found)
-    kept = bound.listed(node, "projection_map")
-    return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in kept]) if kept else rows
+    rows, _ = blind(one_number(rows, conditions), conditions)
+    columns = bound.listed(node, "projection_map")
+    return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in columns]) if columns else rows
 
 
 def _broken(walking: _Walk, node: bound.Node) -> Rows:
-    found = walking.inputs(node)
-    return together(found, max((rows.width for rows in found), default=0)).broken(bound.kind(node))
+    inputs = walking.inputs(node)
+    return together(inputs, max((rows.width for rows in inputs), default=0)).broken(bound.kind(node))
 
 
 def _made_up(walking: _Walk, node: bound.Node) -> Rows:
@@ -614,7 +612,7 @@ def _distinct(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _chosen(rows: Rows, name: str, choice: orders.Choice, node: bound.Node) -> Rows:
-    """Return the rows of which an operator chooses or numbers some: unfixed where its order leaves the choice open."""
+    """Return the rows of an operator that chooses or numbers rows: unfixed if its order leaves a choice."""
     if choice.fixed:
         return orders.loosened(rows, choice.loose)
     begun = bool(orders.ordering(node, "order_by")) or bound.kind(bound.children(node)[0]) == "ORDER_BY"
@@ -622,7 +620,7 @@ def _chosen(rows: Rows, name: str, choice: orders.Choice, node: bound.Node) -> R
 
 
 def _limit(walking: _Walk, node: bound.Node) -> Rows:
-    """Keep the first rows: they are fixed where the order right below is total."""
+    """Keep the first rows: they are fixed if the order right below is total."""
     [rows] = walking.inputs(node, 1)
     [below] = bound.children(node)
     by = orders.ordering(below, "orders") if bound.kind(below) == "ORDER_BY" else []
@@ -630,7 +628,7 @@ def _limit(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _mixed_up(walking: _Walk, node: bound.Node) -> Rows:
-    """Meet rows by their places, or by what DuckDB draws."""
+    """Match rows by their positions, or by DuckDB's random choice."""
     return _broken(walking, node).unfixed_by(bound.kind(node).replace("_", " "))
 
 
@@ -639,25 +637,27 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     groups = [bound.reference(group) for group in bound.listed(node, "groups")]
     aggregates = bound.listed(node, "expressions")
     every = frozenset[object](range(len(groups)))
-    sets = [frozenset(bound.as_list(one)) for one in bound.listed(node, "grouping_sets")] or [every]
+    sets = [frozenset(bound.as_list(grouping_set)) for grouping_set in bound.listed(node, "grouping_sets")] or [every]
     in_all = frozenset.intersection(*sets)
     in_order = walking.sorted.get(id(node), frozenset())
     by = bound.listed(node, "groups") if len(sets) == 1 else []
     columns = orders.columns_of(bound.children(node)[0])
     rows, loose = blind(rows, bound.listed(node, "groups"))
-    for place, one in enumerate(bound.listed(node, "groups")):
-        told = orders.group(one)
-        rows = rows.unfixed_by("" if told is None else told)
-        loose[place] = loose[place] or told is None
-    for place, one in enumerate(map(bound.as_node, aggregates), start=len(groups)):
-        judged = orders.aggregate(rows, one, by, is_sorted=place in in_order)
-        if id(one) in walking.alone:
-            judged = orders.aggregate(replace(rows, alone=True), one, by)
+    for position, expression in enumerate(bound.listed(node, "groups")):
+        reason = orders.group(expression)
+        rows = rows.unfixed_by("" if reason is None else reason)
+        loose[position] = loose[position] or reason is None
+    for position, expression in enumerate(map(bound.as_node, aggregates), start=len(groups)):
+        judged = orders.aggregate(rows, expression, by, is_sorted=position in in_order)
+        if id(expression) in walking.alone:
+            judged = orders.aggregate(replace(rows, alone=True), expression, by)
         rows = rows.unfixed_by(judged.unfixed, orders.words(columns, judged.missing, judged.begun))
         loose.append(judged.loose)
-    unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
+    unit = frozenset(position for position, group in enumerate(groups) if group in rows.unit and position in in_all)
     date = places_of_dates(bound.listed(node, "groups"), rows.date)
-    ties = frozenset((place, key) for place, group in enumerate(groups) if place in in_all for key in rows.tied(group))
+    ties = frozenset(
+        (position, key) for position, group in enumerate(groups) if position in in_all for key in rows.tied(group)
+    )
     out = replace(
         rows.mixed("AGGREGATE"),
         width=len(groups) + len(aggregates) + len(bound.listed(node, "grouping_functions")),
@@ -668,7 +668,7 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
         unique=frozenset([frozenset(range(len(groups)))] if len(sets) == 1 else ()),
         tells=frozenset(),
-        loose=frozenset(place for place, one in enumerate(loose) if one),
+        loose=frozenset(position for position, is_loose in enumerate(loose) if is_loose),
         numbers=frozenset(),
         firsts=frozenset(),
         once=len(sets) == 1 and (rows.once or all(map(says_whose(rows), bound.listed(node, "groups")))),
@@ -681,11 +681,11 @@ def _window(walking: _Walk, node: bound.Node) -> Rows:
     windows = [bound.as_node(window) for window in bound.listed(node, "expressions")]
     by_unit = all(
         rows.one_unit(places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
-        for parts in (bound.listed(one, "partitions") for one in windows)
+        for parts in (bound.listed(window, "partitions") for window in windows)
     )
     rows, loose = windows_of(rows, windows, node)
-    numbering = ((place, numbering_of(rows, one)) for place, one in enumerate(windows, start=rows.width))
-    numbers = rows.numbers | {(place, among) for place, among in numbering if among is not None}
+    numbering = ((column, numbering_of(rows, window)) for column, window in enumerate(windows, start=rows.width))
+    numbers = rows.numbers | {(column, among) for column, among in numbering if among is not None}
     out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows), numbers=numbers, loose=loose)
     out = replace(out, firsts=rows.firsts | firsts_of(rows, windows))
     return out if by_unit else out.broken("WINDOW")
@@ -725,10 +725,10 @@ def _recursive(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _halves(node: bound.Node) -> list[bound.Node]:
-    found = bound.children(node)
-    if len(found) != 2:
+    halves = bound.children(node)
+    if len(halves) != 2:
         raise bound.UnreadableError(bound.kind(node))
-    return found
+    return halves
 
 
 def _cross(walking: _Walk, node: bound.Node) -> Rows:
@@ -739,29 +739,37 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
         # FROM a, b WHERE a.unit = b.unit: the filter above keeps what a join would.
-        found = of_people(left, right, "INNER", _across(equated, left.width), choosing=False) if rows.by_unit else None
-        return rows.broken("CROSS_PRODUCT") if found is None else replace(rows.mixed("CROSS_PRODUCT"), **found)
+        ownership = (
+            of_people(left, right, "INNER", _across(equated, left.width), choosing=False) if rows.by_unit else None
+        )
+        return rows.broken("CROSS_PRODUCT") if ownership is None else replace(rows.mixed("CROSS_PRODUCT"), **ownership)
     people, beside = (left, right) if right.public else (right, left)
     rows = replace(replace(rows, **passed_on(left, right)), once=people.once and beside.alone)
     return rows if beside.alone else rows.mixed("CROSS_PRODUCT")
 
 
 def _across(equated: Sequence[Equality], width: int) -> list[Equality]:
-    """Return what a filter above a join demands of one column of either side, the left one of so many columns."""
-    return [one._replace(right=one.right - width) for one in equated if one.left < width <= one.right]
+    """Return the equalities that a filter demands across a join, whose left side has `width` columns."""
+    return [
+        equality._replace(right=equality.right - width)
+        for equality in equated
+        if equality.left < width <= equality.right
+    ]
 
 
 def _join(walking: _Walk, node: bound.Node) -> Rows:
     name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
     equated = walking.pass_equated(node) if name == "INNER" and not any(_maps(node)) else ()
     demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
-    walking.demand(node, demanded)  # a filter over several IN stands over all their joins
+    walking.demand(node, demanded)  # a filter over several IN is above all their joins
     left, right = walking.inputs(node, 2)
     rows = side_by_side(left, right, name, conditions)
     if name == "SINGLE" and not matches_one(right, conditions, "right"):
         rows = rows.unfixed_by("a subquery in place of a value")
-    for side, each in (("left", left), ("right", right)):
-        rows = rows.unfixed_by(blind(each, [bound.as_node(condition).get(side) for condition in conditions])[0].unfixed)
+    for side, input_rows in (("left", left), ("right", right)):
+        rows = rows.unfixed_by(
+            blind(input_rows, [bound.as_node(condition).get(side) for condition in conditions])[0].unfixed
+        )
     if rows.public:
         rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:
@@ -769,26 +777,26 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     else:
         marked = chooses(name, conditions, left.width in demanded)
         equal = [*equal_columns(conditions), *_across(equated, left.width)]
-        found = of_people(left, right, name, equal, choosing=marked) if rows.by_unit else None
-        rows = rows.broken(f"{name} JOIN") if found is None else replace(rows.mixed(f"{name} JOIN"), **found)
+        ownership = of_people(left, right, name, equal, choosing=marked) if rows.by_unit else None
+        rows = rows.broken(f"{name} JOIN") if ownership is None else replace(rows.mixed(f"{name} JOIN"), **ownership)
     return _projected(rows, node, left.width, right.width)
 
 
 def _maps(node: bound.Node) -> list[list[object]]:
-    """Return the columns of either side that a join keeps; nothing where it keeps all."""
+    """Return the columns of either side that a join keeps; empty if it keeps all."""
     return [list(bound.listed(node, f"{side}_projection_map")) for side in ("left", "right")]
 
 
 def _projected(rows: Rows, node: bound.Node, left: int, right: int) -> Rows:
     """Return a join's rows with only the columns that its maps keep."""
-    kept = _maps(node)
-    if not any(kept):
+    maps = _maps(node)
+    if not any(maps):
         return rows
-    first = [bound.whole(place, _PROJECTION_MAP) for place in kept[0]] or list(range(left))
+    first = [bound.whole(column, _PROJECTION_MAP) for column in maps[0]] or list(range(left))
     if rows.width <= left + 1:  # no column of the right side, or only a mark
         second: list[int] = list(range(left, rows.width))
     else:
-        second = [left + bound.whole(place, _PROJECTION_MAP) for place in kept[1]] or list(range(left, left + right))
+        second = [left + bound.whole(column, _PROJECTION_MAP) for column in maps[1]] or list(range(left, left + right))
     return rows.columns([*first, *second])
 
 
@@ -824,7 +832,7 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
 
 @dataclass
 class Reading:
-    """The tables that a walk over a plan has met."""
+    """The tables that a walk over a plan has read."""
 
     declarations: Declarations
     catalog: paths.Catalog
@@ -832,12 +840,12 @@ class Reading:
     undeclared: dict[str, paths.Path] = field(default_factory=dict)
     scanned: dict[str, None] = field(default_factory=dict)
     declared: set[TableName | None] = field(default_factory=set)  # as they were declared
-    free: dict[paths.Path, None] = field(default_factory=dict)  # what is read as public
+    free: dict[paths.Path, None] = field(default_factory=dict)  # the tables that are read as public
     keyed: bool = False  # whether the keys of tables are read
-    keys: dict[paths.Path, Collection[frozenset[str]]] = field(default_factory=dict)  # those that were read
+    keys: dict[paths.Path, Collection[frozenset[str]]] = field(default_factory=dict)  # the keys that were read
 
     def walk(self, node: bound.Node, views: Mapping[str, Leaf], within: bound.Node | None = None) -> Rows:
-        """Return what a plan returns, see `stability.walk`. Keys of tables are read only where an order lacks one."""
+        """Return the rows of a plan, see `stability.walk`; read keys of tables only if an order lacks one."""
         rows = walk(node, self.leaf, views, within)
         if not rows.unfixed or self.keyed:
             return rows
@@ -845,17 +853,15 @@ class Reading:
         return walk(node, self.leaf, views, within)
 
     def facts(self, rows: Rows, node: bound.Node) -> dict[str, Any]:
-        """Return what is known of `rows`, which read these tables by a plan, for a `Placement`.
+        """Return the facts about `rows`, which read these tables by a plan, for a `Placement`.
 
-        How many a person has:
-
-        Where the plan leaves a person one row, one counts. That limit is applied to the rows themselves, so that a
-        mistake here would cost rows and not privacy.
+        If the plan leaves a person one row, the limit is one row. It applies to the rows themselves, so that a mistake
+        here would cost rows and not privacy.
         """
-        stated = self.declarations.rows_per_unit(self.declared)
+        rows_per_unit = self.declarations.rows_per_unit(self.declared)
         keyed = tuple((*path, *sorted(key)) for path, keys in self.keys.items() for key in keys)
         return {
-            "rows_per_unit": stated,
+            "rows_per_unit": rows_per_unit,
             "once": rows.once and bool(rows.unit),
             "keyed": keyed,
             "loose": loose_of(rows, node),
@@ -863,32 +869,34 @@ class Reading:
         }
 
     def leaf(self, path: paths.Path, covered: Leaf | None = None) -> Leaf | None:
-        """Note that a table is read, and return what is declared about it; `covered` by a view that is declared so."""
+        """Note that a plan reads a table, and return its leaf; `covered` is the leaf of a declared view around it."""
         name = self.catalog.display(path)
         self.tables[name] = path
-        found = self._leaf(path, covered)
+        leaf = self._leaf(path, covered)
         if not self.keyed:
-            return found
+            return leaf
         self.keys[path] = self.catalog.unique(path)
-        return replace(found or PUBLIC, unique=self.keys[path]) if self.keys[path] else found
+        return replace(leaf or PUBLIC, unique=self.keys[path]) if self.keys[path] else leaf
 
     def _leaf(self, path: paths.Path, covered: Leaf | None) -> Leaf | None:
         name = self.catalog.display(path)
-        found = self.declarations.leaf(self.catalog.table(path), path[0])
-        if found is not None:
-            self.declared |= {one.table for one in self.declarations.about(self.catalog.table(path), path[0])}
-            self.scanned.update(dict.fromkeys(found.datasets))
-            if found.unit is not None and fold(found.unit) in self.catalog.single(path):
-                return replace(found, single=True)
+        leaf = self.declarations.leaf(self.catalog.table(path), path[0])
+        if leaf is not None:
+            self.declared |= {
+                declaration.table for declaration in self.declarations.about(self.catalog.table(path), path[0])
+            }
+            self.scanned.update(dict.fromkeys(leaf.datasets))
+            if leaf.unit is not None and fold(leaf.unit) in self.catalog.single(path):
+                return replace(leaf, single=True)
         elif covered is None:
             self.undeclared[name] = path
-        of = covered if found is None else found
+        of = covered if leaf is None else leaf
         if of is not None and not of.datasets:
             self.free[path] = None
-        return found
+        return leaf
 
 
 def loose_of(rows: Rows, node: bound.Node) -> tuple[tuple[str, str], ...]:
     """Return the names and types of the loose columns of a plan's rows."""
     columns = orders.columns_of(node) or ()
-    return tuple((columns[place].name, orders.name_of(columns[place].kind)) for place in sorted(rows.loose))
+    return tuple((columns[column].name, orders.name_of(columns[column].kind)) for column in sorted(rows.loose))

@@ -1,6 +1,6 @@
-"""The texts of views, macros and statements, as DuckDB's own parser reads them.
+"""The syntax trees of views, macros and statements, from DuckDB's own parser; and the contents of the catalog.
 
-**The catalog.** What the catalog holds, as the statement sees it that reads a source: views, macros, types and tables.
+`Catalogued` holds the catalog as a statement on a source sees it: views, macros, types and tables.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NAME = r'(?:"(?:[^"]|"")+"|[^\s".(),]+)'
 _PATH = rf"{_NAME}(?:\.{_NAME})*"
 _COLUMNS = rf"(?:\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?"
 _SPACE = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-# What stands before the query of a view, and of the statements that may hold an aggregate form.
+# The text before the query of a view, and of a statement that may contain an aggregate form.
 _BEFORE = re.compile(
     rf"{_SPACE}(?:EXPLAIN\s+(?:ANALYZE\s+)?(?:\([^)]*\)\s*)?)?(?:CREATE\s+(?:OR\s+REPLACE\s+)?(?:\w+\s+)*?(?:VIEW|TABLE)\s+(?:IF\s+NOT\s+EXISTS\s+)?{_PATH}{_COLUMNS}\s+AS\s"
     rf"|INSERT\s+INTO\s+{_PATH}{_COLUMNS}\s(?=\s*(?:SELECT|FROM|WITH)\b))?",
     re.IGNORECASE | re.DOTALL,
 )
-# What DuckDB's text of a table has where a column is generated, and its words: texts and quoted names are one each.
+# The words before a generated column in DuckDB's text of a table. A string or a quoted name is one token.
 GENERATED = "GENERATED ALWAYS AS"
 _GENERATED = [*GENERATED.split(), "("]
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\s+|.""", re.DOTALL)
@@ -37,27 +37,27 @@ _COPY = re.compile(rf"{_SPACE}COPY\s*\((.*)\)\s*TO\s", re.IGNORECASE | re.DOTALL
 
 
 class UnreadableTextError(Exception):
-    """A text is none that can be read."""
+    """dpsql cannot read a text."""
 
 
 @lru_cache(maxsize=512)
 def tree_of(sql: str) -> Tree:
-    """Return the syntax tree of a query; of a view or a statement, the tree of the query in it.
+    """Return the syntax tree of a query, or of the query in a view or a statement.
 
     Raises
     ------
     UnreadableTextError
-        The text holds no query, or more than one.
+        The text contains no query, or more than one.
     """
     copied, before = _COPY.match(sql), _BEFORE.match(sql)
-    found = _parsed(copied.group(1) if copied is not None else sql if before is None else sql[before.end() :])
-    if found is None:
+    tree = _parsed(copied.group(1) if copied is not None else sql if before is None else sql[before.end() :])
+    if tree is None:
         raise UnreadableTextError
-    return found
+    return tree
 
 
 def relations(sql: str) -> tuple[str, ...]:
-    """Return the last parts of the names that a query reads; none of a text that cannot be read."""
+    """Return the last parts of the table names in a query; empty for a text that dpsql cannot read."""
     try:
         tree = tree_of(sql)
     except UnreadableTextError:
@@ -66,15 +66,15 @@ def relations(sql: str) -> tuple[str, ...]:
 
 
 def expression_tree(sql: str) -> Tree:
-    """Return the syntax tree of an expression, as that of a query which selects it."""
+    """Return the syntax tree of a query that selects an expression."""
     return tree_of(f"SELECT {sql}")
 
 
 def _parsed(sql: str) -> Tree | None:
-    """Return the tree of one statement, parsed by a DuckDB without settings of anybody's: all sessions share it."""
-    found = json.loads(PARSER.tree(sql))
-    statements = found.get("statements")
-    return None if found.get("error") or not isinstance(statements, list) or len(statements) != 1 else statements[0]
+    """Return the tree of one statement, from a DuckDB without user settings, which all sessions share."""
+    document = json.loads(PARSER.tree(sql))
+    statements = document.get("statements")
+    return None if document.get("error") or not isinstance(statements, list) or len(statements) != 1 else statements[0]
 
 
 def objects(tree: Tree) -> Iterator[Node]:
@@ -84,20 +84,20 @@ def objects(tree: Tree) -> Iterator[Node]:
         part = open_ones.pop()
         if isinstance(part, dict):
             yield part
-            open_ones += [one for one in reversed(part.values()) if one.__class__ in NESTED]
+            open_ones += [child for child in reversed(part.values()) if child.__class__ in NESTED]
         elif isinstance(part, list):
-            open_ones += [one for one in reversed(part) if one.__class__ in NESTED]
+            open_ones += [child for child in reversed(part) if child.__class__ in NESTED]
 
 
 def objects_with(tree: Tree, name: str) -> Iterator[object]:
-    """Yield what the objects of a tree hold under a name."""
-    return (found[name] for found in objects(tree) if found.get(name))
+    """Yield the fields of one name in the objects of a tree."""
+    return (node[name] for node in objects(tree) if node.get(name))
 
 
 def path_of(tree: Node, last: str = "function_name") -> tuple[str, ...]:
     """Return the name of a function or a type: ``qualified_name`` since DuckDB 2.0."""
-    whole = tree.get("qualified_name")
-    path = whole.get("path") if isinstance(whole, dict) else None
+    qualified_name = tree.get("qualified_name")
+    path = qualified_name.get("path") if isinstance(qualified_name, dict) else None
     if isinstance(path, list) and path:
         return tuple(map(str, path))
     return (*(str(tree[part]) for part in ("catalog", "schema") if tree.get(part)), str(tree.get(last, "")))
@@ -107,19 +107,23 @@ def arguments_of(tree: Node) -> list[tuple[str | None, Tree]]:
     """Return the arguments of a call, each with its name: ``arguments`` since DuckDB 2.0, ``children`` before."""
     listed, children = tree.get("arguments"), tree.get("children")
     if isinstance(listed, list):
-        return [(one.get("name") or None, one.get("expression")) for one in listed if isinstance(one, dict)]
-    found = children if isinstance(children, list) else []
-    return [(one.get("alias") or None, one) for one in found if isinstance(one, dict)]
+        return [
+            (argument.get("name") or None, argument.get("expression"))
+            for argument in listed
+            if isinstance(argument, dict)
+        ]
+    operands = children if isinstance(children, list) else []
+    return [(argument.get("alias") or None, argument) for argument in operands if isinstance(argument, dict)]
 
 
 def word_of(tree: Tree) -> str:
-    """Return the name of a column without a path, folded; ``''`` of any other expression."""
+    """Return the name of a column without a path, folded; ``''`` for any other expression."""
     names = tree.get("column_names") if isinstance(tree, dict) and tree.get("class") == "COLUMN_REF" else None
     return fold(str(names[0])) if isinstance(names, list) and len(names) == 1 else ""
 
 
 def literal_of(tree: Tree) -> str | None:
-    """Return the text that an expression is; None where it is no literal text."""
+    """Return the text of a string literal; None for any other expression."""
     if not isinstance(tree, dict) or tree.get("class") == "COLUMN_REF":
         return None
     literal, value = tree.get("literal"), tree.get("value")
@@ -132,12 +136,12 @@ def with_names(tree: Node) -> list[str]:
     """Return the names of the queries of a WITH clause."""
     clause = tree.get("cte_map")
     listed = clause.get("map") if isinstance(clause, dict) else None
-    return [str(one.get("key")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [str(entry.get("key")) for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
 @dataclass(frozen=True)
 class View:
-    """A view of the catalog; `sql` is empty for a frame that DuckDB shows no text of."""
+    """A view of the catalog; `sql` is empty for a frame without a text in DuckDB."""
 
     path: Path
     sql: str
@@ -145,7 +149,7 @@ class View:
 
 @dataclass(frozen=True)
 class Macro:
-    """One form of a macro that somebody made."""
+    """One overload of a user's macro."""
 
     path: Path
     table: bool
@@ -156,12 +160,12 @@ class Macro:
 
 @dataclass(frozen=True)
 class Catalogued:
-    """What the catalog holds.
+    """The contents of the catalog.
 
-    `macros` and `functions` are None where they were not listed: what was judged in this state of the catalog is not
-    judged again (`CatalogState`). `types` are those that users made: by their name, folded, what they are. `generated`
-    are the tables with columns that are computed when they are read, by their own names, with their texts.
-    `functions` are DuckDB's own and whatever is registered beside them, see `functions.LINE`.
+    `macros` and `functions` are None if they were not listed: dpsql judges a source once in each state of the catalog
+    (`CatalogState`). `types` maps the folded names of users' types to their kinds. `generated` has the names and the
+    texts of tables with generated columns. `functions` has DuckDB's own functions and all registered ones, see
+    `functions.LINE`.
     """
 
     views: Sequence[View] = ()
@@ -184,28 +188,28 @@ class Catalogued:
         return unique_keys(self.constraints.get((database, schema, name), ()))
 
 
-def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
-    """Read what the statement that reads a source says of the catalog: views, and maybe macros, types and tables."""
-    if found is None:
+def catalogued(catalog: Mapping[str, Any] | None) -> Catalogued:
+    """Read the catalog from a statement's listing: views, and maybe macros, types and tables."""
+    if catalog is None:
         return Catalogued()
-    views = [View(_path(one["path"]), one["sql"] or "") for one in found.get("views") or ()]
-    numbers = {_path(one["path"]): one["number"] for one in found.get("tables") or ()}
-    generated = [(one["name"], one["sql"]) for one in found.get("generated") or ()]
+    views = [View(_path(view["path"]), view["sql"] or "") for view in catalog.get("views") or ()]
+    numbers = {_path(table["path"]): table["number"] for table in catalog.get("tables") or ()}
+    generated = [(table["name"], table["sql"]) for table in catalog.get("generated") or ()]
     constraints: dict[Path, list[tuple[str, Sequence[str]]]] = {}
-    for one in found.get("keys") or ():
-        database, schema, name = map(fold, one["path"])
-        constraints.setdefault((database, schema, name), []).append((str(one["sort"]), one["columns"] or ()))
-    listed = found.get("listed") or found
+    for entry in catalog.get("keys") or ():
+        database, schema, name = map(fold, entry["path"])
+        constraints.setdefault((database, schema, name), []).append((str(entry["sort"]), entry["columns"] or ()))
+    listed = catalog.get("listed") or catalog
     macros = None
-    if listed.get("functions") is not None or "macros" in found:
+    if listed.get("functions") is not None or "macros" in catalog:
         macros = [
-            Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
-            for one in listed["macros"] or ()
+            Macro(_path(macro["path"]), macro["sort"] == "table_macro", *_parameters(macro), macro["body"])
+            for macro in listed["macros"] or ()
         ]
     types: dict[str, frozenset[str]] = {}
-    for one in found.get("types") or ():
-        name = fold(one["name"])
-        types[name] = types.get(name, frozenset()) | {str(one["is"])}
+    for entry in catalog.get("types") or ():
+        name = fold(entry["name"])
+        types[name] = types.get(name, frozenset()) | {str(entry["is"])}
     return Catalogued(
         views,
         macros,
@@ -214,32 +218,32 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
         constraints,
         generated,
         listed.get("functions"),
-        found.get("transaction") or 0,
+        catalog.get("transaction") or 0,
     )
 
 
 def generated_columns(sql: str) -> tuple[str, ...]:
-    """Return the expressions of the generated columns of a table, from DuckDB's own text of it.
+    """Return the expressions of a table's generated columns, from DuckDB's text of the table.
 
     Raises
     ------
     UnreadableTextError
-        The text has the words, and no expression behind them.
+        The text has the words without an expression after them.
     """
-    found: list[str] = []
-    words = [one for one in _TOKEN.finditer(sql) if not one[0].isspace()]
-    for place in range(len(words)):
-        if [one[0].upper() for one in words[place : place + 4]] != _GENERATED:
+    expressions: list[str] = []
+    words = [token for token in _TOKEN.finditer(sql) if not token[0].isspace()]
+    for position in range(len(words)):
+        if [word[0].upper() for word in words[position : position + 4]] != _GENERATED:
             continue
-        depth, start = 1, words[place + 3].end()
-        for word in words[place + 4 :]:
+        depth, start = 1, words[position + 3].end()
+        for word in words[position + 4 :]:
             depth += {"(": 1, ")": -1}.get(word[0], 0)
             if depth == 0:
-                found.append(sql[start : word.start()])
+                expressions.append(sql[start : word.start()])
                 break
         else:
             raise UnreadableTextError
-    return tuple(found)
+    return tuple(expressions)
 
 
 def _path(parts: Sequence[str]) -> Path:
