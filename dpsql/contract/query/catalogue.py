@@ -132,8 +132,10 @@ class Catalogue:
 
     def parent(self, key: PathKey) -> CatalogueTable | None:
         """Return the table at the end of a step of a path."""
-        found = self.parents.get(folded(key.table))
-        return found or next((table for table in self.tables.values() if folded(table.path) == folded(key.table)), None)
+        parent = self.parents.get(folded(key.table))
+        return parent or next(
+            (table for table in self.tables.values() if folded(table.path) == folded(key.table)), None
+        )
 
 
 def folded(path: Path) -> Path:

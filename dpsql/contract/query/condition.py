@@ -37,7 +37,7 @@ _SESSION = frozenset(
 )
 
 
-def checked(given: object) -> str:
+def checked(condition: object) -> str:
     """Return a condition without the blanks around it, in which now() and today() are the time of the call, in UTC.
 
     Raises
@@ -45,7 +45,7 @@ def checked(given: object) -> str:
     ParameterError
         P013: it is not a string. P070, P082: it is not one expression over the columns of a row.
     """
-    text = parameters.text("condition", given, hint="Give it as text, such as 'age >= 18'.").strip()
+    text = parameters.text("condition", condition, hint="Give it as text, such as 'age >= 18'.").strip()
     return text if _is_timeless(text) else _timed(text)
 
 
@@ -135,8 +135,8 @@ def _where(tree: str) -> Expr:
     except ParameterError as error:
         raise _about_condition(error) from None
     where = query.where if isinstance(query, Select) else None
-    one = Expr("constant", "number", value="1")
-    if where is None or query != Select(items=(one,), source=TableRef(("", "", "dpsql_row")), where=where):
+    literal = Expr("constant", "number", value="1")
+    if where is None or query != Select(items=(literal,), source=TableRef(("", "", "dpsql_row")), where=where):
         raise ParameterError("P070", f"condition is more than one expression. Leave out clauses like ORDER BY. {_HINT}")
     return where
 

@@ -112,10 +112,10 @@ class ColumnErrors:
             return [self.error(expr), _NULL, _NULL, unmeasured_sql(sql)]
         return [self.error(expr), *ends, verdict_sql(sql, *ends, self.standing(expr))]
 
-    def hidden(self, expr: Expr, place: int) -> list[str]:
+    def hidden(self, expr: Expr, index: int) -> list[str]:
         """Return SQL of what is hidden beside the column at a place, under the names that `hidden_names` gives."""
-        found = (self.error(expr), *given(self.ends(expr)), self.standing(expr))
-        return named_ends(found, place, self.numbers)
+        parts = (self.error(expr), *given(self.ends(expr)), self.standing(expr))
+        return named_ends(parts, index, self.numbers)
 
     def error(self, expr: Expr) -> str:
         """Return SQL of the error of a number that is passed on as it is."""
@@ -181,8 +181,8 @@ class ColumnErrors:
             return self._standing_of_leaf(expr)
         if expr.what == "subquery":
             relation = self.around.subquery(expr)
-            told = bool(relation.columns[0].made) and relation.level != PUBLIC
-            return self._hidden_of_subquery(relation)[3] if told else PUBLIC_STANDING
+            is_noisy = bool(relation.columns[0].made) and relation.level != PUBLIC
+            return self._hidden_of_subquery(relation)[3] if is_noisy else PUBLIC_STANDING
         if gathers(expr):
             return _mixed([self.around.over(replace(expr, name="max"), self.standing(expr.parts[0]))])
         if expr.what == "window":
@@ -193,7 +193,7 @@ class ColumnErrors:
             read = expr.parts[2:]
         elif expr.name == "nullif":
             read = expr.parts[:1]
-        parts = [one for one in map(self.standing, read) if one != PUBLIC_STANDING]
+        parts = [standing for standing in map(self.standing, read) if standing != PUBLIC_STANDING]
         if expr.name == "/" and len(expr.parts) == 2 and self.standing(expr.parts[1]) != PUBLIC_STANDING:
             lower, upper = given(self.ends(expr.parts[1]))
             parts.append(f"CASE WHEN {lower} <= 0 AND {upper} >= 0 THEN {UNDIVIDED} ELSE {PUBLIC_STANDING} END")
@@ -213,7 +213,7 @@ class ColumnErrors:
                 seen["groups", core, number] = NoisyNumbers.of_groups(core)
             return
         if expr.what == "window":  # of other rows, also where a column is the same
-            seen[expr] = NoisyNumbers.total(self.made(one) or NoisyNumbers() for one in expr.parts)
+            seen[expr] = NoisyNumbers.total(self.made(part) or NoisyNumbers() for part in expr.parts)
             return
         if expr.what == "subquery":
             seen["subquery", id(expr.query)] = self.around.subquery(expr).columns[0].made or NoisyNumbers()
@@ -236,9 +236,9 @@ class ColumnErrors:
         if gathers(expr):
             return self._gathered(expr)
         if expr.what == "call" and expr.name in _COUNTING:
-            known = self.around.steady and all(map(self.quiet, expr.inner))
-            value = cast(self.around.over(expr, None), "DOUBLE") if known else _NULL
-            return (value, value) if known else None
+            is_exact = self.around.steady and all(map(self.quiet, expr.inner))
+            value = cast(self.around.over(expr, None), "DOUBLE") if is_exact else _NULL
+            return (value, value) if is_exact else None
         if expr.what == "window":
             return self._window(expr)
         if expr.what == "cast" and expr.name.partition("(")[0] in NUMBERS:
@@ -272,9 +272,9 @@ class ColumnErrors:
 
     def _hidden_of_subquery(self, relation: PartOfQuery) -> list[str]:
         """Return SQL of what is hidden beside the one column of a relation."""
-        whole = given(relation.told)([self.numbers])[self.around.stub]
+        source = given(relation.told)([self.numbers])[self.around.stub]
         names = hidden_names(0, self.numbers)
-        return [f"(SELECT {identifier(name)} FROM {whole} AS dpsql_told)" for name in names]
+        return [f"(SELECT {identifier(name)} FROM {source} AS dpsql_told)" for name in names]
 
     def _gathered(self, expr: Expr) -> Ends | None:
         """Return the ends of an aggregate of all released rows, or of those of a window."""
@@ -292,7 +292,7 @@ class ColumnErrors:
         return lower, upper
 
     def _window(self, expr: Expr) -> Ends | None:
-        if not (self.around.steady and passes_on(expr) and all(map(self.quiet, _places(expr)))):
+        if not (self.around.steady and passes_on(expr) and all(map(self.quiet, _window_terms(expr)))):
             return None
         ends = self.ends(expr.parts[0])
         return None if ends is None else (self.around.over(expr, ends[0]), self.around.over(expr, ends[1]))
@@ -305,16 +305,16 @@ class ColumnErrors:
         name, others = expr.name, parts[1:]
         if name == "nullif":
             return first  # where it is NULL, so is the column
-        if name in _RISING and all(one.what == "constant" for one in expr.parts[1:]):
+        if name in _RISING and all(part.what == "constant" for part in expr.parts[1:]):
             # Whatever is rounded moves by less than 1, or by less than a unit of its last digit.
-            digits = [str(one.value) for one in expr.parts[1:]]
+            digits = [str(part.value) for part in expr.parts[1:]]
             return tuple(call(name, end, *(cast(text(digit), "INTEGER") for digit in digits)) for end in first)  # type: ignore[return-value]
         if name == "-" and not others:
             return call("-", first[1]), call("-", first[0])
         if name in ("greatest", "least"):
             lower, upper = ([ends[side] for ends in parts if ends is not None] for side in (0, 1))
-            known = len(lower) == len(parts)
-            return (_all_of(call(name, *lower), lower), _all_of(call(name, *upper), upper)) if known else None
+            is_complete = len(lower) == len(parts)
+            return (_all_of(call(name, *lower), lower), _all_of(call(name, *upper), upper)) if is_complete else None
         if name == "abs" and not others:
             greatest = call("greatest", call("abs", first[0]), call("abs", first[1]))
             inside = f"{first[0]} <= 0 AND {first[1]} >= 0"
@@ -332,7 +332,7 @@ class ColumnErrors:
             both = [_all_of(call("least", *corners), corners), _all_of(call("greatest", *corners), corners)]
             if name == "/":
                 away = f"({second[0]} > 0 OR {second[1]} < 0)"
-                both = [f"CASE WHEN {away} THEN {one} END" for one in both]
+                both = [f"CASE WHEN {away} THEN {end} END" for end in both]
             return both[0], both[1]
         return None
 
@@ -353,36 +353,36 @@ class ReleasedErrors(ColumnErrors):
         """Return SQL of the error of a number that is passed on as it is."""
         if expr.what != "column":
             return super().error(expr)
-        found = self._found(expr)
-        if found is None or not found[2].made:
+        reference = self._reference(expr)
+        if reference is None or not reference[2].made:
             return _NULL
-        return found[0].sql(hidden_names(found[1], self.numbers)[0])
+        return reference[0].sql(hidden_names(reference[1], self.numbers)[0])
 
-    def _found(self, expr: Expr) -> tuple[Item, int, Column] | None:
+    def _reference(self, expr: Expr) -> tuple[Item, int, Column] | None:
         return released_column(expr, self.scope) if expr.what == "column" else None
 
     def _is_quiet(self, expr: Expr) -> bool:
-        found = self._found(expr)
-        return expr.what != "item" and (expr.what != "column" or (found is not None and not found[2].noisy))
+        reference = self._reference(expr)
+        return expr.what != "item" and (expr.what != "column" or (reference is not None and not reference[2].noisy))
 
     def _read(self, expr: Expr) -> Noisy:
-        found = self._found(expr)
-        return super()._read(expr) if found is None else found[2].noisy
+        reference = self._reference(expr)
+        return super()._read(expr) if reference is None else reference[2].noisy
 
     def _counted(self, expr: Expr, seen: dict[object, NoisyNumbers]) -> None:
-        found = self._found(expr)
-        if found is not None:
-            seen[found[0].id, found[1]] = found[2].made or NoisyNumbers()
+        reference = self._reference(expr)
+        if reference is not None:
+            seen[reference[0].id, reference[1]] = reference[2].made or NoisyNumbers()
 
     def _leaf(self, expr: Expr) -> Ends | None:
-        found = self._found(expr)
-        if found is None:
+        reference = self._reference(expr)
+        if reference is None:
             return None
-        item, place, column = found
+        item, index, column = reference
         if item.relation.level != PUBLIC and column.made is None:
             return None
         if column.made:
-            _, lower, upper, _ = (item.sql(name) for name in hidden_names(place, self.numbers))
+            _, lower, upper, _ = (item.sql(name) for name in hidden_names(index, self.numbers))
             return lower, upper
         if column.type.kind not in NUMBERS:
             return None
@@ -390,10 +390,10 @@ class ReleasedErrors(ColumnErrors):
         return value, value
 
     def _standing_of_leaf(self, expr: Expr) -> str:
-        found = self._found(expr)
-        if found is None or not found[2].made:
+        reference = self._reference(expr)
+        if reference is None or not reference[2].made:
             return PUBLIC_STANDING
-        return found[0].sql(hidden_names(found[1], self.numbers)[3])
+        return reference[0].sql(hidden_names(reference[1], self.numbers)[3])
 
 
 def gathers(expr: Expr) -> bool:
@@ -409,7 +409,7 @@ def passes_on(expr: Expr) -> bool:
     )  # fmt: skip
 
 
-def _places(expr: Expr) -> list[Expr]:
+def _window_terms(expr: Expr) -> list[Expr]:
     """Return what says which row a window reads."""
     return [*expr.partitions, *(order.expression for order in expr.orders)]
 
@@ -417,26 +417,27 @@ def _places(expr: Expr) -> list[Expr]:
 def released_column(expr: Expr, scope: Scope) -> tuple[Item, int, Column] | None:
     """Return the item, the place and the column that a name stands for; None where that is not certain."""
     try:
-        found = scope.resolved(expr.names)
+        item_expr = scope.resolved(expr.names)
     except SourceError:
         return None
-    if found is None or found.what != "item":
+    if item_expr is None or item_expr.what != "item":
         return None
-    item = scope.item(str(found.value))
+    item = scope.item(str(item_expr.value))
     return next(
-        ((item, place, column) for place, column in enumerate(item.relation.columns) if column.sql == found.name), None
+        ((item, index, column) for index, column in enumerate(item.relation.columns) if column.sql == item_expr.name),
+        None,
     )
 
 
-def hidden_names(place: int, numbers: NoisyNumbers) -> tuple[str, str, str, str]:
+def hidden_names(index: int, numbers: NoisyNumbers) -> tuple[str, str, str, str]:
     """Return the names, behind a relation's columns, of error, ends and standing of one, for so many numbers."""
-    before = f"dpsql_{place}_{numbers.tag}"
+    before = f"dpsql_{index}_{numbers.tag}"
     return f"{before}_error", f"{before}_lower", f"{before}_upper", f"{before}_standing"
 
 
-def named_ends(sql: Sequence[str], place: int, numbers: NoisyNumbers) -> list[str]:
+def named_ends(sql: Sequence[str], index: int, numbers: NoisyNumbers) -> list[str]:
     """Return SQL of error, ends and standing of the column at a place, under their names."""
-    return [f"{one} AS {identifier(name)}" for one, name in zip(sql, hidden_names(place, numbers), strict=True)]
+    return [f"{part} AS {identifier(name)}" for part, name in zip(sql, hidden_names(index, numbers), strict=True)]
 
 
 def verdict_sql(sql: str, lower: str, upper: str, standing: str) -> str:
@@ -487,17 +488,17 @@ def _all_of(sql: str, parts: list[str]) -> str:
 
 def error_columns(names: list[str]) -> list[tuple[str, ...]]:
     """Return the names of the columns beside each column; `_1` and so on behind one that is taken."""
-    taken = {name.casefold() for name in names}
+    all_names = {name.casefold() for name in names}
     out = []
     for name in names:
-        made = []
+        columns = []
         for part in PARTS:
-            wanted, number = f"{name}_{part}", 0
-            while (wanted if not number else f"{wanted}_{number}").casefold() in taken:
+            base, number = f"{name}_{part}", 0
+            while (base if not number else f"{base}_{number}").casefold() in all_names:
                 number += 1
-            made.append(wanted if not number else f"{wanted}_{number}")
-            taken.add(made[-1].casefold())
-        out.append(tuple(made))
+            columns.append(base if not number else f"{base}_{number}")
+            all_names.add(columns[-1].casefold())
+        out.append(tuple(columns))
     return out
 
 
@@ -510,17 +511,17 @@ def released(
     """
     check_written(sql)
     check_written(stub)
-    found = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
-    if found is None and within:
-        found = (("", Type(NOTHING)),)
-    if found is None:
+    types = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
+    if types is None and within:
+        types = (("", Type(NOTHING)),)
+    if types is None:
         raise UnboundError(
             "P101", "sql: a part over released or public tables does not fit the types there. Check it without noise."
         )
     every: Noisy = frozenset().union(*noisy) if noisy else frozenset()
     columns = tuple(
-        Column(name, name, kind, noisy=noisy[place] if len(noisy) == len(found) else every)
-        for place, (name, kind) in enumerate(found)
+        Column(name, name, kind, noisy=noisy[index] if len(noisy) == len(types) else every)
+        for index, (name, kind) in enumerate(types)
     )
     return PartOfQuery(level, columns, sql, stub)
 
@@ -534,35 +535,35 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
     if len(relation.columns) > columns or not any(noisy):
         return relation
     none = NoisyNumbers()
-    made = [one.made or none if relation.told is not None else none for one in relation.columns]
-    if any(made):
+    counts = [column.made or none if relation.told is not None else none for column in relation.columns]
+    if any(counts):
         try:
-            return _with_ends(work, relation, made)
+            return _with_ends(work, relation, counts)
         except ParameterError as error:  # what is written of the intervals does not fit: then there are none
             if not isinstance(error, UnboundError) and error.code != "DPSQL-P100":
                 raise
-    return _with_ends(work, relation, [none] * len(made))
+    return _with_ends(work, relation, [none] * len(counts))
 
 
-def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[NoisyNumbers]) -> PartOfQuery:
+def _with_ends(work: Splitting, relation: PartOfQuery, counts: Sequence[NoisyNumbers]) -> PartOfQuery:
     """Return a relation with the errors of its noisy columns, of which some are made of so many known numbers."""
     noisy = [column.noisy for column in relation.columns]
     texts = (relation.sql, relation.stub)
-    if relation.told is not None and any(made):
-        texts = relation.told(sorted({one for one in made if one}))
-    shown = [f"dpsql_told.{identifier(one.sql)}" for one in relation.columns]
-    values, listed = list(shown), []
-    for place, names in enumerate(error_columns([one.name for one in relation.columns])):
-        if not noisy[place]:
+    if relation.told is not None and any(counts):
+        texts = relation.told(sorted({count for count in counts if count}))
+    columns = [f"dpsql_told.{identifier(column.sql)}" for column in relation.columns]
+    values, listed = list(columns), []
+    for index, names in enumerate(error_columns([column.name for column in relation.columns])):
+        if not noisy[index]:
             continue
         ends = ["CAST(NULL AS DOUBLE)"] * 3
-        verdict = unmeasured_sql(shown[place])
-        if made[place]:
-            ends = [f"dpsql_told.{identifier(name)}" for name in hidden_names(place, made[place])]
+        verdict = unmeasured_sql(columns[index])
+        if counts[index]:
+            ends = [f"dpsql_told.{identifier(name)}" for name in hidden_names(index, counts[index])]
             standing = ends.pop()
-            verdict = verdict_sql(shown[place], lower=ends[1], upper=ends[2], standing=standing)
-            values[place] = f"{divided_sql(shown[place], standing)} AS {identifier(relation.columns[place].sql)}"
+            verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=standing)
+            values[index] = f"{divided_sql(columns[index], standing)} AS {identifier(relation.columns[index].sql)}"
         listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
-    selected = ", ".join([*(values if any(made) else ["*"]), *listed])
-    whole, nothing = (f"(SELECT {selected} FROM {one} AS dpsql_told)" for one in texts)
-    return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
+    selected = ", ".join([*(values if any(counts) else ["*"]), *listed])
+    source, stub = (f"(SELECT {selected} FROM {body} AS dpsql_told)" for body in texts)
+    return released(work, source, stub, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)

@@ -160,21 +160,21 @@ def _plain_literal(expr: Expr) -> Expr | None:
 
 def _is_exact(expr: Expr, plain: Expr, compared: Type) -> bool:
     """Return whether a literal is the same value in a comparison with a type, at the same type, as the plain form."""
-    whole, _, places = str(plain.value).lstrip("-").partition(".")
+    integer, _, decimals = str(plain.value).lstrip("-").partition(".")
     cast_to = expr.name if expr.what == "cast" else ""
-    if cast_to not in ("", "DOUBLE") and not _fits(whole, places, *_sizes_of(cast_to)):
+    if cast_to not in ("", "DOUBLE") and not _fits(integer, decimals, *_sizes_of(cast_to)):
         return False
     if compared.kind == "DOUBLE":
         return True
     if compared.kind == "DECIMAL":  # a whole number is compared at another type there than a decimal is
         width, scale = compared.sizes
-        if not places:
+        if not decimals:
             return False
         bare = str(expr.parts[0].value if cast_to else expr.value)
-        return cast_to != "DOUBLE" and "e" not in bare.lower() and _fits(whole, places, width, scale)
+        return cast_to != "DOUBLE" and "e" not in bare.lower() and _fits(integer, decimals, width, scale)
     in_place = cast_to in _SAFE_DIGITS or expr.name == "string"
     signed = not (compared.kind.startswith("U") and str(plain.value).startswith("-"))
-    return in_place and signed and _fits(whole, places, *_sizes_of(compared.kind))
+    return in_place and signed and _fits(integer, decimals, *_sizes_of(compared.kind))
 
 
 def _sizes_of(kind: str) -> tuple[int, int]:
@@ -185,8 +185,8 @@ def _sizes_of(kind: str) -> tuple[int, int]:
     return _SAFE_DIGITS.get(kind, 0), 0
 
 
-def _fits(whole: str, places: str, width: int, scale: int) -> bool:
-    return len(places) <= scale and len(whole) <= width - scale
+def _fits(integer: str, decimals: str, width: int, scale: int) -> bool:
+    return len(decimals) <= scale and len(integer) <= width - scale
 
 
 def clock(now: datetime.datetime | None, name: str) -> Expr | None:
@@ -194,8 +194,8 @@ def clock(now: datetime.datetime | None, name: str) -> Expr | None:
     kind = _CLOCK.get(fold(name))
     if kind is None or now is None:
         return None
-    said = now.date().isoformat() if kind == "DATE" else now.replace(tzinfo=None).isoformat(" ")
-    return Expr("cast", "DATE" if kind == "DATE" else "TIMESTAMP", (Expr("constant", "string", value=said),))
+    moment = now.date().isoformat() if kind == "DATE" else now.replace(tzinfo=None).isoformat(" ")
+    return Expr("cast", "DATE" if kind == "DATE" else "TIMESTAMP", (Expr("constant", "string", value=moment),))
 
 
 def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
@@ -232,10 +232,10 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     expr = expr.mapped(lambda part: _simplified(part, now))
     if expr.what == "try":
         return expr.parts[0]
-    if expr.what == "compare" and expr.name == "=" and all(one.name == "row" for one in expr.parts):
+    if expr.what == "compare" and expr.name == "=" and all(part.name == "row" for part in expr.parts):
         pairs = list(zip(expr.parts[0].parts, expr.parts[1].parts, strict=False))
         return Expr("and", parts=tuple(Expr("compare", "=", pair) for pair in pairs), alias=expr.alias)
-    if expr.what == "in" and all(one.name == "row" and one.what == "call" for one in expr.parts):
+    if expr.what == "in" and all(part.name == "row" and part.what == "call" for part in expr.parts):
         return _one_of_rows(expr)
     if expr.what == "call" and expr.name in _EXTRACTING and len(expr.parts) == 2:
         expr = Expr("element", parts=expr.parts, alias=expr.alias, at=expr.at)
@@ -267,7 +267,7 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     if name in ("concat", "concat_ws") and len(parts) > _MOST_JOINED:
         raise ParameterError("P100", f"sql: {name} takes at most {_MOST_JOINED} parts. Join some of them first.")
     if name == "concat" and len(parts) >= 1:
-        return replace(_joined([Expr("cast", "VARCHAR", (one,)) for one in parts]), alias=expr.alias)
+        return replace(_joined([Expr("cast", "VARCHAR", (part,)) for part in parts]), alias=expr.alias)
     if name == "concat_ws" and len(parts) >= 2:
         return replace(_joined_by(parts[0], parts[1:]), alias=expr.alias)
     if name == "age" and len(parts) == 1 and now is not None:
@@ -289,10 +289,10 @@ def _is_list(expr: Expr) -> bool:
 
 def _joined(texts: Sequence[Expr]) -> Expr:
     """Return texts joined to one; NULL is nothing."""
-    whole = [Expr("coalesce", parts=(one, _string("")), flag=True) for one in texts]
-    joined = whole[0]
-    for one in whole[1:]:
-        joined = Expr("call", "||", (joined, one))
+    parts = [Expr("coalesce", parts=(part, _string("")), flag=True) for part in texts]
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = Expr("call", "||", (joined, part))
     return joined
 
 
@@ -308,14 +308,14 @@ def _joined_by(between: Expr, parts: Sequence[Expr]) -> Expr:
 def _one_of_rows(expr: Expr) -> Expr:
     """Return IN of several columns over literals as comparisons; a NULL is no value of the list, as in DuckDB."""
     first, *listed = expr.parts
-    if not all(len(one.parts) == len(first.parts) and all(map(_is_value, one.parts)) for one in listed):
+    if not all(len(row.parts) == len(first.parts) and all(map(_is_value, row.parts)) for row in listed):
         return expr
     false = Expr("constant", "boolean", value="false")
-    found = []
-    for one in listed:
-        same = (Expr("compare", "=", pair) for pair in zip(first.parts, one.parts, strict=True))
-        found.append(Expr("and", parts=tuple(Expr("coalesce", parts=(each, false)) for each in same)))
-    return replace(found[0] if len(found) == 1 else Expr("or", parts=tuple(found)), alias=expr.alias)
+    comparisons = []
+    for row in listed:
+        same = (Expr("compare", "=", pair) for pair in zip(first.parts, row.parts, strict=True))
+        comparisons.append(Expr("and", parts=tuple(Expr("coalesce", parts=(comparison, false)) for comparison in same)))
+    return replace(comparisons[0] if len(comparisons) == 1 else Expr("or", parts=tuple(comparisons)), alias=expr.alias)
 
 
 def _is_value(expr: Expr) -> bool:
@@ -324,26 +324,26 @@ def _is_value(expr: Expr) -> bool:
     return expr.what == "constant" and expr.name != "NULL"
 
 
-def _part_of(value: Expr, by: Expr, place: Expr) -> Expr:
+def _part_of(value: Expr, by: Expr, position: Expr) -> Expr:
     """Return `split_part`, a macro of DuckDB's over lists, as the part of a text that a regular expression finds."""
-    whole = str(place.value) if place.what == "constant" and place.name == "number" else ""
-    if by.what != "constant" or by.name != "string" or not by.value or not re.fullmatch("[1-9]", whole):
+    digit = str(position.value) if position.what == "constant" and position.name == "number" else ""
+    if by.what != "constant" or by.name != "string" or not by.value or not re.fullmatch("[1-9]", digit):
         raise ParameterError(
             "P082",
             "sql: split_part takes a literal text to split by, and a literal place from 1 to 9. Write both out.",
         )
     end = re.escape(by.value)
-    pattern = f"^(?s:(?:.*?{end}){{{int(whole) - 1}}}(.*?)(?:{end}|$))"
+    pattern = f"^(?s:(?:.*?{end}){{{int(digit) - 1}}}(.*?)(?:{end}|$))"
     return Expr("call", "regexp_extract", (value, _string(pattern), Expr("constant", "number", value="1")))
 
 
-def _element_of(listed: Expr, place: Expr) -> Expr:
+def _element_of(listed: Expr, position: Expr) -> Expr:
     """Return an element of a text that is split as its part; NULL where there are fewer."""
     value, by, *_ = listed.parts
-    found = _part_of(value, by, place)
-    before = f"^(?s:(?:.*?{re.escape(str(by.value))}){{{int(str(place.value)) - 1}}})"
-    there = Expr("call", "regexp_matches", (value, _string(before)))
-    return found if place.value == "1" else Expr("case", parts=(there, found, Expr("constant", "NULL")))
+    part = _part_of(value, by, position)
+    before = f"^(?s:(?:.*?{re.escape(str(by.value))}){{{int(str(position.value)) - 1}}})"
+    condition = Expr("call", "regexp_matches", (value, _string(before)))
+    return part if position.value == "1" else Expr("case", parts=(condition, part, Expr("constant", "NULL")))
 
 
 def _of_any_zone(expr: Expr, zoned: Collection[tuple[str, str]]) -> bool:
@@ -354,7 +354,7 @@ def _of_any_zone(expr: Expr, zoned: Collection[tuple[str, str]]) -> bool:
         expr.name in ("epoch", "epoch_ms") or (expr.name == "date_part" and expr.parts[0].value in ("epoch", "EPOCH"))
     ):
         return True
-    return expr.what != "item" and all(_of_any_zone(one, zoned) for one in expr.inner)
+    return expr.what != "item" and all(_of_any_zone(part, zoned) for part in expr.inner)
 
 
 def _is_zone(name: str) -> bool:
@@ -373,11 +373,11 @@ def _literal_span(name: str, parts: Sequence[Expr]) -> str | None:
     """Return the text of ``INTERVAL 30 DAY``, which the parser makes a call of a cast of a literal."""
     if name not in _SPANS or len(parts) != 1:
         return None
-    [one] = parts
-    while one.what == "cast" or (one.what == "call" and one.name == "trunc" and len(one.parts) == 1):
-        one = one.parts[0]
-    if one.what == "constant" and one.name in ("number", "string") and str(one.value).lstrip("-").isdecimal():
-        return f"{one.value} {_SPANS[name]}"
+    [part] = parts
+    while part.what == "cast" or (part.what == "call" and part.name == "trunc" and len(part.parts) == 1):
+        part = part.parts[0]
+    if part.what == "constant" and part.name in ("number", "string") and str(part.value).lstrip("-").isdecimal():
+        return f"{part.value} {_SPANS[name]}"
     return None
 
 
@@ -406,15 +406,15 @@ def _bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
     expr = expr.mapped(lambda part: _bucketed(part, kind))
     if expr.what != "call" or expr.name != "time_bucket":
         return expr
-    found = _width(expr.parts[0]) if len(expr.parts) == 2 else None
-    if found is None:
+    width = _width(expr.parts[0]) if len(expr.parts) == 2 else None
+    if width is None:
         raise ParameterError(
             "P082",
             "sql: time_bucket takes a literal width of one unit, and no origin. Write it such as INTERVAL '2 weeks'.",
         )
-    count, unit = found
-    given = expr.parts[1]
-    of = kind(given).kind
+    count, unit = width
+    moment = expr.parts[1]
+    of = kind(moment).kind
     if of == ZONED_TIMESTAMP:
         raise ParameterError(
             "P082",
@@ -424,12 +424,14 @@ def _bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
     timed = of != "DATE"
     if unit in _MILLISECONDS:
         # Some versions round to milliseconds, which would put the end of a bucket into the next one.
-        whole = Expr("call", "date_trunc", (Expr("constant", "string", value="millisecond"), given)) if timed else given
-        since = _minus(Expr("call", "epoch_ms", (whole,)), _number(_MONDAY_MILLISECONDS))
-        start = _minus(Expr("call", "epoch_ms", (whole,)), _rest(since, count * _MILLISECONDS[unit]))
+        instant = (
+            Expr("call", "date_trunc", (Expr("constant", "string", value="millisecond"), moment)) if timed else moment
+        )
+        since = _minus(Expr("call", "epoch_ms", (instant,)), _number(_MONDAY_MILLISECONDS))
+        start = _minus(Expr("call", "epoch_ms", (instant,)), _rest(since, count * _MILLISECONDS[unit]))
         out = Expr("call", "epoch_ms", (start,))
         return replace(out if timed else Expr("cast", "DATE", (out,)), alias=expr.alias)
-    date = Expr("cast", "DATE", (given,)) if timed else given
+    date = Expr("cast", "DATE", (moment,)) if timed else moment
     out = _months(date, count * _MONTHS[unit]) if unit in _MONTHS else _days(date, count * _DAYS[unit])
     return replace(Expr("cast", "TIMESTAMP", (out,)) if timed else out, alias=expr.alias)
 
@@ -439,9 +441,9 @@ def bucket_width(expr: Expr) -> tuple[Expr, str] | None:
     start = expr.parts[0] if expr.what == "call" and expr.name == "epoch_ms" else expr
     if start.what != "call" or start.name != "-" or [part.name for part in start.parts] != ["epoch_ms", "%"]:
         return None
-    [given], width = start.parts[0].parts, start.parts[1].parts[1]
-    given = given.parts[1] if given.name == "date_trunc" else given
-    return (given, f"{width.value} milliseconds") if width.what == "constant" else None
+    [moment], width = start.parts[0].parts, start.parts[1].parts[1]
+    moment = moment.parts[1] if moment.name == "date_trunc" else moment
+    return (moment, f"{width.value} milliseconds") if width.what == "constant" else None
 
 
 def _width(expr: Expr) -> tuple[int, str] | None:
@@ -480,12 +482,12 @@ def _number(value: int) -> Expr:
     return Expr("constant", "number", value=str(value))
 
 
-def _plus(one: Expr, two: Expr) -> Expr:
-    return Expr("call", "+", (one, two))
+def _plus(first: Expr, second: Expr) -> Expr:
+    return Expr("call", "+", (first, second))
 
 
-def _minus(one: Expr, two: Expr) -> Expr:
-    return Expr("call", "-", (one, two))
+def _minus(first: Expr, second: Expr) -> Expr:
+    return Expr("call", "-", (first, second))
 
 
 class RowExpressions:
@@ -504,9 +506,9 @@ class RowExpressions:
     def __init__(self, typing: Typing, zone: str | None = "UTC", row: str = ROW) -> None:
         self._typing, self.zone, self._row = typing, zone or "UTC", row
         self._of_condition = zone is None
-        self._known: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
+        self._cache: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
 
-    def write(self, expr: Expr, columns: Columns, wanted: str | None = None) -> Written:
+    def write(self, expr: Expr, columns: Columns, target: str | None = None) -> Written:
         """Return the SQL of an expression over columns, which gives NULL where it fails.
 
         Parameters
@@ -523,17 +525,17 @@ class RowExpressions:
         ParameterError
             P070, P080, P082, P084: it is not one that may be asked of a row.
         """
-        if expr.what == "item" and wanted is None:
-            found = columns[(str(expr.value), expr.name)]
-            return Written(found.sql, found.type, bare=True)
-        if wanted is not None:
-            expr = Expr("cast", wanted, (expr,))
+        if expr.what == "item" and target is None:
+            source = columns[(str(expr.value), expr.name)]
+            return Written(source.sql, source.type, bare=True)
+        if target is not None:
+            expr = Expr("cast", target, (expr,))
         read = list(dict.fromkeys((str(part.value), part.name) for part in expr.walk() if part.what == "item"))
-        key = (expr, tuple((*one, columns[one].sql, columns[one].type) for one in read))
-        if key not in self._known:
+        key = (expr, tuple((*column, columns[column].sql, columns[column].type) for column in read))
+        if key not in self._cache:
             with about(expr):
-                self._known[key] = self._written(expr, read, columns)
-        return self._known[key]
+                self._cache[key] = self._write(expr, read, columns)
+        return self._cache[key]
 
     def type(self, expr: Expr, columns: Columns) -> Type:
         """Return the type of an expression."""
@@ -551,17 +553,19 @@ class RowExpressions:
             expr = bucketed(expr, lambda part: self.type(part, columns))
             return self.write(expr, columns, "BOOLEAN").body
         except ParameterError as error:
-            said = error.message
-            raise error.saying(said.replace("sql", "condition", 1) if said.startswith("sql") else said) from None
+            message = error.message
+            raise error.saying(
+                message.replace("sql", "condition", 1) if message.startswith("sql") else message
+            ) from None
 
-    def _written(self, expr: Expr, read: Sequence[tuple[str, str]], columns: Columns) -> Written:
-        names = {one: one[1] if self._of_condition else f"c{number}" for number, one in enumerate(read)}
-        types = [(names[one], columns[one].type) for one in read]
+    def _write(self, expr: Expr, read: Sequence[tuple[str, str]], columns: Columns) -> Written:
+        names = {key: key[1] if self._of_condition else f"c{number}" for number, key in enumerate(read)}
+        types = [(names[key], columns[key].type) for key in read]
         zoned: set[str] = set()
         if not self._of_condition:
             zoned = {name for name, kind in types if kind.kind == ZONED_TIMESTAMP}
             types = [(name, Type("TIMESTAMP") if name in zoned else kind) for name, kind in types]
-        zone = "UTC" if _of_any_zone(expr, [one for one in read if names[one] in zoned]) else self.zone
+        zone = "UTC" if _of_any_zone(expr, [key for key in read if names[key] in zoned]) else self.zone
         texts: list[str] = []
         moved = self._moved(expr, columns, zone)
         sql = UntypedSql(names, texts).sql(moved)
@@ -580,23 +584,23 @@ class RowExpressions:
         except ParameterError as error:
             if self._of_condition:
                 raise
-            said = error.message.replace("condition", "sql", 1)
-            for one in read:
-                said = said.replace(f"column '{names[one]}'", f"column {show(one[1])}")
-            raise error.saying(said) from None
+            message = error.message.replace("condition", "sql", 1)
+            for key in read:
+                message = message.replace(f"column '{names[key]}'", f"column {show(key[1])}")
+            raise error.saying(message) from None
         kind = tree.type
         if self._of_condition:
             return Written("", kind, bare=False, body=body)
         if (zoned or moved != expr) and kind == Type("TIMESTAMP") and self._is_zoned(expr, columns):
             kind, body = Type(ZONED_TIMESTAMP), call("timezone", text(self.zone), f"({body})")
         if not zoned and read and cannot_fail(tree):
-            plain = Judge(dict(types), {names[one]: columns[one].sql for one in read}.__getitem__, self._typing.newer)
+            plain = Judge(dict(types), {names[key]: columns[key].sql for key in read}.__getitem__, self._typing.newer)
             return Written(plain.write(tree), kind, bare=False, body=body)
         if not read:
             return Written(f"TRY({body})", tree.type, bare=False, body=body)
-        row = ", ".join(f"{identifier(names[one])} := {columns[one].sql}" for one in read)
-        each = call("list_value", f"system.main.struct_pack({row})")
-        lambdas = call("list_transform", each, f"lambda {ROW}: TRY({body})")
+        row = ", ".join(f"{identifier(names[key])} := {columns[key].sql}" for key in read)
+        rows = call("list_value", f"system.main.struct_pack({row})")
+        lambdas = call("list_transform", rows, f"lambda {ROW}: TRY({body})")
         if kind.kind in TEXT and any(part.what == "call" and part.name == "||" for part in expr.walk()):
             lambdas = call("list_transform", lambdas, _SHORT_ENOUGH)
         return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
@@ -604,31 +608,31 @@ class RowExpressions:
     def _is_zoned(self, expr: Expr, columns: Columns) -> bool:
         """Whether DuckDB itself makes a timestamp with time zone of it."""
         read = list(dict.fromkeys((str(part.value), part.name) for part in expr.walk() if part.what == "item"))
-        names = {one: f"c{number}" for number, one in enumerate(read)}
+        names = {key: f"c{number}" for number, key in enumerate(read)}
         texts: list[str] = []
         sql = UntypedSql(names, texts).sql(expr)
-        given = [f"NULL::{columns[one].type.sql} AS {identifier(names[one])}" for one in read]
-        given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
-        found = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(given) or '1'})")
-        return found is not None and found[0][1].kind == ZONED_TIMESTAMP
+        nulls = [f"NULL::{columns[key].type.sql} AS {identifier(names[key])}" for key in read]
+        nulls += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
+        types = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(nulls) or '1'})")
+        return types is not None and types[0][1].kind == ZONED_TIMESTAMP
 
     def _moved(self, expr: Expr, columns: Columns, zone: str) -> Expr:
         """Return an expression whose timestamps with time zone are all timestamps in one zone.
 
         AT TIME ZONE makes such a one of a timestamp, and of one of these a timestamp of another zone.
         """
-        found = expr.mapped(lambda part: self._moved(part, columns, zone))
+        expression = expr.mapped(lambda part: self._moved(part, columns, zone))
         if expr.what != "call" or expr.name != "timezone":
-            return found
-        [named, value] = expr.parts if len(expr.parts) == 2 else (Expr("constant"), expr)
-        if named.what != "constant" or named.name != "string" or not _is_zone(str(named.value)):
+            return expression
+        [literal, value] = expr.parts if len(expr.parts) == 2 else (Expr("constant"), expr)
+        if literal.what != "constant" or literal.name != "string" or not _is_zone(str(literal.value)):
             raise ParameterError(
                 "P082",
                 "sql: AT TIME ZONE takes the name of a zone as a literal, such as 'Europe/Berlin'. Write it out.",
             )
-        zones = (named, _string(zone))
+        zones = (literal, _string(zone))
         out, into = zones if self._is_zoned(value, columns) else zones[::-1]
-        return Expr("call", "timezone", (out, Expr("call", "timezone", (into, found.parts[1]))))
+        return Expr("call", "timezone", (out, Expr("call", "timezone", (into, expression.parts[1]))))
 
     def _refusal(self, expr: Expr, columns: Columns) -> ParameterError:
         """Return the refusal of an expression that DuckDB does not bind, which names the smallest part that it is."""
@@ -642,18 +646,18 @@ class RowExpressions:
         what = {"call": expr.name, "compare": expr.name, "cast": f"a cast to {expr.name}", "field": "a field"}.get(
             expr.what, expr.what
         )
-        read = {one.name: columns[(str(one.value), one.name)].type for one in expr.walk() if one.what == "item"}
-        given = ", ".join(f"column {show(name)} is {kind.shown}" for name, kind in read.items())
+        read = {part.name: columns[(str(part.value), part.name)].type for part in expr.walk() if part.what == "item"}
+        types = ", ".join(f"column {show(name)} is {kind.shown}" for name, kind in read.items())
         if self._of_condition:
             for kind in read.values():
                 if not (kind.known or kind.kind in (ZONED_TIMESTAMP, "STRUCT")):
-                    return unknown(given, kind)
+                    return unknown(types, kind)
             if expr == Expr("cast", "BOOLEAN", expr.parts):
                 return ParameterError(
                     "P080",
                     "condition is neither true nor false. Compare what it computes with a value, such as ... > 0.",
                 )
-        of = f": {given}" if given else ""
+        of = f": {types}" if types else ""
         return ParameterError(
             "P080",
             f"{'condition' if self._of_condition else 'sql'}: {what} does not fit what it is given there{of}. Cast a "
@@ -675,16 +679,16 @@ class UntypedSql:
     def __init__(self, names: Mapping[tuple[str, str], str], texts: list[str]) -> None:
         self._names, self._texts = names, texts
         self._writers: Mapping[str, Callable[[Expr], str]] = {
-            "item": lambda one: identifier(self._names[(str(one.value), one.name)]),
+            "item": lambda expr: identifier(self._names[(str(expr.value), expr.name)]),
             "constant": constant_sql,
-            "and": lambda one: f"({' AND '.join(self._all(one))})",
-            "or": lambda one: f"({' OR '.join(self._all(one))})",
-            "not": lambda one: f"(NOT {self.sql(one.parts[0])})",
-            "null": lambda one: f"({self.sql(one.parts[0])} IS NULL)",
-            "present": lambda one: f"({self.sql(one.parts[0])} IS NOT NULL)",
-            "coalesce": lambda one: coalesce(*self._all(one)),
-            "compare": lambda one: "({1} {0} {2})".format(one.name, *self._all(one)),
-            "between": lambda one: "({0} >= {1} AND {0} <= {2})".format(*self._all(one)),
+            "and": lambda expr: f"({' AND '.join(self._all(expr))})",
+            "or": lambda expr: f"({' OR '.join(self._all(expr))})",
+            "not": lambda expr: f"(NOT {self.sql(expr.parts[0])})",
+            "null": lambda expr: f"({self.sql(expr.parts[0])} IS NULL)",
+            "present": lambda expr: f"({self.sql(expr.parts[0])} IS NOT NULL)",
+            "coalesce": lambda expr: coalesce(*self._all(expr)),
+            "compare": lambda expr: "({1} {0} {2})".format(expr.name, *self._all(expr)),
+            "between": lambda expr: "({0} >= {1} AND {0} <= {2})".format(*self._all(expr)),
             "in": self._in,
             "case": self._case,
             "cast": self._cast,
@@ -704,7 +708,7 @@ class UntypedSql:
         """
         writer = self._writers.get(expr.what)
         if writer is None:
-            raise ParameterError("P070", f"sql: {_shown(expr)} cannot be asked of a row. {_HINT}")
+            raise ParameterError("P070", f"sql: {_description(expr)} cannot be asked of a row. {_HINT}")
         sql = writer(expr)
         if len(sql) > _MOST_CHARACTERS:
             raise _too_long()
@@ -731,12 +735,12 @@ class UntypedSql:
             )
         if expr.name.partition("(")[0] not in TYPES or expr.name.endswith("]"):
             raise ParameterError("P070", f"sql casts a row's value to {expr.name}, which it may not. {_HINT}")
-        [one] = expr.parts
-        if one.what == "constant" and one.name == "string":
-            self._texts.append(str(one.value))
+        [operand] = expr.parts
+        if operand.what == "constant" and operand.name == "string":
+            self._texts.append(str(operand.value))
             inner = identifier(f"{_TEXT}{len(self._texts)}")
         else:
-            inner = self.sql(one)
+            inner = self.sql(operand)
         return f"TRY_CAST({inner} AS {expr.name})" if expr.flag else cast(inner, expr.name)
 
     def _call(self, expr: Expr) -> str:
@@ -760,13 +764,13 @@ class UntypedSql:
         return f"({self.sql(expr.parts[0])} COLLATE C)"
 
     def _element(self, expr: Expr) -> str:
-        whole, which = expr.parts
-        if which.what != "constant" or which.name != "string":
+        struct, key = expr.parts
+        if key.what != "constant" or key.name != "string":
             raise ParameterError("P070", f"sql reads an element of a list, which it may not. {_HINT}")
-        return call("struct_extract", self.sql(whole), text(str(which.value)))
+        return call("struct_extract", self.sql(struct), text(str(key.value)))
 
 
-def _shown(expr: Expr) -> str:
+def _description(expr: Expr) -> str:
     return {
         "subquery": "a subquery that stands there",
         "star": "*",

@@ -23,7 +23,7 @@ _CLOCK = {
 }
 _HIDDEN_NAMES = ("dpsql_", "dp_", "__dp")
 # Stands in the text of a call for what it is of.
-_HELD = "dpsql_held"
+_PLACEHOLDER = "dpsql_held"
 
 
 def refuse_name(name: str) -> None:
@@ -57,7 +57,7 @@ class PostExpressions(Writer):
         names = expr.names
         if fold(names[0]) in bound:
             return ".".join(map(identifier, names))
-        if not self._known(names):
+        if not self._is_in_from(names):
             around = self.env.outer(names) if self.env.outer is not None else None
             if around is not None:
                 return around
@@ -65,7 +65,7 @@ class PostExpressions(Writer):
                 return call(_CLOCK[fold(names[0])])
         return ".".join(map(identifier, self._shortened(names)))
 
-    def _known(self, names: tuple[str, ...]) -> bool:
+    def _is_in_from(self, names: tuple[str, ...]) -> bool:
         """Whether a name is one of FROM; of several, as USING makes them, DuckDB chooses."""
         try:
             return self.scope is not None and self.scope.resolved(names) is not None
@@ -82,8 +82,8 @@ class PostExpressions(Writer):
         for count in (3, 2):
             if len(names) > count:
                 for item in self.scope.items:
-                    whole = tuple(map(fold, item.relation.name[-count:]))
-                    if whole == tuple(map(fold, names[:count])):
+                    path = tuple(map(fold, item.relation.name[-count:]))
+                    if path == tuple(map(fold, names[:count])):
                         return (item.alias, *names[count:])
         return names
 
@@ -122,8 +122,8 @@ class PostExpressions(Writer):
         """Return the SQL of a call or window, with another SQL as its first argument unless that is None."""
         if sql is None:
             return self.sql(expr)
-        held = Expr("column", names=(_HELD,))
-        return self.sql(replace(expr, parts=(held, *expr.parts[1:]))).replace(identifier(_HELD), sql, 1)
+        placeholder = Expr("column", names=(_PLACEHOLDER,))
+        return self.sql(replace(expr, parts=(placeholder, *expr.parts[1:]))).replace(identifier(_PLACEHOLDER), sql, 1)
 
     def subquery_sql(self, expr: Expr, bound: frozenset[str]) -> str:
         """Return the SQL of a subquery over released and public rows."""
@@ -133,8 +133,8 @@ class PostExpressions(Writer):
 
     def subquery(self, expr: Expr) -> PartOfQuery:
         """Return the relation of a subquery over released and public rows."""
-        known = self.inner if self.inner is not None else {}
-        if id(expr.query) not in known:
+        relations = self.inner if self.inner is not None else {}
+        if id(expr.query) not in relations:
             outer = self._outer
             with about(expr):
                 relation = self.work.query(given(expr.query), replace(self.env, outer=outer))
@@ -143,11 +143,11 @@ class PostExpressions(Writer):
                         "P102",
                         "sql: a subquery returns rows of people beside a public or released table. Aggregate them.",
                     )
-            known[id(expr.query)] = relation
-        return known[id(expr.query)]
+            relations[id(expr.query)] = relation
+        return relations[id(expr.query)]
 
     def _outer(self, names: tuple[str, ...]) -> str | None:
         """Return the SQL of a column for subqueries."""
-        if self._known(names):
+        if self._is_in_from(names):
             return ".".join(map(identifier, self._shortened(names)))
         return self.env.outer(names) if self.env.outer is not None else None

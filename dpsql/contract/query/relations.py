@@ -135,8 +135,8 @@ class PartOfQuery:
     def renamed(self, names: Sequence[str]) -> PartOfQuery:
         """Return it with other names for its first columns."""
         columns = [
-            replace(column, name=names[place]) if place < len(names) else column
-            for place, column in enumerate(self.columns)
+            replace(column, name=names[index]) if index < len(names) else column
+            for index, column in enumerate(self.columns)
         ]
         return replace(self, columns=tuple(columns))
 
@@ -170,7 +170,7 @@ class Item:
 
     def by_sql(self, name: str) -> Column:
         """Return its column by its name in the text."""
-        return next(one for one in (*self.relation.columns, *self.relation.unseen) if one.sql == name)
+        return next(column for column in (*self.relation.columns, *self.relation.unseen) if column.sql == name)
 
     def sql(self, column: str) -> str:
         """Return the SQL of a column."""
@@ -179,12 +179,12 @@ class Item:
     @property
     def owner(self) -> list[str]:
         """The SQL names of the columns that hold the owner."""
-        return [one.sql for one in (*self.relation.columns, *self.relation.unseen) if one.owner]
+        return [column.sql for column in (*self.relation.columns, *self.relation.unseen) if column.owner]
 
     @property
     def dates(self) -> list[str]:
         """The SQL names of the columns by which rows are dated."""
-        return [one.sql for one in (*self.relation.columns, *self.relation.unseen) if one.dated]
+        return [column.sql for column in (*self.relation.columns, *self.relation.unseen) if column.dated]
 
 
 def item_column(item: Item, column: Column) -> Expr:
@@ -227,12 +227,12 @@ class Scope:
 
     def columns(self, expr: Expr) -> dict[tuple[str, str], ColumnSql]:
         """Return the columns that an expression reads."""
-        found = {}
+        columns = {}
         for part in expr.walk():
             if part.what == "item":
                 item = self.item(str(part.value))
-                found[(item.id, part.name)] = ColumnSql(item.sql(part.name), item.by_sql(part.name).type)
-        return found
+                columns[(item.id, part.name)] = ColumnSql(item.sql(part.name), item.by_sql(part.name).type)
+        return columns
 
     def resolved(self, names: tuple[str, ...]) -> Expr | None:
         """Return the column of a name, without the scopes around it; None where there is none."""
@@ -242,24 +242,26 @@ class Scope:
         for count in (1, 2, 3):
             if len(names) <= count:
                 break
-            found = [one for one in self._named(names[:count]) if one.column(names[count]) is not None]
-            if found:
-                return _fields(item_column(found[0], _there(found[0], names[count])), names[count + 1 :])
+            items = [item for item in self._items_named(names[:count]) if item.column(names[count]) is not None]
+            if items:
+                return _fields(item_column(items[0], _column_of(items[0], names[count])), names[count + 1 :])
         visible = [item for item in self.items if not item.hidden and item.column(names[0]) is not None]
         if len(visible) > 1:
             raise SourceError("S002", f"sql: column {show(names[0])} is in several tables. Write the table before it.")
         if visible:
-            return _fields(item_column(visible[0], _there(visible[0], names[0])), names[1:])
+            return _fields(item_column(visible[0], _column_of(visible[0], names[0])), names[1:])
         return None
 
-    def _named(self, names: tuple[str, ...]) -> list[Item]:
+    def _items_named(self, names: tuple[str, ...]) -> list[Item]:
         out = []
         for item in self.items:
-            whole = tuple(map(fold, item.relation.name))
-            given = tuple(map(fold, names))
+            path = tuple(map(fold, item.relation.name))
+            reference = tuple(map(fold, names))
             if item.hidden:
                 continue
-            if (len(names) == 1 and fold(item.alias) == given[0]) or (len(names) > 1 and whole[-len(names) :] == given):
+            if (len(names) == 1 and fold(item.alias) == reference[0]) or (
+                len(names) > 1 and path[-len(names) :] == reference
+            ):
                 out.append(item)
         return out
 
@@ -274,7 +276,7 @@ class Scope:
         return frozenset(str(part.value) for part in expr.walk() if part.what == "item" and str(part.value) in ids)
 
 
-def _there(item: Item, name: str) -> Column:
+def _column_of(item: Item, name: str) -> Column:
     return given(item.column(name))
 
 

@@ -123,8 +123,8 @@ def one_of_equals(sql: str, kind: Type) -> str:
 
 def in_order(sql: str, kind: Type, direction: str = "ASC") -> str:
     """Return the ORDER BY of values of a column, in which the smallest spelling of equal ones comes first."""
-    told = (f"{content} ASC NULLS LAST" for content in contents(sql, kind) if content != sql)
-    return ", ".join([f"{sql} {direction} NULLS LAST", *told])
+    tie_breaks = (f"{content} ASC NULLS LAST" for content in contents(sql, kind) if content != sql)
+    return ", ".join([f"{sql} {direction} NULLS LAST", *tie_breaks])
 
 
 def one_of_group(sql: str, kind: Type, direction: str = "ASC") -> str:

@@ -222,9 +222,9 @@ class Stage:
     conditions: list[Expr]
     known: list[Expr] = field(default_factory=list)  # all conditions that rows meet, also those that became joins
 
-    def write(self, expr: Expr, wanted: str | None = None) -> Written:
+    def write(self, expr: Expr, target: str | None = None) -> Written:
         """Return the SQL of an expression over these rows."""
-        return self.work.expressions.write(expr, self.scope.columns(expr), wanted)
+        return self.work.expressions.write(expr, self.scope.columns(expr), target)
 
     @property
     def body(self) -> str:
@@ -233,13 +233,13 @@ class Stage:
         for condition in self.conditions:
             grouped.setdefault(self.scope.numbers(condition), []).append(condition)
         where = []
-        for several in grouped.values():
-            whole = several[0] if len(several) == 1 else Expr("and", parts=tuple(several))
+        for conditions in grouped.values():
+            conjunction = conditions[0] if len(conditions) == 1 else Expr("and", parts=tuple(conditions))
             try:
-                where.append(self.write(whole, "BOOLEAN").sql)
+                where.append(self.write(conjunction, "BOOLEAN").sql)
             except ParameterError:
-                for one in several:  # the first that is refused by itself says where it stands
-                    self.write(one, "BOOLEAN")
+                for conjunct in conditions:  # the first that is refused by itself says where it stands
+                    self.write(conjunct, "BOOLEAN")
                 raise
         return f"FROM {self.member.text}" + (f" WHERE {' AND '.join(where)}" if where else "")
 
@@ -253,22 +253,22 @@ class Stage:
         """The SQL of the column by which rows are dated."""
         return self._least(self.member.dates) if self.member.dates else None
 
-    def _least(self, places: frozenset[Place]) -> str:
-        number_, column = min(places)
+    def _least(self, columns: frozenset[Place]) -> str:
+        number_, column = min(columns)
         return self.scope.item(number_).sql(column)
 
     @property
     def behind(self) -> list[str]:
         """What every text of these rows selects behind its columns: the date and the owner."""
-        found = ((self.date, DATE), (self.owner, UNIT))
-        return [f"{sql} AS {identifier(name)}" for sql, name in found if sql is not None]
+        columns = ((self.date, DATE), (self.owner, UNIT))
+        return [f"{sql} AS {identifier(name)}" for sql, name in columns if sql is not None]
 
     @property
     def _unseen(self) -> tuple[Column, ...]:
         out = []
-        for places, name in ((self.member.dates, DATE), (self.member.owner, UNIT)):
-            if places:
-                number_, column = min(places)
+        for columns, name in ((self.member.dates, DATE), (self.member.owner, UNIT)):
+            if columns:
+                number_, column = min(columns)
                 kind = self.scope.item(number_).by_sql(column).type
                 out.append(Column(name, name, kind, owner=name == UNIT, dated=name == DATE))
         return tuple(out)
@@ -283,7 +283,7 @@ class Stage:
 
     def ties_of(self, expr: Expr) -> frozenset[PathKey]:
         """Return the keys of paths that an expression holds."""
-        return frozenset(key for place, key in self.member.ties if self.place(expr) == place)
+        return frozenset(key for column, key in self.member.ties if self.place(expr) == column)
 
     def is_tied(self, expr: Expr) -> bool:
         """Whether rows with equal values of an expression, and of one owner, are of one row of a path."""
@@ -294,16 +294,16 @@ class Stage:
         return interval(expr, self._interval_of)
 
     def _interval_of(self, expr: Expr) -> Limits:
-        found = self.scope.column(expr).interval if expr.what == "item" else NOWHERE
-        return found.within(self._said.get(expr, NOWHERE))
+        limits = self.scope.column(expr).interval if expr.what == "item" else NOWHERE
+        return limits.within(self._condition_limits.get(expr, NOWHERE))
 
     @cached_property
-    def _said(self) -> dict[Expr, Limits]:
+    def _condition_limits(self) -> dict[Expr, Limits]:
         """What conditions say of numbers."""
         out: dict[Expr, Limits] = {}
-        for one in self.known:
-            for expr, found in _limits(one):
-                out[expr] = out.get(expr, NOWHERE).within(found)
+        for condition in self.known:
+            for expr, limits in _limits(condition):
+                out[expr] = out.get(expr, NOWHERE).within(limits)
         return out
 
     def whole(self, expr: Expr) -> bool:
@@ -317,7 +317,7 @@ class Stage:
     def _is_present(self, expr: Expr) -> bool:
         item, column = self.scope.item(str(expr.value)), self.scope.column(expr)
         return (column.whole and not item.optional and not item.hidden) or any(
-            refuses_null(one, expr) for one in self.known
+            refuses_null(condition, expr) for condition in self.known
         )
 
     @property
@@ -328,11 +328,11 @@ class Stage:
     def relation(self, outputs: Sequence[tuple[Expr, str]]) -> PartOfQuery:
         """Return the rows with these columns, and their owner behind them."""
         columns, listed = [], []
-        for place, (expr, name) in enumerate(outputs):
-            written = self.write(expr)
-            sql = f"c{place}"
-            columns.append(self._output(expr, name, sql, written.type))
-            listed.append(f"{written.sql} AS {identifier(sql)}")
+        for index, (expr, name) in enumerate(outputs):
+            expression = self.write(expr)
+            sql = f"c{index}"
+            columns.append(self._output(expr, name, sql, expression.type))
+            listed.append(f"{expression.sql} AS {identifier(sql)}")
         listed += self.behind
         check_written(self.member.text)
         text = f"(SELECT {', '.join(listed) or '1 AS c0'} {self.body})"
@@ -348,23 +348,23 @@ class Stage:
         )
 
     def _output(self, expr: Expr, name: str, sql: str, kind: Type) -> Column:
-        place = self.place(expr)
-        tie = min((key for at, key in self.member.ties if at == place), default=None)
-        origin = self.scope.column(expr).bounds_from if place is not None else "computed"
-        found, stated = self.interval(expr), self.work.stated_limits(name)
-        if stated.lower is not None or stated.upper is not None:
-            lower, upper = (one if one is not None else other for one, other in _sides(stated, found))
-            found, origin = Limits(lower, upper), "stated"
+        column = self.place(expr)
+        tie = min((key for at, key in self.member.ties if at == column), default=None)
+        origin = self.scope.column(expr).bounds_from if column is not None else "computed"
+        limits, bounds = self.interval(expr), self.work.stated_limits(name)
+        if bounds.lower is not None or bounds.upper is not None:
+            lower, upper = (end if end is not None else other for end, other in _sides(bounds, limits))
+            limits, origin = Limits(lower, upper), "stated"
         return Column(
             name,
             sql,
             kind,
-            found,
+            limits,
             origin,
             lambda: self.keys.find(expr),
             self.is_owner(expr),
             tie,
-            place in self.member.dates,
+            column in self.member.dates,
             whole=self.present(expr),
         )
 
@@ -372,41 +372,43 @@ class Stage:
 
     def grouped(self, groups: Sequence[Expr], aggregates: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
         """Return the stage of groups of one person's rows, and what stands for groups and aggregates in it."""
-        inner, columns, made, places = [], [], [], {}
+        inner, columns, outputs, replacements = [], [], [], {}
         item = Item("g0", _empty(self), "")
         names, listed = [], []
         for number_, group in enumerate(groups):
             with about(group):
-                written, name = self.write(group), f"g{number_}"
-                read = name if self._keeps_spelling(group, written.type) else f"v{number_}"
-                inner.append(f"{written.sql} AS {identifier(read)}")
+                expression, name = self.write(group), f"g{number_}"
+                read = name if self._keeps_spelling(group, expression.type) else f"v{number_}"
+                inner.append(f"{expression.sql} AS {identifier(read)}")
                 if read == name:
                     listed.append(identifier(name))
                 else:
-                    made.append(f"{one_of_group(identifier(read), written.type)} AS {identifier(name)}")
-            columns.append(self._output(group, name, name, written.type))
+                    outputs.append(f"{one_of_group(identifier(read), expression.type)} AS {identifier(name)}")
+            columns.append(self._output(group, name, name, expression.type))
             names.append(identifier(read))
-            places[group] = Expr("item", name, value=item.id)
+            replacements[group] = Expr("item", name, value=item.id)
         for number_, aggregate in enumerate(aggregates):
             with about(aggregate):
-                sql, kind, found = self._aggregate(aggregate, number_, inner)
-            made.append(f"{sql} AS {identifier(f'x{number_}')}")
-            columns.append(Column(f"x{number_}", f"x{number_}", kind, found, "computed"))
-            places[aggregate] = Expr("item", f"x{number_}", value=item.id)
+                sql, kind, limits = self._aggregate(aggregate, number_, inner)
+            outputs.append(f"{sql} AS {identifier(f'x{number_}')}")
+            columns.append(Column(f"x{number_}", f"x{number_}", kind, limits, "computed"))
+            replacements[aggregate] = Expr("item", f"x{number_}", value=item.id)
         owner = self.owner
         if owner is not None:
             inner.append(f"{owner} AS {identifier(UNIT)}")
             names.append(identifier(UNIT))
             listed.append(identifier(UNIT))
-        text = f"SELECT {', '.join([*listed, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
+        text = f"SELECT {', '.join([*listed, *outputs])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
-        unseen = tuple(one for one in self._unseen if one.owner)  # of a group no row's date is left
+        unseen = tuple(column for column in self._unseen if column.owner)  # of a group no row's date is left
         one_of_rows = (*ENDS, *_INTERPOLATED)
         chosen = [
-            column for one, column in zip(aggregates, columns[len(groups) :], strict=True) if one.name in one_of_rows
+            column
+            for aggregate, column in zip(aggregates, columns[len(groups) :], strict=True)
+            if aggregate.name in one_of_rows
         ]
-        chosen += [column for one, column in zip(groups, columns, strict=False) if not self._says_whose(one)]
-        return self._above(self._of_equals(f"({text})", chosen), columns, unseen), places
+        chosen += [column for group, column in zip(groups, columns, strict=False) if not self._says_whose(group)]
+        return self._above(self._of_equals(f"({text})", chosen), columns, unseen), replacements
 
     def _says_whose(self, group: Expr) -> bool:
         """Whether an expression holds whose row it is, which must stay a column as it is."""
@@ -440,7 +442,7 @@ class Stage:
         scope = Scope([item], outer=self.scope.outer)
         return Stage(self.work, scope, member_of(item), [])
 
-    def _aggregate(self, expr: Expr, place: int, inner: list[str]) -> tuple[str, Type, Limits]:
+    def _aggregate(self, expr: Expr, index: int, inner: list[str]) -> tuple[str, Type, Limits]:
         """Return the SQL of an aggregate of one person's rows, which no rows can stop; note what it reads."""
         if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name != "count"):
             instead = (
@@ -457,19 +459,19 @@ class Stage:
             if number_ and part.what == "constant":
                 names.append(str(part.value))
                 continue
-            given = part if expr.filter is None else _where(expr.filter, part)
-            written = self.write(given)
-            name = f"a{place}_{number_}"
-            inner.append(f"{written.sql} AS {identifier(name)}")
+            argument = part if expr.filter is None else _where(expr.filter, part)
+            expression = self.write(argument)
+            name = f"a{index}_{number_}"
+            inner.append(f"{expression.sql} AS {identifier(name)}")
             names.append(identifier(name))
-            kinds.append(written.type)
+            kinds.append(expression.type)
         if expr.name == "count_star":
             if expr.filter is None:
                 return call("count_star"), Type("BIGINT"), Limits(number(_constant("1")))
-            written = self.write(expr.filter, "BOOLEAN")
-            inner.append(f"{written.sql} AS {identifier(f'a{place}_0')}")
-            return call("count_if", identifier(f"a{place}_0")), Type("BIGINT"), Limits(number(_constant("0")))
-        found = self.interval(expr.parts[0])
+            expression = self.write(expr.filter, "BOOLEAN")
+            inner.append(f"{expression.sql} AS {identifier(f'a{index}_0')}")
+            return call("count_if", identifier(f"a{index}_0")), Type("BIGINT"), Limits(number(_constant("0")))
+        limits = self.interval(expr.parts[0])
         kind = kinds[0]
         if expr.name in ("count", "count_if", "countif"):
             distinct = "DISTINCT " if expr.flag else ""
@@ -481,7 +483,7 @@ class Stage:
             total, _ = self._sum(names[0], kind)
             count = call("count", names[0])
             average = f"CASE WHEN {count} > 0 THEN {call('/', cast(total, 'DOUBLE'), cast(count, 'DOUBLE'))} END"
-            return average, Type("DOUBLE"), found
+            return average, Type("DOUBLE"), limits
         if expr.name in _INTERPOLATED and not (
             kind.kind in INTEGERS | FLOATS or (kind.kind == "DECIMAL" and kind.sizes[0] <= _MOST_DIGITS)
         ):
@@ -494,10 +496,10 @@ class Stage:
             raise ParameterError(
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
-        kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
+        bounds = limits if expr.name not in ("bool_and", "bool_or") else NOWHERE
         if self.work.revised(expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind))):
             sql = one_of_group(names[0], kind, ENDS[expr.name])
-        return sql, types[0][1], kept
+        return sql, types[0][1], bounds
 
     def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
         """Return a sum that no row can overflow and no order of rows changes."""
@@ -528,59 +530,62 @@ class Stage:
         """Return the stage of windows over one person's rows; `others` are the expressions that read these rows."""
         inner: list[str] = []
         columns: list[Column] = []
-        places: dict[Expr, Expr] = {}
+        replacements: dict[Expr, Expr] = {}
 
-        def kept(expr: Expr) -> str:
-            if expr not in places:
+        def add_column(expr: Expr) -> str:
+            if expr not in replacements:
                 name = f"b{len(columns)}"
-                written = self.write(expr)
-                inner.append(f"{written.sql} AS {identifier(name)}")
-                columns.append(self._output(expr, name, name, written.type))
-                places[expr] = Expr("item", name, value="g0")
-            return identifier(places[expr].name)
+                expression = self.write(expr)
+                inner.append(f"{expression.sql} AS {identifier(name)}")
+                columns.append(self._output(expr, name, name, expression.type))
+                replacements[expr] = Expr("item", name, value="g0")
+            return identifier(replacements[expr].name)
 
         for other in others:
             for part in other.walk():
                 if part.what == "item":
-                    kept(part)
+                    add_column(part)
         read = []
-        for one in windows:
-            with about(one):
-                read.append(self._window(one, kept))
-        made, wide = [], []
-        seen = [*columns, *(one for one in self._unseen if not (one.dated and any(also.dated for also in columns)))]
-        for number_, (one, window) in enumerate(zip(windows, read, strict=True)):
+        for window_expr in windows:
+            with about(window_expr):
+                read.append(self._window(window_expr, add_column))
+        outputs, wide = [], []
+        seen = [
+            *columns,
+            *(column for column in self._unseen if not (column.dated and any(also.dated for also in columns))),
+        ]
+        for number_, (window_expr, window) in enumerate(zip(windows, read, strict=True)):
             name = f"w{number_}"
             kinds = self.work.catalogue.typing.columns(f"SELECT {window.stub} AS x")
             if kinds is None:
-                raise ParameterError("P104", f"sql: {one.name} does not take these values. Cast them.")
-            with about(one):
-                made.append(f"{self._over(window, seen)} AS {identifier(name)}")
+                raise ParameterError("P104", f"sql: {window_expr.name} does not take these values. Cast them.")
+            with about(window_expr):
+                outputs.append(f"{self._over(window, seen)} AS {identifier(name)}")
             wide.append(Column(name, name, kinds[0][1]))
-            places[one] = Expr("item", name, value="g0")
+            replacements[window_expr] = Expr("item", name, value="g0")
         inner += self.behind
-        text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
+        text = f"(SELECT *, {', '.join(outputs)} FROM (SELECT {', '.join(inner)} {self.body}))"
         text = self._of_equals(text, [column for column, window in zip(wide, read, strict=True) if window.is_end])
         # The owner stands among the columns by its name.
-        return self._above(text, [*columns, *wide]), places
+        return self._above(text, [*columns, *wide]), replacements
 
     def _over(self, window: Window, columns: Sequence[Column]) -> str:
         """Return the SQL of a window over rows of these columns."""
         if self.work.options.earlier and window.earlier is not None:
             self.work.revised()
             return window.earlier
-        found = window.sql(columns)
-        self.work.revised(found != window.earlier)
-        return found
+        sql = window.sql(columns)
+        self.work.revised(sql != window.earlier)
+        return sql
 
-    def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> Window:
+    def _window(self, expr: Expr, add_column: Callable[[Expr], str]) -> Window:
         """Return a window of one person's rows; note what it reads."""
         if expr.name not in WINDOWS or expr.flag or expr.filter is not None:
             raise ParameterError(
                 "P104", f"sql: {expr.name} OVER is not computed of one person's rows. There are lag, lead, row_number, "
                 "first_value, last_value, rank, dense_rank, count, min and max.",
             )  # fmt: skip
-        if not any(self.is_owner(one) for one in expr.partitions):
+        if not any(self.is_owner(partition) for partition in expr.partitions):
             if expr.alias == DISTINCT_ON:
                 raise ParameterError(
                     "P103",
@@ -592,32 +597,32 @@ class Stage:
                 f"sql: {expr.name} OVER goes over rows of several people. Write PARTITION BY with the column of the "
                 "privacy unit first.",
             )
-        given, stubs = [], []
-        for place, part in enumerate(expr.parts):
-            if place and part.what != "constant":
+        arguments, stubs = [], []
+        for index, part in enumerate(expr.parts):
+            if index and part.what != "constant":
                 raise ParameterError("P104", f"sql: {expr.name} OVER takes a literal there. Write the number itself.")
-            if part.what == "constant" or not any(one.what == "item" for one in part.walk()):
+            if part.what == "constant" or not any(node.what == "item" for node in part.walk()):
                 sql = self.write(part).sql
-                given.append(sql)
+                arguments.append(sql)
                 stubs.append(sql)
             else:
-                given.append(kept(part))
+                arguments.append(add_column(part))
                 stubs.append(f"NULL::{self.write(part).type.sql}")
         return Window(
             expr,
-            given,
+            arguments,
             self.write(expr.parts[0]).type if expr.parts else None,
-            [kept(partition) for partition in expr.partitions],
-            [(kept(order.expression), order_words(order)) for order in expr.orders],
+            [add_column(partition) for partition in expr.partitions],
+            [(add_column(order.expression), order_words(order)) for order in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )
 
 
-def replaced(expr: Expr, places: dict[Expr, Expr]) -> Expr:
+def replaced(expr: Expr, replacements: dict[Expr, Expr]) -> Expr:
     """Return an expression with parts that have a place elsewhere replaced."""
-    if expr in places:
-        return replace(places[expr], alias=expr.alias)
-    return expr.mapped(lambda part: replaced(part, places))
+    if expr in replacements:
+        return replace(replacements[expr], alias=expr.alias)
+    return expr.mapped(lambda part: replaced(part, replacements))
 
 
 def _constant(value: str) -> Expr:
