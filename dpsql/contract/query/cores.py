@@ -1,4 +1,4 @@
-"""A SELECT that aggregates rows of people: its core, and its text over what the core releases."""
+"""A SELECT that aggregates rows of people: its core, and its SQL over the core's released table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import cast, identifier, struct
 
-# The name of all grouping sets together in a text.
+# The alias of all grouping sets together.
 _SETS = "__dp_sets"
 
 
@@ -41,9 +41,9 @@ class CoreSelect:
     orders : tuple of Order
     modifiers : Modifiers
     told : bool
-        Whether the errors of its columns stand behind them.
+        Whether error columns follow the columns.
     named : list of (Expr, str) or None
-        The select list by whose names keys are stated, where it is another.
+        The select list whose names the caller's keys use, if it differs from `items`.
     """
 
     work: Splitting
@@ -58,13 +58,13 @@ class CoreSelect:
     modifiers: Modifiers
     told: bool = False
     named: list[tuple[Expr, str]] | None = None
-    # What stands for the parts of the last set that was written, and its core.
+    # The replacements and the core of the grouping set written last.
     _last_set: tuple[dict[Expr, Expr], CoreDraft] = field(init=False, repr=False, compare=False)
-    # Where the cores of several grouping sets begin, which no other part of the query shares; None for one set.
+    # The index of the first core of several grouping sets, which no other part of the query shares; None for one set.
     _first_core: int | None = None
 
     def relation(self) -> PartOfQuery:
-        """Return what it releases."""
+        """Return the released relation."""
         expressions = [expr for expr, _ in self.items] + [
             expr for expr in (self.having, self.qualify) if expr is not None
         ]
@@ -83,7 +83,7 @@ class CoreSelect:
         return self._released(queries[0], queries[1], noisy)
 
     def _united(self, sets: tuple[tuple[int, ...], ...], aggregates: Sequence[Expr]) -> tuple[list[str], list[Noisy]]:
-        """Return the text of all grouping sets, that over no rows, and the released numbers of each column."""
+        """Return the SQL of all grouping sets, its stub over no rows, and each column's released numbers."""
         before = len(self.work.cores)
         self._first_core = before
         parts = [self._set(members, aggregates) for members in sets]
@@ -97,9 +97,9 @@ class CoreSelect:
     def _above_sets(
         self, sets: tuple[tuple[int, ...], ...], aggregates: Sequence[Expr], expressions: Sequence[Expr]
     ) -> PartOfQuery:
-        """Return a query of all grouping sets together, whose windows and order look at every set.
+        """Return a query of all grouping sets, whose windows and order see every set.
 
-        Below stand the aggregates, the keys and GROUPING() of each set, above them what is made of these.
+        The inner query has the aggregates, keys and GROUPING() of each set; the outer query computes from them.
         """
         grouping = [part for expr in expressions for part in expr.walk() if part.what == "grouping"]
         parts = list(dict.fromkeys([*aggregates, *self.groups, *grouping]))
@@ -128,9 +128,9 @@ class CoreSelect:
         return self._released(queries[0], queries[1], noisy)
 
     def _margins(self, sets: tuple[tuple[int, ...], ...], cores: Sequence[CoreDraft]) -> None:
-        """Note that the cores of all sets are margins of the one whose keys are those of all of them, if there is one.
+        """Mark all cores as margins of the core that has every key, if there is one.
 
-        Cores whose keys are private are none: which groups they have is drawn for each.
+        Cores with private keys are no margins: each core chooses its own groups.
         """
         keys = {number for members in sets for number in members}
         finest = next((core for core in cores if len(core.keys) == len(keys)), None)
@@ -171,7 +171,7 @@ class CoreSelect:
         noisy: Sequence[Noisy],
         columns: Sequence[Expr],
     ) -> PartOfQuery:
-        """Return the relation with what writes the intervals of its columns behind them, for counts of numbers."""
+        """Return the relation with a function that appends its columns' intervals, for counts of numbers."""
         replacements, core = self._last_set
         errors = [ColumnErrors(core, self._around(core, replacements, bool(stub))) for stub in (0, 1)]
         column_counts = [self._noisy_numbers(over, errors[0], replacements) for over in columns]
@@ -203,7 +203,7 @@ class CoreSelect:
         return replace(out, columns=released_columns, told=write_intervals, fixed=fixed)
 
     def _noisy_numbers(self, over: Expr, errors: ColumnErrors, replacements: dict[Expr, Expr]) -> NoisyNumbers | None:
-        """Return of how many noisy numbers a column is made; of those of all groups where noise chooses among these."""
+        """Count the noisy numbers in a column; count those of all groups if noise chooses among groups."""
         numbers = errors.made(over)
         choosing = [expr for expr in (self.having, self.qualify) if expr is not None]
         choosing += [order.expression for order in self.orders] if self.modifiers.cuts else []
@@ -213,15 +213,15 @@ class CoreSelect:
 
     @property
     def _has_error_columns(self) -> bool:
-        """Whether the errors of columns are written beside them at once."""
+        """Whether this query writes its own error columns."""
         return self.told and (len(self.sets) > 1 or self.modifiers.distinct)
 
     def _steady(self, core: CoreDraft) -> bool:
-        """Whether no noise decides which groups there are, below QUALIFY and LIMIT."""
+        """Whether no noise decides which groups exist, before QUALIFY and LIMIT."""
         return not core.private and self.having is None
 
     def _around(self, core: CoreDraft, replacements: dict[Expr, Expr], stub: bool) -> ErrorsAround:
-        """Return how the errors of columns over a core are written."""
+        """Return the surroundings for the errors of columns over a core."""
         last_set = (replacements, core)
 
         def over(expr: Expr, sql: str | None) -> str:
@@ -251,7 +251,7 @@ class CoreSelect:
         return out
 
     def _set(self, members: tuple[int, ...], aggregates: Sequence[Expr]) -> tuple[str, str, list[Noisy]]:
-        """Return the text of one grouping set, that over no rows, and the released numbers of each column."""
+        """Return the SQL of one grouping set, its stub over no rows, and each column's released numbers."""
         core = self._core(members)
         core_aggregates = CoreAggregates(self.work, self.stage, core)
         replacements = {
@@ -291,9 +291,9 @@ class CoreSelect:
         intervals: Iterable[tuple[str, NoisyNumbers]],
         standings: Sequence[str] = (),
     ) -> str:
-        """Return the text of one grouping set, with more behind its columns, for which errors of numbers are asked.
+        """Return the SQL of one grouping set, with extra columns that need `intervals` of the core.
 
-        Columns with `standings` are NULL where these say that a divisor may be 0.
+        A column is NULL where its standing in `standings` says that a divisor may be 0.
         """
         writer = self._writer(core, stub)
         values = [writer.sql(self._over(expr, replacements)) for expr, _ in self.items]
@@ -310,7 +310,7 @@ class CoreSelect:
     def _together(
         self, core: CoreDraft, replacements: dict[Expr, Expr], writer: PostExpressions, stub: bool
     ) -> list[str]:
-        """Return conditions that leave groups out whose keys are columns of one public table, but of no row of it."""
+        """Return conditions that drop groups whose keys are columns of one public table but occur in no row of it."""
         of_item: dict[str, list[Expr]] = {}
         together = {name for _, key in core.keys for name in key.together}
         for group in self.groups:
@@ -332,7 +332,7 @@ class CoreSelect:
             keys = _packed(writer.sql(replacements[column]) for column in columns)
             rows = _packed(cast(identifier(column.name), kind) for column, kind in zip(columns, kinds, strict=True))
             none = _packed(cast("NULL", kind) for kind in kinds)
-            # Where none is met, as in a LEFT JOIN, all of them are NULL.
+            # If no row matches, as in a LEFT JOIN, all keys are NULL.
             source = relation.stub if stub else relation.sql
             out.append(f"{keys} IN (SELECT {rows} FROM {source} AS dpsql_public UNION ALL SELECT {none})")
         return out
@@ -345,9 +345,9 @@ class CoreSelect:
         stub: bool,
         intervals: dict[tuple[str, NoisyNumbers], None],
     ) -> tuple[list[str], list[str]]:
-        """Return error, interval and verdict of every column that is made of noisy numbers, and the standing of each.
+        """Return error, interval and verdict of every noisy column, and the standing of each.
 
-        What they ask is noted.
+        Add the intervals they need to `intervals`.
         """
         names = error_columns([name for _, name in self.items])
         writer = self._writer(core, stub)
@@ -368,7 +368,7 @@ class CoreSelect:
         return out, standings
 
     def _of_keys(self, expr: Expr, members: tuple[int, ...], core: CoreDraft) -> Expr | None:
-        """Return the value of an aggregate that is the same in all rows of a group, as what is made of its keys is."""
+        """Return an aggregate computed from the group's keys, which are the same in all its rows; else None."""
         if not is_one_of_equals(expr):
             return None
         keys = {self.groups[number]: Expr("item", f"k{number}", value=core.name) for number in members}
@@ -377,7 +377,7 @@ class CoreSelect:
         return out if read and all(part.value == core.name for part in read) else None
 
     def _grouping(self, members: tuple[int, ...]) -> dict[Expr, Expr]:
-        """Return what GROUPING() is in one set: a bit for each group that is not in it."""
+        """Return the value of GROUPING() in one set: a bit for each group outside the set."""
         out = {}
         expressions = [expr for expr, _ in self.items] + [order.expression for order in self.orders]
         expressions += [self.having] if self.having is not None else []
@@ -410,7 +410,7 @@ class CoreSelect:
         return relations
 
     def _over(self, expr: Expr, replacements: dict[Expr, Expr]) -> Expr:
-        """Return an expression over what is released; raise where it reads rows of people."""
+        """Return an expression over released columns; raise if it reads rows of people."""
         out = replaced(expr, replacements)
         for part in out.walk():
             if part.what == "item" and not str(part.value).startswith("__dp"):
@@ -435,7 +435,7 @@ class CoreSelect:
             private = private or missing
         if private:
             keys = [(sql, replace(key, values=None, query=None, origin="drawn")) for sql, key in keys]
-        elif self._first_core is None:  # grouping sets are fitted to one another as tables of all combinations
+        elif self._first_core is None:  # dpsql fits grouping sets to one another as tables of all combinations
             of_groups = [(self.groups[number], key) for number, (_, key) in zip(members, keys, strict=True)]
             keys = [(sql, key) for (sql, _), key in zip(keys, self.stage.keys.together(of_groups), strict=True)]
         for index, draft in enumerate(self.work.cores):
@@ -452,7 +452,7 @@ class CoreSelect:
 
     @property
     def _dates(self) -> tuple[str, str] | None:
-        """Return the first and last day that conditions leave, as far as literals say."""
+        """Return the first and last day within the conditions' literals."""
         column = min(self.stage.member.dates, default=None)
         return None if column is None else self.stage.keys.days(Expr("item", column[1], value=column[0]))
 
@@ -487,7 +487,7 @@ class CoreSelect:
         )
 
     def _group_name(self, group: Expr) -> str:
-        """Return the name of a group in the result, or of the column that it is."""
+        """Return the name of a group in the result, else of its column."""
         for expr, name in self.items if self.named is None else self.named:
             if expr == group and name:
                 return name
@@ -509,7 +509,7 @@ class CoreSelect:
 
 
 def made_core(core: CoreDraft) -> QueryCore:
-    """Return a core that was put together."""
+    """Return the finished core of a draft."""
     return QueryCore(
         core.name,
         core_source(core),
@@ -525,12 +525,12 @@ def made_core(core: CoreDraft) -> QueryCore:
 
 
 def _packed(values: Iterable[str]) -> str:
-    """Return one value of several, in which NULL is one as any other."""
+    """Return a struct of several values, in which NULLs compare equal."""
     return struct({f"c{index}": value for index, value in enumerate(values)})
 
 
 def core_source(core: CoreDraft) -> str:
-    """Return the text of a core's source: keys, then what is aggregated, and the unit in the last column."""
+    """Return the SQL of a core's source: keys, then aggregated columns, and the privacy unit last."""
     listed = [f"{sql} AS {identifier(key.column)}" for sql, key in core.keys]
     listed += [f"{sql} AS {identifier(name)}" for sql, name in core.targets.items()]
     extra_columns = ((core.date, DATE), (core.unit, UNIT))
@@ -543,7 +543,7 @@ def _ordered(sql: str, order: Order) -> str:
 
 
 def _as(expr: Expr, name: str, index: int) -> str:
-    """Return what names a column: DuckDB would name one with a subquery by its text, which a stub has not."""
+    """Return the alias of a column: DuckDB names a subquery by its text, which differs in a stub."""
     unlike = not name and any(part.what == "subquery" for part in expr.walk())
     name = f"dpsql_{index}" if unlike else name
     return f" AS {identifier(name)}" if name else ""
