@@ -1,15 +1,15 @@
-"""Expressions over one row, of queries and conditions: DuckDB types them, and what runs is judged and written anew.
+"""Expressions over one row, in queries and conditions: DuckDB types them, dpsql checks them and writes their SQL.
 
-1. `dpsql.contract.query.tree` reads the tree that DuckDB parses, and `simplified` writes literals for clocks, and one
-   name for functions with several.
+1. `dpsql.contract.query.tree` reads the tree that DuckDB parses, and `simplified` replaces clocks by literals and
+   function aliases by one name.
 2. `UntypedSql` writes the expression over columns, and DuckDB types it (`Typing`), from the columns' types alone.
-3. `dpsql.contract.expression.judge` asks for every function, operator, cast and literal of the typed tree whether it is
-   in the tables, and writes the SQL that runs.
+3. `dpsql.contract.expression.judge` looks up every function, operator, cast and literal of the typed tree in its
+   tables, and writes the SQL that runs.
 
-**Buckets.** `time_bucket` of a literal width is written with other functions. Buckets of months begin in January 2000,
-all others on Monday, 3 January 2000, as DuckDB's do.
+The module writes `time_bucket` of a literal width with other functions. As in DuckDB, buckets of months begin in
+January 2000, all others on Monday, 3 January 2000.
 
-In a query that SQL is the body of a lambda over a list of one row, in TRY: DuckDB's optimizer does not look there, and
+In a query the SQL is the body of a lambda over a list of one row, in TRY: DuckDB's optimizer does not look there, and
 an error is NULL.
 """
 
@@ -34,10 +34,10 @@ from dpsql.rendering import call, cast, coalesce, field, identifier, text
 
 ROW = "dpsql_one"
 _MOST_JOINED = 30
-# So many parts may be written more than once, and so many characters at all.
+# Limits of repeated parts, and of all characters.
 _MOST_COPIES, _MOST_CHARACTERS = 2_000, 1_000_000
 _TEXT = "dpsql_text"
-# Subqueries within one another could double a text until a row ends the statement: what is joined is NULL beyond this.
+# Nested subqueries could double a string until a row ends the statement: longer joined strings become NULL.
 _SHORT_ENOUGH = f"lambda {ROW}: CASE WHEN system.main.strlen({ROW}) <= 65536 THEN {ROW} END"
 _HINT = "docs/calls.md lists what may be called on rows; compute anything else in a view."
 _ALIASES = {
@@ -57,11 +57,11 @@ _ALIASES = {
     **{"position": "strpos", "substring": "substring", "@": "abs", "^@": "starts_with", "like": "~~"},
     **dict.fromkeys(("list_has", "array_has", "array_contains"), "list_contains"),
 }
-# A number in a literal: its sign and digits, and an exponent.
+# A number in a literal: sign, digits and exponent.
 _NUMBER = re.compile(r"([+-]?)(?=\d|\.\d)\d*(?:\.\d*)?(?:[eE]([+-]?\d{1,4}))?", re.ASCII)
-# A decimal of so many digits and places is the same double however it is read.
+# A decimal within these limits is the same double however it is read.
 _EXACT_DIGITS, _MOST_PLACES, _LONGEST_LITERAL = 15, 22, 60
-# Any whole number of so many digits is in the type.
+# Every integer of this many digits fits the type.
 _SAFE_DIGITS = {
     **{"TINYINT": 2, "SMALLINT": 4, "INTEGER": 9, "BIGINT": 18, "HUGEINT": 38},
     **{"UTINYINT": 2, "USMALLINT": 4, "UINTEGER": 9, "UBIGINT": 19, "UHUGEINT": 38},
@@ -81,7 +81,7 @@ _SPANS = {
         *("years", "decades", "centuries", "millennia"),
     )
 }
-# The types that a value of a row may be cast to, without their sizes.
+# The allowed target types of a cast over rows, without sizes.
 TYPES = frozenset(
     (
         *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
@@ -93,7 +93,7 @@ _ZONED_CAST = "TIMESTAMP WITH TIME ZONE"
 
 @dataclass(frozen=True)
 class ColumnSql:
-    """A column that an expression reads: its SQL where the expression stands, and its type."""
+    """A column that an expression reads: its SQL at the expression's position, and its type."""
 
     sql: str
     type: Type
@@ -101,16 +101,16 @@ class ColumnSql:
 
 @dataclass(frozen=True)
 class Written:
-    """An expression that was written.
+    """The SQL of an expression.
 
     Attributes
     ----------
     sql : str
     type : Type
     bare : bool
-        Whether it is a column as it is.
+        Whether the expression is an unchanged column.
     body : str
-        What stands in the lambda.
+        The body of the lambda.
     """
 
     sql: str
@@ -123,9 +123,9 @@ Columns = Mapping[tuple[str, str], ColumnSql]
 
 
 def with_plain_literals(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
-    """Return an expression in whose comparisons equal literals are spelled alike; `kind` gives the type of a part.
+    """Spell equal literals in an expression's comparisons alike; `kind` gives the type of a part.
 
-    Beside a column of DOUBLE, ``'1.5'::DOUBLE``, ``1.50`` and ``15e-1`` are the same 8 bytes, and are written ``1.5``.
+    Next to a DOUBLE column, ``'1.5'::DOUBLE``, ``1.50`` and ``15e-1`` are the same 8 bytes, and become ``1.5``.
     """
     expr = expr.mapped(lambda part: with_plain_literals(part, kind))
     if expr.what not in ("compare", "between", "in"):
@@ -136,7 +136,7 @@ def with_plain_literals(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
         return expr
     try:
         type_ = kind(compared[0])
-    except ParameterError:  # of what is no row's, such as an aggregate
+    except ParameterError:  # of an expression not over one row, such as an aggregate
         return expr
     pairs = zip(expr.parts, plain, strict=True)
     return replace(
@@ -146,7 +146,7 @@ def with_plain_literals(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
 
 
 def _plain_literal(expr: Expr) -> Expr | None:
-    """Return a number in the shortest decimal form; None for what is no literal of one, or of many digits."""
+    """Return a literal number in the shortest decimal form; None for other expressions or too many digits."""
     inner = expr.parts[0] if expr.what == "cast" and not expr.flag else expr
     spelled = _NUMBER.fullmatch(str(inner.value)) if inner.what == "constant" and inner.name != "NULL" else None
     if spelled is None or len(spelled[0]) > _LONGEST_LITERAL or abs(int(spelled[2] or 0)) > _MOST_PLACES:
@@ -159,14 +159,14 @@ def _plain_literal(expr: Expr) -> Expr | None:
 
 
 def _is_exact(expr: Expr, plain: Expr, compared: Type) -> bool:
-    """Return whether a literal is the same value in a comparison with a type, at the same type, as the plain form."""
+    """Return whether a literal compares with a type at the same type and value as its plain form."""
     integer, _, decimals = str(plain.value).lstrip("-").partition(".")
     cast_to = expr.name if expr.what == "cast" else ""
     if cast_to not in ("", "DOUBLE") and not _fits(integer, decimals, *_sizes_of(cast_to)):
         return False
     if compared.kind == "DOUBLE":
         return True
-    if compared.kind == "DECIMAL":  # a whole number is compared at another type there than a decimal is
+    if compared.kind == "DECIMAL":  # integers and decimals are compared at different types
         width, scale = compared.sizes
         if not decimals:
             return False
@@ -178,7 +178,7 @@ def _is_exact(expr: Expr, plain: Expr, compared: Type) -> bool:
 
 
 def _sizes_of(kind: str) -> tuple[int, int]:
-    """Return how many digits any number of a type may have, and how many of them behind the point; 0 of others."""
+    """Return how many digits a type always holds, and how many of them after the point; 0 for other types."""
     if kind.startswith("DECIMAL("):
         width, scale = map(int, kind.removeprefix("DECIMAL(").removesuffix(")").split(","))
         return width, scale
@@ -190,7 +190,7 @@ def _fits(integer: str, decimals: str, width: int, scale: int) -> bool:
 
 
 def clock(now: datetime.datetime | None, name: str) -> Expr | None:
-    """Return the literal for CURRENT_DATE, now() and the like: the time at which the statement was bound."""
+    """Return the literal for CURRENT_DATE, now() and the like: the statement's bind time."""
     kind = _CLOCK.get(fold(name))
     if kind is None or now is None:
         return None
@@ -199,23 +199,23 @@ def clock(now: datetime.datetime | None, name: str) -> Expr | None:
 
 
 def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
-    """Return an expression with literals for clocks and intervals, and other names of listed functions replaced.
+    """Return an expression with literals for clocks and intervals, and one name for each listed function.
 
     Raises
     ------
     ParameterError
-        P070: parts that are written several times within one another would make it too long. P082, P100.
+        P070: nested repeated parts would make the SQL too long. P082, P100.
     """
     return _refuse_long(_simplified(expr, now))
 
 
 def _refuse_long(expr: Expr) -> Expr:
-    """Return an expression, or raise if too much of it would be written more than once; each part is looked at once."""
+    """Return an expression, or raise if it would repeat too many parts; visit each part once."""
     sizes: dict[int, int] = {}
 
     def size(part: Expr) -> int:
         if id(part) not in sizes:
-            again = part.parts[:1] if part.what == "between" else ()  # its value is compared with either end
+            again = part.parts[:1] if part.what == "between" else ()  # dpsql compares its value with both ends
             sizes[id(part)] = 1 + sum(map(size, (*part.inner, *again)))
         return sizes[id(part)]
 
@@ -288,7 +288,7 @@ def _is_list(expr: Expr) -> bool:
 
 
 def _joined(texts: Sequence[Expr]) -> Expr:
-    """Return texts joined to one; NULL is nothing."""
+    """Return the concatenation of strings; NULL counts as empty."""
     parts = [Expr("coalesce", parts=(part, _string("")), flag=True) for part in texts]
     joined = parts[0]
     for part in parts[1:]:
@@ -297,7 +297,7 @@ def _joined(texts: Sequence[Expr]) -> Expr:
 
 
 def _joined_by(between: Expr, parts: Sequence[Expr]) -> Expr:
-    """Return texts joined with a literal text between those that are not NULL."""
+    """Return the non-NULL strings joined by a literal separator."""
     if between.what != "constant" or between.name != "string":
         raise ParameterError("P082", "sql: concat_ws takes a literal text to join by. Write it out.")
     joined = _joined([Expr("call", "||", (between, Expr("cast", "VARCHAR", (part,)))) for part in parts])
@@ -306,7 +306,7 @@ def _joined_by(between: Expr, parts: Sequence[Expr]) -> Expr:
 
 
 def _one_of_rows(expr: Expr) -> Expr:
-    """Return IN of several columns over literals as comparisons; a NULL is no value of the list, as in DuckDB."""
+    """Return IN of several columns over literals as comparisons; NULL is in no list, as in DuckDB."""
     first, *listed = expr.parts
     if not all(len(row.parts) == len(first.parts) and all(map(_is_value, row.parts)) for row in listed):
         return expr
@@ -325,7 +325,7 @@ def _is_value(expr: Expr) -> bool:
 
 
 def _part_of(value: Expr, by: Expr, position: Expr) -> Expr:
-    """Return `split_part`, a macro of DuckDB's over lists, as the part of a text that a regular expression finds."""
+    """Return `split_part`, which is a DuckDB macro over lists, as a regular expression's match."""
     digit = str(position.value) if position.what == "constant" and position.name == "number" else ""
     if by.what != "constant" or by.name != "string" or not by.value or not re.fullmatch("[1-9]", digit):
         raise ParameterError(
@@ -338,7 +338,7 @@ def _part_of(value: Expr, by: Expr, position: Expr) -> Expr:
 
 
 def _element_of(listed: Expr, position: Expr) -> Expr:
-    """Return an element of a text that is split as its part; NULL where there are fewer."""
+    """Return an element of a split string by `_part_of`; NULL if the string has fewer parts."""
     value, by, *_ = listed.parts
     part = _part_of(value, by, position)
     before = f"^(?s:(?:.*?{re.escape(str(by.value))}){{{int(str(position.value)) - 1}}})"
@@ -347,7 +347,7 @@ def _element_of(listed: Expr, position: Expr) -> Expr:
 
 
 def _of_any_zone(expr: Expr, zoned: Collection[tuple[str, str]]) -> bool:
-    """Whether columns are read as seconds since 1970 alone, or in zones of their own: the session's is all the same."""
+    """Whether an expression reads columns as seconds since 1970 or in explicit zones only, never in the session's."""
     if expr.what == "call" and expr.name == "timezone" and (str(expr.parts[-1].value), expr.parts[-1].name) in zoned:
         return True
     if expr.what == "call" and (
@@ -358,7 +358,7 @@ def _of_any_zone(expr: Expr, zoned: Collection[tuple[str, str]]) -> bool:
 
 
 def _is_zone(name: str) -> bool:
-    """Whether a time zone is known by its name."""
+    """Whether a time zone has this name."""
     try:
         return bool(zoneinfo.ZoneInfo(name))
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
@@ -370,7 +370,7 @@ def _string(value: str) -> Expr:
 
 
 def _literal_span(name: str, parts: Sequence[Expr]) -> str | None:
-    """Return the text of ``INTERVAL 30 DAY``, which the parser makes a call of a cast of a literal."""
+    """Return the text of ``INTERVAL 30 DAY``, which the parser turns into a call of a cast of a literal."""
     if name not in _SPANS or len(parts) != 1:
         return None
     [part] = parts
@@ -391,13 +391,13 @@ _MONDAY, _MONDAY_MILLISECONDS = "2000-01-03", 946_857_600_000
 
 
 def bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
-    """Return an expression whose calls of `time_bucket` are written out; `kind` gives the type of a part.
+    """Write out the `time_bucket` calls of an expression; `kind` gives the type of a part.
 
     Raises
     ------
     ParameterError
-        P070: buckets within one another would make it too long. P082: a width is not a literal of one unit, a bucket
-        has an origin of its own, or a moment has a time zone.
+        P070: nested buckets would make the SQL too long. P082: a width is not a literal of one unit, a bucket has an
+        origin, or a moment has a time zone.
     """
     return _refuse_long(_bucketed(expr, kind))
 
@@ -423,7 +423,7 @@ def _bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
         )
     timed = of != "DATE"
     if unit in _MILLISECONDS:
-        # Some versions round to milliseconds, which would put the end of a bucket into the next one.
+        # Some versions round to milliseconds, which would move the end of a bucket into the next one.
         instant = (
             Expr("call", "date_trunc", (Expr("constant", "string", value="millisecond"), moment)) if timed else moment
         )
@@ -437,7 +437,7 @@ def _bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
 
 
 def bucket_width(expr: Expr) -> tuple[Expr, str] | None:
-    """Return the moment and the width of a bucket that is shorter than a day, as `bucketed` writes it."""
+    """Return the moment and the width of a bucket shorter than a day, in the form of `bucketed`."""
     start = expr.parts[0] if expr.what == "call" and expr.name == "epoch_ms" else expr
     if start.what != "call" or start.name != "-" or [part.name for part in start.parts] != ["epoch_ms", "%"]:
         return None
@@ -473,7 +473,7 @@ def _months(date: Expr, width: int) -> Expr:
 
 
 def _rest(value: Expr, width: int) -> Expr:
-    """Return how far a number is behind the last multiple of a width."""
+    """Return the distance of a number from the last multiple of a width."""
     over = Expr("call", "%", (value, _number(width)))
     return Expr("call", "%", (_plus(over, _number(width)), _number(width)))
 
@@ -497,10 +497,10 @@ class RowExpressions:
     ----------
     typing : Typing
     zone : str or None
-        The session's time zone: in it a timestamp with time zone is read, inside TRY. None for a condition, which reads
-        such timestamps in UTC.
+        The session's time zone, for reading timestamps with time zone, inside TRY. None for a condition, which reads
+        them in UTC.
     row : str
-        The name of the struct that holds the row where the expression runs.
+        The name of the row's struct in the SQL.
     """
 
     def __init__(self, typing: Typing, zone: str | None = "UTC", row: str = ROW) -> None:
@@ -509,21 +509,21 @@ class RowExpressions:
         self._cache: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
 
     def write(self, expr: Expr, columns: Columns, target: str | None = None) -> Written:
-        """Return the SQL of an expression over columns, which gives NULL where it fails.
+        """Return the SQL of an expression over columns, which is NULL where the expression fails.
 
         Parameters
         ----------
         expr : Expr
-            Its columns are items.
+            With items as columns.
         columns : mapping
             By the relation's number and the column's name.
-        wanted : str or None
-            A type to cast it to.
+        target : str or None
+            A type to cast to.
 
         Raises
         ------
         ParameterError
-            P070, P080, P082, P084: it is not one that may be asked of a row.
+            P070, P080, P082, P084: the expression is not allowed over rows.
         """
         if expr.what == "item" and target is None:
             source = columns[(str(expr.value), expr.name)]
@@ -542,12 +542,12 @@ class RowExpressions:
         return self.write(expr, columns).type
 
     def condition(self, expr: Expr, columns: Columns) -> str:
-        """Return the SQL that runs in the place of a condition; it may raise what TRY catches.
+        """Return the SQL that runs for a condition; it may raise errors that TRY catches.
 
         Raises
         ------
         ParameterError
-            P080, P082, P084: something in it does not take these types.
+            P080, P082, P084: a part does not take these types.
         """
         try:
             expr = bucketed(expr, lambda part: self.type(part, columns))
@@ -569,7 +569,7 @@ class RowExpressions:
         texts: list[str] = []
         moved = self._moved(expr, columns, zone)
         sql = UntypedSql(names, texts).sql(moved)
-        # Without a column there would be no FROM.
+        # Without a column the SQL would have no FROM.
         tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
         if tree is None:
             raise self._refusal(expr, columns)
@@ -606,7 +606,7 @@ class RowExpressions:
         return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
 
     def _is_zoned(self, expr: Expr, columns: Columns) -> bool:
-        """Whether DuckDB itself makes a timestamp with time zone of it."""
+        """Whether DuckDB types an expression as timestamp with time zone."""
         read = list(dict.fromkeys((str(part.value), part.name) for part in expr.walk() if part.what == "item"))
         names = {key: f"c{number}" for number, key in enumerate(read)}
         texts: list[str] = []
@@ -617,9 +617,9 @@ class RowExpressions:
         return types is not None and types[0][1].kind == ZONED_TIMESTAMP
 
     def _moved(self, expr: Expr, columns: Columns, zone: str) -> Expr:
-        """Return an expression whose timestamps with time zone are all timestamps in one zone.
+        """Return an expression with plain timestamps in one zone for all timestamps with time zone.
 
-        AT TIME ZONE makes such a one of a timestamp, and of one of these a timestamp of another zone.
+        AT TIME ZONE turns a timestamp into one with time zone, and one with time zone into a timestamp of that zone.
         """
         expression = expr.mapped(lambda part: self._moved(part, columns, zone))
         if expr.what != "call" or expr.name != "timezone":
@@ -635,7 +635,7 @@ class RowExpressions:
         return Expr("call", "timezone", (out, Expr("call", "timezone", (into, expression.parts[1]))))
 
     def _refusal(self, expr: Expr, columns: Columns) -> ParameterError:
-        """Return the refusal of an expression that DuckDB does not bind, which names the smallest part that it is."""
+        """Return the error for an expression that DuckDB does not bind; it names the smallest such part."""
         for part in expr.inner:
             if part.what in ("item", "constant", "lambda"):
                 continue
@@ -666,14 +666,14 @@ class RowExpressions:
 
 
 class UntypedSql:
-    """Writes the SQL that DuckDB types: every function named in full, every string that is cast a column.
+    """Writes the SQL that DuckDB types, with full function names, and a column for each string in a cast.
 
     Parameters
     ----------
     names : mapping of (str, str) to str
         The columns in this SQL, by the relation's number and the column's name.
     texts : list of str
-        Gets the strings that are cast.
+        Collects the strings in casts.
     """
 
     def __init__(self, names: Mapping[tuple[str, str], str], texts: list[str]) -> None:
@@ -704,7 +704,7 @@ class UntypedSql:
         Raises
         ------
         ParameterError
-            P070: it has a part that no expression over one row may have, or is too long.
+            P070: a part is not allowed over one row, or the SQL is too long.
         """
         writer = self._writers.get(expr.what)
         if writer is None:
@@ -779,5 +779,5 @@ def _description(expr: Expr) -> str:
 
 
 def is_text(kind: Type) -> bool:
-    """Whether values of a type are compared as text."""
+    """Whether DuckDB compares values of a type as text."""
     return kind.kind in TEXT

@@ -1,7 +1,7 @@
 """Bounds of expressions by interval arithmetic: exact over literals and declared columns, in fractions.
 
-Bounds choose noise and clipping alone: a wrong one costs accuracy, never privacy. So rounding of doubles is not
-modelled beyond a little slack.
+Bounds choose noise and clipping only: a wrong bound costs accuracy, never privacy. So the module does not model the
+rounding of doubles beyond a little slack.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _LONGEST = 40  # digits of an exponent would make numbers too large
 
 @dataclass(frozen=True)
 class Limits:
-    """What a number lies in; None where an end is not known."""
+    """The interval of a number; None for an unknown end."""
 
     lower: Fraction | None = None
     upper: Fraction | None = None
 
     @property
     def known(self) -> bool:
-        """Whether both ends are known."""
+        """Whether the interval has both ends."""
         return self.lower is not None and self.upper is not None
 
     def within(self, other: Limits) -> Limits:
-        """Return the part of it that lies in another one."""
+        """Return the intersection with another interval."""
         lowers = [end for end in (self.lower, other.lower) if end is not None]
         uppers = [end for end in (self.upper, other.upper) if end is not None]
         return Limits(max(lowers, default=None), min(uppers, default=None))
 
     def hull(self, other: Limits) -> Limits:
-        """Return what holds both."""
+        """Return the smallest interval around both."""
         return Limits(_ends(min, self.lower, other.lower), _ends(max, self.upper, other.upper))
 
 
@@ -61,7 +61,7 @@ _PARTS = {
 
 
 def finite_part(expr: Expr) -> tuple[int, int] | None:
-    """Return the least and greatest value of a part of a date, where there are few."""
+    """Return the least and greatest value of a date part with few values."""
     name = expr.name if expr.what == "call" else ""
     if name == "date_part" and expr.parts[0].what == "constant":
         name = str(expr.parts[0].value).lower().removesuffix("s")
@@ -83,7 +83,7 @@ def number(expr: Expr) -> Fraction | None:
 
 
 def interval(expr: Expr, column: Callable[[Expr], Limits]) -> Limits:
-    """Return what an expression lies in; `column` gives it of a column, or of a part that is known otherwise."""
+    """Return the interval of an expression; `column` gives the interval of a column or of another known part."""
     limits = column(expr)
     if expr.what == "item" or limits.known:
         return limits
@@ -117,7 +117,7 @@ def interval(expr: Expr, column: Callable[[Expr], Limits]) -> Limits:
 
 
 def _results(expr: Expr, intervals: list[Limits]) -> list[Limits]:
-    """Return the intervals of the results of a CASE, without those that are NULL."""
+    """Return the intervals of a CASE's results, without NULLs."""
     positions = [*range(1, len(intervals) - 1, 2), len(intervals) - 1]
     return [intervals[position] for position in positions if not _is_null(expr.parts[position])]
 

@@ -1,4 +1,4 @@
-"""FROM and WHERE over rows of people: tables, joins and conditions of one SELECT become a stage."""
+"""FROM and WHERE over rows of people: turn tables, joins and conditions of one SELECT into a stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 Leaf = Callable[[From], tuple[PartOfQuery, str]]
-# Rewrites a condition that holds a subquery; None where a join took its place.
+# Rewrites a condition with a subquery; None if a join replaces it.
 Lift = Callable[["RowBlock", Expr, bool], Expr | None]
 
 
@@ -33,7 +33,7 @@ class RowBlock:
     lift : callable
     env : Env
     outer : Scope or None
-        The scope around, of a correlated subquery.
+        The outer scope of a correlated subquery.
     """
 
     def __init__(self, work: Splitting, leaf: Leaf, lift: Lift, env: Env, outer: Scope | None = None) -> None:
@@ -45,15 +45,15 @@ class RowBlock:
         )
         self.conditions: list[Expr] = []
         self.known: list[Expr] = []
-        self.added: list[Expr] = []  # conditions that subqueries brought
-        self.correlated: list[Expr] = []  # conditions on the scope around
+        self.added: list[Expr] = []  # conditions from subqueries
+        self.correlated: list[Expr] = []  # conditions on the outer scope
         self._opened: list[Member] = []
         self.chosen: list[Member] = []  # subqueries that became joins
         self.looked_up: list[tuple[Member, list[Expr]]] = []  # subqueries that became LEFT JOINs
         self._choosing: list[Expr] = []  # SEMI and ANTI joins
         # Conditions of a public table LEFT JOIN rows of people: they keep the table's rows.
         self._outer_conditions: list[Expr] = []
-        self.missing: set[str] = set()  # items whose columns are NULL in rows that only such a table has
+        self.missing: set[str] = set()  # items with NULL columns in rows that only such a table has
 
     def open(self, source: From) -> None:
         """Read a FROM."""
@@ -65,7 +65,7 @@ class RowBlock:
             self.conditions += self.conjuncts(where)
 
     def close(self) -> Stage:
-        """Return the rows: all conditions are known by now, and all subqueries that became joins."""
+        """Return the stage, after all conditions and all subqueries that became joins are read."""
         self.correlated = [condition for condition in self.conditions if not self.scope.own(condition)]
         own = [condition for condition in self.conditions if self.scope.own(condition)]
         if any(
@@ -89,9 +89,9 @@ class RowBlock:
         return Stage(self.work, self.scope, member, conditions, all_conditions)
 
     def _of_one_person(self, member: Member, looked_up: Member, on: list[Expr]) -> tuple[Member, list[Expr]]:
-        """Return rows whose owner is known, and the equality of it, where they look up what their path leads to.
+        """Resolve the rows' owner, and demand the same owner, if they look up the end of their path.
 
-        They keep their owner so, where nothing is found.
+        Rows without a match keep their owner that way.
         """
         if member.pending is None or not looked_up.people or looked_up.pending is not None:
             return member, on
@@ -106,17 +106,17 @@ class RowBlock:
 
     @property
     def person(self) -> str:
-        """How the query names the column of the privacy unit in FROM; '' where it cannot."""
+        """The query's name for the privacy unit's column in FROM; '' if it has none."""
         return next((name for name in map(person_of, self._opened) if name), "")
 
     def leads_to(self, expr: Expr) -> PathKey | None:
-        """Return the key of the path that a column of FROM leads along; None where it is none."""
+        """Return the key of the path that a column of FROM follows; None for other columns."""
         column = (str(expr.value), expr.name) if expr.what == "item" else None
         keys = (member.pending for member in self._opened if column in member.owner)
         return next(keys, None)
 
     def lifted(self, expr: Expr) -> Expr:
-        """Return an expression without subqueries: they become LEFT JOINs."""
+        """Return an expression with LEFT JOINs in place of its subqueries."""
         if not _asks(expr):
             return expr
         return given(self._lift(self, expr, False))
@@ -131,7 +131,7 @@ class RowBlock:
         return item
 
     def conjuncts(self, condition: Expr) -> list[Expr]:
-        """Return what a condition demands, one by one, with columns found."""
+        """Return the conjuncts of a condition, with resolved columns."""
         return list(_conjuncts(self.work.read(condition, self.scope)))
 
     # FROM.
@@ -167,7 +167,7 @@ class RowBlock:
         return [*left, *right]
 
     def _semi_join(self, join: Join) -> list[Member]:
-        """Return the left side of a SEMI or ANTI JOIN, whose rows EXISTS or NOT EXISTS chooses in WHERE."""
+        """Return the left side of a SEMI or ANTI JOIN; EXISTS or NOT EXISTS in WHERE chooses its rows."""
         before = len(self.scope.items)
         members = self._members(join.left)
         ours = self.scope.items[before:]
@@ -189,7 +189,7 @@ class RowBlock:
         return bool(self.scope.numbers(expr) & self.missing)
 
     def _using(self, join: Join, before: int, middle: int) -> list[Expr]:
-        """Return the equalities of USING and NATURAL, and note which column their name stands for."""
+        """Return the equalities of USING and NATURAL, and store the column of each name."""
         left, right = self.scope.items[before:middle], self.scope.items[middle:]
         names = join.using
         if join.natural:
@@ -211,7 +211,7 @@ class RowBlock:
         raise SourceError("S002", f"sql: column {name} of USING is not found on both sides. Write ON.")
 
     def _outer(self, join: Join, *, swapped: bool = False) -> list[Member]:
-        """Return a LEFT JOIN: conditions on its right side alone become part of that."""
+        """Return a LEFT JOIN, with conditions on its right side alone moved into that side."""
         around, self.conditions = self.conditions, []
         before = len(self.scope.items)
         left = self._members(join.left)
@@ -266,13 +266,13 @@ class RowBlock:
         return [replace(self.joining.left(outer, inner, equalities, comparisons), whole=False)]
 
     def _optional(self, ids: set[str]) -> None:
-        """Note that the columns of items may be NULL by an outer join."""
+        """Mark items whose columns an outer join may make NULL."""
         for index, item in enumerate(self.scope.items):
             if item.id in ids:
                 self.scope.items[index] = replace(item, optional=True)
 
     def _filtered(self, member: Member, conditions: list[Expr]) -> Member:
-        """Return a table without the rows that do not meet conditions."""
+        """Return a table with only the rows that meet conditions."""
         if not conditions:
             return member
         if len(member.items) > 1:
@@ -287,9 +287,9 @@ class RowBlock:
 
 
 def _computed_first(relation: PartOfQuery) -> PartOfQuery:
-    """Return a public query so that all of it is computed, whichever of its rows meet rows of people.
+    """Materialize a public query, so that DuckDB computes all its rows, matched or not.
 
-    What it computes may fail; then it must fail whatever people's rows are.
+    If the query fails, it must fail for any rows of people.
     """
     if relation.level != PUBLIC or not relation.sql.startswith("("):
         return relation
@@ -298,7 +298,7 @@ def _computed_first(relation: PartOfQuery) -> PartOfQuery:
 
 
 def _conjuncts(expr: Expr) -> list[Expr]:
-    """Return the conditions that all must hold; what all parts of an OR demand is one of them."""
+    """Return the conditions that must all hold, including the common conditions of an OR's parts."""
     if expr.what == "and":
         return [conjunct for part in expr.parts for conjunct in _conjuncts(part)]
     if expr.what == "or":
@@ -309,7 +309,7 @@ def _conjuncts(expr: Expr) -> list[Expr]:
 
 
 def _ends(condition: Expr) -> tuple[Expr, ...]:
-    """Return the comparisons that a condition is: two of BETWEEN."""
+    """Return the comparisons of a condition: two for BETWEEN."""
     if condition.what != "between":
         return (condition,)
     value, least, most = condition.parts
@@ -327,12 +327,12 @@ def asks(expr: Expr) -> bool:
 
 
 def levels(relations: Sequence[PartOfQuery]) -> str:
-    """Return the level of rows that are read together."""
+    """Return the level of relations read together."""
     kinds = {relation.level for relation in relations}
     return ROWS if ROWS in kinds else next((level for level in kinds if level != PUBLIC), PUBLIC)
 
 
 def first_of(groups: Sequence[Expr], orders: tuple[Order, ...]) -> Expr:
-    """Return the condition of QUALIFY that keeps of each group the first row in an order, as DISTINCT ON does."""
+    """Return the QUALIFY condition that keeps the first row of each group in an order, as DISTINCT ON does."""
     number = Expr("window", "row_number", orders=orders, partitions=tuple(groups), alias=DISTINCT_ON)
     return Expr("compare", "=", (number, Expr("constant", "number", value="1")))

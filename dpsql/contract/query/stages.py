@@ -1,13 +1,11 @@
-"""Rows of people after joins and WHERE: what may be computed of them, and the texts of it.
+"""Rows of people after joins and WHERE, and the SQL of computations over them.
 
-A stage is a FROM with its conditions. Groups and windows of one person's rows make another stage above it.
+A stage is a FROM with its conditions. Groups and windows over one person's rows make another stage above it.
 
-**Windows.** Windows over one person's rows, as they are written: the order of their rows is total where it chooses.
-
-The caller's order comes first. Behind it stands all that is read of the rows (`spellings.contents`), so that rows which
-still tie are the same, and it does not matter which of them DuckDB takes first: neither other people's rows nor its
-threads decide it. `rank`, `dense_rank` and frames of RANGE and GROUPS go by peers, which the caller's order alone
-makes.
+A window that chooses among one person's rows has a total order. The caller's order comes first, then all columns read
+from the rows (`spellings.contents`). Rows that still tie are identical, so neither other people's rows nor DuckDB's
+threads decide which row comes first. `rank`, `dense_rank` and frames of RANGE and GROUPS use peers, which depend on the
+caller's order only.
 """
 
 from __future__ import annotations
@@ -40,32 +38,32 @@ from dpsql.contract.query.writer import frame_sql, order_words
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
-# These number rows, whatever the frame is; first and last values are those of a frame's rows.
+# These functions ignore the frame; first and last values depend on the frame's rows.
 _NUMBERING = frozenset(("row_number", "lag", "lead"))
 _CHOOSING = frozenset(("first_value", "last_value"))
 _OF_PEERS = frozenset(("rank", "dense_rank"))
 WINDOWS = _NUMBERING | _CHOOSING | _OF_PEERS | {"count", "count_star", *ENDS}
 _WHOLE = " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
-# What a frame may exclude whichever rows tie.
+# Exclusions of a frame that do not depend on ties.
 _ALONE = frozenset(("NO_OTHER", "CURRENT_ROW"))
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window over rows whose columns are known once all windows of a query are read.
+    """A window over rows whose columns are complete after all windows of the query are read.
 
     Attributes
     ----------
     expr : Expr
     given : sequence of str
-        Its arguments.
+        The SQL of the arguments.
     kind : Type or None
-        The type of the first of them.
+        The type of the first argument.
     partitions : sequence of str
     orders : sequence of (str, str)
-        What the caller orders by, and the direction.
+        The caller's order: SQL and direction.
     stub : str
-        Its SQL over no rows.
+        The window's SQL over no rows.
     """
 
     expr: Expr
@@ -77,11 +75,11 @@ class Window:
 
     @property
     def is_end(self) -> bool:
-        """Whether it returns the least or the largest value."""
+        """Whether the window returns the least or the largest value."""
         return self.expr.name in ENDS
 
     def sql(self, columns: Sequence[Column]) -> str:
-        """Return its SQL over rows of these columns."""
+        """Return the SQL over rows of these columns."""
         name, frame = self.expr.name, self._frame
         orders = [f"{sql} {words}".rstrip() for sql, words in self.orders]
         if name in _OF_PEERS:
@@ -102,7 +100,7 @@ class Window:
             return self._over([*orders, *ties], frame, inside=self._by_value)
         if self._by_value or frame:
             return self._over(orders, frame, inside=self._by_value or [*orders, *ties])
-        # The frame of all rows up to the last peer.
+        # The frame contains all rows up to the last peer.
         if name == "first_value":
             nulls = [f"({self.given[0]} IS NULL) ASC"] if self.expr.value else []
             return self._over([*orders, *nulls, *ties])
@@ -112,7 +110,7 @@ class Window:
 
     @property
     def earlier(self) -> str | None:
-        """Its SQL as before decision 65, in the order that the caller wrote; None where it was refused."""
+        """The SQL as before decision 65, in the caller's order; None if dpsql refused the window."""
         frame, words = self.expr.frame, ""
         if frame is not None and (frame.start, frame.end) != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
             if "RANGE" in frame.start or (frame.end != "CURRENT_ROW_RANGE" and "RANGE" in frame.end):
@@ -125,15 +123,15 @@ class Window:
         return f"system.main.{self.expr.name}({', '.join(self.given)}{nulls}) OVER ({over}{words})"
 
     def _is_decided(self, column: Column) -> bool:
-        """Whether rows of a partition that the caller's order does not tell apart have one value of a column."""
-        if column.owner:  # of text too: a collation that made one of two people would be seen in the plan, and refused
+        """Whether rows that tie in a partition and in the caller's order have one value of a column."""
+        if column.owner:  # text too: dpsql sees a collation that merges two people in the plan, and refuses it
             return has_one_spelling(column.type)
         compared = (*self.partitions, *(sql for sql, _ in self.orders))
         return identifier(column.sql) in compared and is_plain(column.type)
 
     @property
     def _by_value(self) -> list[str]:
-        """The order in which the least or largest value comes first, where equal values have several spellings."""
+        """The order that puts the least or largest value first, if equal values have several spellings."""
         if not self.is_end or self.kind is None or self.kind.kind in FLOATS or has_one_spelling(self.kind):
             return []
         return [in_order(self.given[0], self.kind, ENDS[self.expr.name])]
@@ -141,7 +139,7 @@ class Window:
     def _over(
         self, orders: Sequence[str], frame: str = "", *, inside: Sequence[str] = (), among: Sequence[str] = ()
     ) -> str:
-        """Return it over rows in an order; it looks at a frame's rows in the order `inside`, if that is another."""
+        """Return the SQL over rows in an order; `inside` is the order of a frame's rows, if different."""
         name = "first_value" if self._by_value else self.expr.name
         arguments = ", ".join(self.given)
         arguments += f" ORDER BY {', '.join(inside)}" if inside else ""
@@ -152,7 +150,7 @@ class Window:
 
     @property
     def _goes_by_rows(self) -> bool:
-        """Whether the frame counts rows, not peers."""
+        """Whether the frame counts rows instead of peers."""
         frame = self.expr.frame
         if frame is None or not any(end.endswith("_ROWS") for end in (frame.start, frame.end)):
             return False
@@ -166,7 +164,7 @@ class Window:
 
     @property
     def _frame(self) -> str:
-        """The SQL of the frame; nothing for that of all rows up to the last peer, and where it has no part."""
+        """The SQL of the frame; ``''`` for all rows up to the last peer, and if the function ignores the frame."""
         frame = self.expr.frame
         if frame is None or self.expr.name in _NUMBERING:
             return ""
@@ -177,7 +175,7 @@ class Window:
         return f" {frame_sql(self.expr)}"
 
 
-# Sums of one person's rows: values are clipped where they could make a sum of 2**40 rows overflow.
+# Sums of one person's rows clip values that could overflow a sum of 2**40 rows.
 _CLIP = 1 << 80
 _FIXED = 20
 _SAFE_WIDTH = 26
@@ -187,19 +185,19 @@ _PER_PERSON = frozenset(
         *("count_if", "countif"),
     )
 )
-# What a window is called that chooses rows as this does.
+# The alias of a window that chooses rows as DISTINCT ON does.
 DISTINCT_ON = "DISTINCT ON"
-# Aggregates that return what one row has; DuckDB reads max_by as arg_max.
+# Aggregates that return the value of one row; DuckDB reads max_by as arg_max.
 _OF_ONE_ROW = frozenset(
     ("arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by", "first", "last", "any_value", "arbitrary")
 )
 _INTERPOLATED = frozenset(("median", "quantile_cont"))
-# Between decimals of more digits, or dates, interpolation may overflow.
+# Interpolation between decimals of more digits, or dates, may overflow.
 _MOST_DIGITS = 18
 
 
 def _sides(first: Limits, second: Limits) -> tuple[tuple[Fraction | None, Fraction | None], ...]:
-    """Return the lower ends of two, and the upper ones."""
+    """Return the lower ends of two intervals, and the upper ends."""
     return (first.lower, second.lower), (first.upper, second.upper)
 
 
@@ -213,14 +211,14 @@ class Stage:
     scope : Scope
     member : Member
     conditions : list of Expr
-        What is left of WHERE.
+        The rest of WHERE.
     """
 
     work: Splitting
     scope: Scope
     member: Member
     conditions: list[Expr]
-    known: list[Expr] = field(default_factory=list)  # all conditions that rows meet, also those that became joins
+    known: list[Expr] = field(default_factory=list)  # all conditions that rows meet, including those that became joins
 
     def write(self, expr: Expr, target: str | None = None) -> Written:
         """Return the SQL of an expression over these rows."""
@@ -228,7 +226,7 @@ class Stage:
 
     @property
     def body(self) -> str:
-        """FROM and WHERE."""
+        """The SQL of FROM and WHERE."""
         grouped: dict[frozenset[str], list[Expr]] = {}
         for condition in self.conditions:
             grouped.setdefault(self.scope.numbers(condition), []).append(condition)
@@ -238,19 +236,19 @@ class Stage:
             try:
                 where.append(self.write(conjunction, "BOOLEAN").sql)
             except ParameterError:
-                for conjunct in conditions:  # the first that is refused by itself says where it stands
+                for conjunct in conditions:  # an error of one conjunct has a position
                     self.write(conjunct, "BOOLEAN")
                 raise
         return f"FROM {self.member.text}" + (f" WHERE {' AND '.join(where)}" if where else "")
 
     @property
     def owner(self) -> str | None:
-        """The SQL of whom a row belongs to."""
+        """SQL for the privacy unit of a row."""
         return self._least(self.member.owner) if self.member.owned else None
 
     @property
     def date(self) -> str | None:
-        """The SQL of the column by which rows are dated."""
+        """SQL for the date of a row."""
         return self._least(self.member.dates) if self.member.dates else None
 
     def _least(self, columns: frozenset[Place]) -> str:
@@ -259,7 +257,7 @@ class Stage:
 
     @property
     def behind(self) -> list[str]:
-        """What every text of these rows selects behind its columns: the date and the owner."""
+        """The last columns of every SELECT over these rows: date and owner."""
         columns = ((self.date, DATE), (self.owner, UNIT))
         return [f"{sql} AS {identifier(name)}" for sql, name in columns if sql is not None]
 
@@ -274,23 +272,23 @@ class Stage:
         return tuple(out)
 
     def place(self, expr: Expr) -> Place | None:
-        """Return the column that an expression is."""
+        """Return the column of an expression, if it is one."""
         return (str(expr.value), expr.name) if expr.what == "item" else None
 
     def is_owner(self, expr: Expr) -> bool:
-        """Whether an expression holds whom a row belongs to."""
+        """Whether an expression is the owner of a row."""
         return self.place(expr) in self.member.owner
 
     def ties_of(self, expr: Expr) -> frozenset[PathKey]:
-        """Return the keys of paths that an expression holds."""
+        """Return the keys of paths in an expression."""
         return frozenset(key for column, key in self.member.ties if self.place(expr) == column)
 
     def is_tied(self, expr: Expr) -> bool:
-        """Whether rows with equal values of an expression, and of one owner, are of one row of a path."""
+        """Whether rows with one owner and equal values of an expression belong to one row of a path."""
         return bool(self.ties_of(expr))
 
     def interval(self, expr: Expr) -> Limits:
-        """Return what an expression lies in."""
+        """Return the interval of an expression."""
         return interval(expr, self._interval_of)
 
     def _interval_of(self, expr: Expr) -> Limits:
@@ -299,7 +297,7 @@ class Stage:
 
     @cached_property
     def _condition_limits(self) -> dict[Expr, Limits]:
-        """What conditions say of numbers."""
+        """The intervals of expressions from conditions."""
         out: dict[Expr, Limits] = {}
         for condition in self.known:
             for expr, limits in _limits(condition):
@@ -307,11 +305,11 @@ class Stage:
         return out
 
     def whole(self, expr: Expr) -> bool:
-        """Return whether an expression has a value to add up in every row, as constraints, joins and conditions say."""
+        """Return whether constraints, joins and conditions guarantee a number to add up in every row."""
         return has_value(expr, lambda item: self.scope.column(item).type.kind not in FLOATS and self._is_present(item))
 
     def present(self, expr: Expr) -> bool:
-        """Return whether an expression is NULL in no row: the same, but that NaN is a value, too."""
+        """Return whether an expression is non-NULL in every row: as `whole`, but NaN is a value, too."""
         return has_value(expr, self._is_present)
 
     def _is_present(self, expr: Expr) -> bool:
@@ -322,11 +320,11 @@ class Stage:
 
     @property
     def keys(self) -> KeyFinder:
-        """Finds public values."""
+        """The finder of public values."""
         return KeyFinder(self.scope, self.work.expressions, self.known, self.interval, self.work.revised)
 
     def relation(self, outputs: Sequence[tuple[Expr, str]]) -> PartOfQuery:
-        """Return the rows with these columns, and their owner behind them."""
+        """Return the rows with these columns, followed by date and owner."""
         columns, listed = [], []
         for index, (expr, name) in enumerate(outputs):
             expression = self.write(expr)
@@ -371,7 +369,7 @@ class Stage:
     # Groups and windows of one person's rows.
 
     def grouped(self, groups: Sequence[Expr], aggregates: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
-        """Return the stage of groups of one person's rows, and what stands for groups and aggregates in it."""
+        """Return the stage of groups of one person's rows, and the replacements of groups and aggregates."""
         inner, columns, outputs, replacements = [], [], [], {}
         item = Item("g0", _empty(self), "")
         names, listed = [], []
@@ -400,7 +398,7 @@ class Stage:
             listed.append(identifier(UNIT))
         text = f"SELECT {', '.join([*listed, *outputs])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
-        unseen = tuple(column for column in self._unseen if column.owner)  # of a group no row's date is left
+        unseen = tuple(column for column in self._unseen if column.owner)  # a group has no row's date
         one_of_rows = (*ENDS, *_INTERPOLATED)
         chosen = [
             column
@@ -411,15 +409,15 @@ class Stage:
         return self._above(self._of_equals(f"({text})", chosen), columns, unseen), replacements
 
     def _says_whose(self, group: Expr) -> bool:
-        """Whether an expression holds whose row it is, which must stay a column as it is."""
+        """Whether an expression identifies the owner of a row, and so must stay an unchanged column."""
         return self.is_owner(group) or self.is_tied(group)
 
     def _keeps_spelling(self, group: Expr, kind: Type) -> bool:
-        """Whether a group has the value of any of its rows: equal ones are the same, or will be, or say whose it is."""
+        """Whether a group may take any of its rows' values: equal values are or become identical, or are owners."""
         return not self.work.revised(not (has_one_spelling(kind) or kind.kind in FLOATS or self._says_whose(group)))
 
     def _of_equals(self, text: str, columns: Sequence[Column]) -> str:
-        """Return rows in which equal numbers of columns are the same; DuckDB would aggregate for each mention."""
+        """Return rows with identical equal numbers, in an outer query: DuckDB would aggregate for each mention."""
         same = [
             f"{one_of_equals(identifier(column.sql), column.type)} AS {identifier(column.sql)}"
             for column in columns
@@ -443,7 +441,7 @@ class Stage:
         return Stage(self.work, scope, member_of(item), [])
 
     def _aggregate(self, expr: Expr, index: int, inner: list[str]) -> tuple[str, Type, Limits]:
-        """Return the SQL of an aggregate of one person's rows, which no rows can stop; note what it reads."""
+        """Return the SQL of an aggregate of one person's rows, which cannot fail; add its inputs to `inner`."""
         if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name != "count"):
             instead = (
                 "What one of the person's rows has is a column of it: QUALIFY row_number() OVER (PARTITION BY person "
@@ -502,7 +500,7 @@ class Stage:
         return sql, types[0][1], bounds
 
     def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
-        """Return a sum that no row can overflow and no order of rows changes."""
+        """Return a sum that cannot overflow and does not depend on the order of rows."""
         if kind.kind in INTEGERS and "HUGE" not in kind.kind:
             return call("sum", name), Type("HUGEINT")
         if kind.kind == "BOOLEAN":
@@ -527,7 +525,7 @@ class Stage:
         return total, Type("DOUBLE")
 
     def windowed(self, windows: Sequence[Expr], others: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
-        """Return the stage of windows over one person's rows; `others` are the expressions that read these rows."""
+        """Return the stage of windows over one person's rows; `others` are other expressions over these rows."""
         inner: list[str] = []
         columns: list[Column] = []
         replacements: dict[Expr, Expr] = {}
@@ -566,7 +564,7 @@ class Stage:
         inner += self.behind
         text = f"(SELECT *, {', '.join(outputs)} FROM (SELECT {', '.join(inner)} {self.body}))"
         text = self._of_equals(text, [column for column, window in zip(wide, read, strict=True) if window.is_end])
-        # The owner stands among the columns by its name.
+        # The owner is among the columns, by its name.
         return self._above(text, [*columns, *wide]), replacements
 
     def _over(self, window: Window, columns: Sequence[Column]) -> str:
@@ -579,7 +577,7 @@ class Stage:
         return sql
 
     def _window(self, expr: Expr, add_column: Callable[[Expr], str]) -> Window:
-        """Return a window of one person's rows; note what it reads."""
+        """Return a window over one person's rows; add its inputs with `add_column`."""
         if expr.name not in WINDOWS or expr.flag or expr.filter is not None:
             raise ParameterError(
                 "P104", f"sql: {expr.name} OVER is not computed of one person's rows. There are lag, lead, row_number, "
@@ -619,7 +617,7 @@ class Stage:
 
 
 def replaced(expr: Expr, replacements: dict[Expr, Expr]) -> Expr:
-    """Return an expression with parts that have a place elsewhere replaced."""
+    """Return an expression with the replacements of its parts."""
     if expr in replacements:
         return replace(replacements[expr], alias=expr.alias)
     return expr.mapped(lambda part: replaced(part, replacements))
@@ -638,7 +636,7 @@ def _empty(stage: Stage) -> PartOfQuery:
 
 
 def _limits(condition: Expr) -> list[tuple[Expr, Limits]]:
-    """Return what a condition says of numbers."""
+    """Return the intervals that a condition implies."""
     if condition.what == "between":
         low, high = map(number, condition.parts[1:])
         return [(condition.parts[0], Limits(low, high))]

@@ -1,7 +1,7 @@
-"""Writes a query anew from its nodes: every function named in full, every name quoted.
+"""Write a query from its nodes, with full function names and quoted identifiers.
 
-What is written is read back as the same nodes, whatever the names in it are. So text that a stranger wrote never runs:
-it is parsed, its tree is judged, and what runs is written here.
+Parsing the written SQL gives the same nodes, whatever its names are. So a stranger's text never runs: dpsql parses the
+text, checks the tree, and runs the SQL written here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INFIX = frozenset(("+", "-", "*", "/", "//", "%"))
 
 
 class Writer:
-    """Writes expressions; what reads rows of people, or released ones, says itself what a column and a subquery is."""
+    """Writes expressions; subclasses over rows of people or released rows write columns and subqueries."""
 
     def sql(self, expr: Expr, bound: frozenset[str] = frozenset()) -> str:
         """Return the SQL of an expression.
@@ -40,7 +40,7 @@ class Writer:
         Raises
         ------
         ParameterError
-            P101: a star stands within it, as in ``*.n``, which would be read as another one.
+            P101: the expression contains a star, as in ``*.n``, which DuckDB would read differently.
         """
         if any(part.what == "star" for part in expr.parts):
             raise ParameterError("P101", "sql: a star within an expression is not read. Write the columns out.")
@@ -90,7 +90,7 @@ class Writer:
         return forms[what].format(*parts)
 
     def column(self, expr: Expr, bound: frozenset[str]) -> str:
-        """Return the SQL of a column; `bound` are the parameters of lambdas around it."""
+        """Return the SQL of a column; `bound` are the parameters of the enclosing lambdas."""
         return ".".join(map(identifier, expr.names))
 
     def name(self, expr: Expr) -> str:
@@ -98,9 +98,9 @@ class Writer:
         return f"system.main.{expr.name if expr.name.isidentifier() else identifier(expr.name)}"
 
     def shown(self, expr: Expr) -> str:
-        """Return the name of the column that an expression becomes, as DuckDB gives it or nearly so.
+        """Return the name of an expression's result column, as DuckDB gives it or nearly so.
 
-        Of a column it is ``''``: DuckDB names it itself, and it may be a word such as CURRENT_DATE.
+        The name of a column is ``''``: DuckDB names it, and it may be a word such as CURRENT_DATE.
         """
         if expr.what == "column":
             return expr.alias
@@ -111,7 +111,7 @@ class Writer:
         return self.compared(expr, f"({query_sql(given(expr.query), self)})", bound)
 
     def compared(self, expr: Expr, body: str, bound: frozenset[str]) -> str:
-        """Return a subquery with what it is compared with, if anything; `body` is in parentheses."""
+        """Return a subquery with its comparison, if any; `body` is in parentheses."""
         if expr.name == "EXISTS":
             return f"EXISTS {body}"
         if expr.name == "SCALAR":
@@ -178,7 +178,7 @@ class Writer:
 
 
 class _DisplayWriter(Writer):
-    """Writes an expression as DuckDB shows it, to name a column; this text does not run."""
+    """Writes an expression as DuckDB displays it, to name a column; this text does not run."""
 
     def column(self, expr: Expr, bound: frozenset[str]) -> str:
         return ".".join(expr.names)
@@ -202,7 +202,7 @@ def query_sql(query: Query, writer: Writer | None = None) -> str:
     Raises
     ------
     ParameterError
-        P101: it holds what is not written, such as SHOW.
+        P101: the query has an unsupported part, such as SHOW.
     """
     own = writer or Writer()
     out = f"WITH {', '.join(_with_sql(clause, own) for clause in query.withs)} " if query.withs else ""
@@ -219,7 +219,7 @@ def _with_sql(clause: With, writer: Writer) -> str:
 
 
 def _from_sql(source: From, writer: Writer) -> str:
-    """Return the SQL of what stands in FROM, beside joins."""
+    """Return the SQL of a FROM item that is no join."""
     if isinstance(source, TableRef):
         return ".".join(identifier(name) for name in source.names if name) + _alias_sql(source.alias, source.columns)
     if isinstance(source, Derived):
@@ -248,9 +248,9 @@ def select_text(query: Select, writer: Writer, read: Callable[[From], str], extr
     query : Select
     writer : Writer
     read : callable
-        Returns the SQL of what FROM reads, beside joins.
-    behind : sequence of str
-        Expressions behind its own.
+        Returns the SQL of a FROM item that is no join.
+    extra_columns : sequence of str
+        Expressions after the select list.
     """
     modifiers = query.modifiers
     distinct = "DISTINCT " if modifiers.distinct else ""
@@ -301,7 +301,7 @@ def _from_text(source: From, writer: Writer, read: Callable[[From], str]) -> str
 
 
 def leaves(source: From) -> list[From]:
-    """Return what a FROM reads, from left to right."""
+    """Return the FROM items without joins, from left to right."""
     if isinstance(source, Join):
         return [*leaves(source.left), *leaves(source.right)]
     return [] if isinstance(source, Nothing) else [source]
@@ -347,12 +347,12 @@ def frame_sql(expr: Expr) -> str:
 
 
 def order_words(order: Order) -> str:
-    """Return the direction of an order."""
+    """Return the direction of an order, and NULLS."""
     return " ".join(word for word in (order.direction, order.nulls) if word)
 
 
 def default_name(expr: Expr) -> str:
-    """Return the name that DuckDB gives a column of the select list; ``''`` where it is not known."""
+    """Return the name that DuckDB gives a column of the select list; ``''`` if unknown."""
     if expr.alias:
         return expr.alias
     if expr.what == "column":
