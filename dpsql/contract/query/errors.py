@@ -13,9 +13,9 @@ A query over released rows counts again: each column of each relation in FROM ha
 core are two numbers. So dpsql writes a relation with intervals only when it knows how many numbers the columns above
 have, and writes an interval for each of these counts.
 
-An aggregate over released rows, whose number no noise decides, is made of the numbers of all groups of the cores below.
-If each number lies in its interval, the sum, average, minimum and maximum of the lower ends and of the upper ends
-enclose that of the exact numbers: none of these aggregates falls when an argument rises.
+If no noise decides which released rows exist, an aggregate over them is made of the numbers of all groups of the cores
+below. If each number lies in its interval, the sum, average, minimum and maximum of the lower ends and of the upper
+ends enclose that of the exact numbers: none of these aggregates falls when an argument rises.
 
 The module also binds relations over released and public tables without rows, and appends their error columns.
 """
