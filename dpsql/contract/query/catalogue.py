@@ -1,7 +1,6 @@
-"""What a query's splitter knows beside its text: tables with their columns, the caller's options, DuckDB's types.
+"""The splitter's input next to the query's text: tables with columns, the caller's options, DuckDB's types.
 
-The engine fills all of it in from bound plans and the ledger. It is public: declarations and types, and nothing of a
-row.
+The engine fills it in from bound plans and the ledger. All of it is public: declarations and types, no rows.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from dpsql.contract.expression.judge import Bound
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold
 
-Path = tuple[str, str, str]  # database, schema and name of a table, whole
+Path = tuple[str, str, str]  # a table's full path: database, schema and name
 
 
 class PathKey(NamedTuple):
-    """A column of a table that the rows of other tables point to: the end of a path."""
+    """A column that the rows of other tables refer to: the end of a path."""
 
     table: Path
     column: str
@@ -35,11 +34,11 @@ class CatalogueColumn:
     name : str
     type : Type
     values : tuple of (str or None) or None
-        The keys that its owner declared, as texts that DuckDB casts to the type.
+        Declared keys, as strings that DuckDB casts to the type.
     lower, upper : Fraction or None
-        The bounds that its owner declared.
+        Declared bounds.
     required : bool
-        Whether it is NOT NULL.
+        Whether the column is NOT NULL.
     """
 
     name: str
@@ -52,30 +51,30 @@ class CatalogueColumn:
 
 @dataclass(frozen=True)
 class CatalogueTable:
-    """A table or view, as the plan of ``FROM <name>`` shows it.
+    """A table or view, from the plan of ``FROM <name>``.
 
     Attributes
     ----------
     path : tuple of str
-        Its database, schema and name, whole.
+        The full database, schema and name.
     columns : tuple of CatalogueColumn
     public : bool
-        Whether it reads no rows of people. A table about which nobody declared anything is treated as public here; the
-        plans of the written texts show it, and it is refused.
+        Whether the table reads no rows of people. A table without declarations counts as public here; the plans of the
+        written SQL reveal it, and the engine refuses it.
     units : tuple of str
-        The columns that hold what each row belongs to, unchanged. None of a protected table: a row is the unit.
+        The columns that hold the owner of each row, unchanged. Empty if each row is its own privacy unit.
     pending : PathKey or None
-        What these columns hold: the privacy unit, or a key of another table.
+        The content of these columns: the privacy unit, or a key of another table.
     keys : mapping of str to PathKey
-        The columns that rows of other tables point to, folded.
+        The columns that rows of other tables refer to, folded.
     date : str or None
-        The column by which rows are dated, where the dataset has periods.
+        The column that dates rows, if the dataset has periods.
     by_unit : bool
-        Whether its budget protects people; False where one row is protected.
+        Whether the budget protects people; False if it protects single rows.
     texts : tuple of (str, str)
-        The columns that are read as text, each with the SQL that reads it: their labels may be private.
+        The columns read as text, each with the SQL that reads it: their labels may be private.
     loose : tuple of (str, str)
-        The columns of numbers, with their types, whose spellings are not fixed; see `Placement.loose`.
+        The numeric columns without a fixed spelling, with their types; see `Placement.loose`.
     """
 
     path: Path
@@ -95,14 +94,14 @@ class CatalogueTable:
 
 
 class Typing(Protocol):
-    """DuckDB's types, from a DuckDB without tables and settings of anybody's."""
+    """DuckDB's types, from a DuckDB without any user's tables or settings."""
 
     @property
     def newer(self) -> bool:
-        """Whether DuckDB computes by IEEE 754 by default, as from 2.0 on."""
+        """Whether DuckDB computes by IEEE 754 by default, as it does since 2.0."""
 
     def tree(self, sql: str, types: Sequence[tuple[str, Type]], texts: Sequence[str]) -> Bound | None:
-        """Return the typed tree of an expression over columns of these types; None if DuckDB does not bind it."""
+        """Return the typed tree of an expression over typed columns; None if DuckDB does not bind it."""
 
     def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
         """Return the names and types of a query that reads no table; None if DuckDB does not bind it."""
@@ -110,16 +109,16 @@ class Typing(Protocol):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All that a query may name.
+    """All tables and types that a query may name.
 
     Attributes
     ----------
     tables : mapping of tuple of str to CatalogueTable
-        By the reference in the query: database, schema and name as they are written, folded, each ``''`` where it is
-        left out (`tree.tables_of`).
+        By the reference in the query: folded database, schema and name as written, ``''`` for each absent part
+        (`tree.tables_of`).
     typing : Typing
     parents : mapping of Path to CatalogueTable
-        The tables along paths, by their whole names, folded.
+        The tables along paths, by folded full name.
     """
 
     tables: Mapping[tuple[str, str, str], CatalogueTable]
@@ -131,9 +130,11 @@ class Catalogue:
         return self.tables.get(folded(names))
 
     def parent(self, key: PathKey) -> CatalogueTable | None:
-        """Return the table at the end of a step of a path."""
-        found = self.parents.get(folded(key.table))
-        return found or next((table for table in self.tables.values() if folded(table.path) == folded(key.table)), None)
+        """Return the table at the end of one step of a path."""
+        parent = self.parents.get(folded(key.table))
+        return parent or next(
+            (table for table in self.tables.values() if folded(table.path) == folded(key.table)), None
+        )
 
 
 def folded(path: Path) -> Path:
@@ -143,29 +144,29 @@ def folded(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller of a query states beside it.
+    """The options of a query's caller.
 
     Attributes
     ----------
     keys : mapping of str to tuple of (str or None)
-        Public keys of grouping columns, by the column's name or the name of the result's column.
+        Public keys of grouping columns, by the name of the column or of the result's column.
     private_keys : bool
-        Whether all keys are drawn from the rows (``keys := 'private'``).
+        Whether all keys are private (``keys := 'private'``).
     delta : bool
-        Whether a delta is given, so that keys may be drawn where none are public.
+        Whether the caller gives a delta, which allows private keys where no keys are public.
     lower, upper : mapping of str to Fraction
         Bounds by column; ``''`` for all columns.
     errors : bool
-        Whether the result has an interval beside every number.
+        Whether the result has an interval next to every number.
     zone : str
-        The session's time zone, in which timestamps with time zone are read.
+        The session's time zone, for reading timestamps with time zone.
     now : datetime or None
-        The time at which the statement is bound, in the session's zone: what CURRENT_DATE and now() stand for.
+        The statement's bind time in the session's zone: the value of CURRENT_DATE and now().
     columns : tuple of (str, str) or None
-        Names and SQL types of the original query, as DuckDB binds it; None where they are not known yet.
+        Names and SQL types of the original query, as DuckDB binds it; None if not yet known.
     earlier : bool
-        Whether texts are written as before decision 65: rows that tie, and equal values, as DuckDB reads them. Such a
-        text finds a release that was stored, and is never run.
+        Whether to write SQL as before decision 65: tied rows and equal values in DuckDB's reading order. Such SQL finds
+        a stored release, and never runs.
     """
 
     keys: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)

@@ -1,10 +1,10 @@
-"""A condition: the text of one expression that chooses rows, read as DuckDB parses it.
+"""Read a condition: the text of one expression that chooses rows.
 
 DuckDB parses the text as the WHERE of a query, in a database without tables, and `dpsql.contract.query.tree` reads the
-tree. So a condition and the WHERE of a query are one language. The text itself never runs: the SQL that runs is written
-anew from the tree, with every function named in full and every name quoted.
+tree. So a condition and a query's WHERE are one language. The text itself never runs: dpsql writes the SQL that runs
+from the tree, with full function names and quoted identifiers.
 
-Behind the gateway another process parses the text, and `written` makes the text of a condition from its tree alone.
+Behind the gateway another process parses the text, and `written` writes the condition from the tree alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MOST_CHARACTERS = 40_000
 # The query whose WHERE is the condition.
 QUERY = "SELECT 1 FROM dpsql_row WHERE\n"
 _HINT = "Use columns of the row, literals, comparisons, AND, OR, NOT and the functions that docs/calls.md lists."
-# Refusals of a query's text, and how their messages end.
+# Codes of errors about a query's text.
 _OF_QUERIES = frozenset(("DPSQL-P100", "DPSQL-P101", "DPSQL-P103"))
-# DuckDB gives these names a value where a table has no such column, quoted or not.
+# DuckDB gives these names a value if the table has no such column, quoted or not.
 _SESSION = frozenset(
     (
         *("current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp"),
@@ -37,21 +37,21 @@ _SESSION = frozenset(
 )
 
 
-def checked(given: object) -> str:
-    """Return a condition without the blanks around it, in which now() and today() are the time of the call, in UTC.
+def checked(condition: object) -> str:
+    """Return a condition stripped of blanks, with the time of the call in UTC for now() and today().
 
     Raises
     ------
     ParameterError
-        P013: it is not a string. P070, P082: it is not one expression over the columns of a row.
+        P013: `condition` is no string. P070, P082: `condition` is not one expression over the columns of a row.
     """
-    text = parameters.text("condition", given, hint="Give it as text, such as 'age >= 18'.").strip()
+    text = parameters.text("condition", condition, hint="Give it as text, such as 'age >= 18'.").strip()
     return text if _is_timeless(text) else _timed(text)
 
 
 @lru_cache(maxsize=256)
 def _is_timeless(condition: str) -> bool:
-    """Return whether a condition has no clock; raise as `checked` does."""
+    """Return whether a condition reads no clock; raise as `checked` does."""
     tree = _parsed(condition)
     timed = _simplified(tree, datetime.datetime.min)
     _allowed(timed)
@@ -62,9 +62,9 @@ def _timed(condition: str) -> str:
     return Writer().sql(_simplified(_parsed(condition), datetime.datetime.now(datetime.UTC)))
 
 
-@lru_cache(maxsize=256)  # a call asks several times
+@lru_cache(maxsize=256)  # one call of dpsql needs it several times
 def columns_of(condition: str) -> tuple[str, ...]:
-    """Return the columns that a condition names, in the order in which they first occur.
+    """Return the columns that a condition names, by first occurrence.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def columns_of(condition: str) -> tuple[str, ...]:
 
 
 def expression(condition: str) -> Expr:
-    """Return the expression of a condition. Its columns are items of the relation ``''``, spelled as they first occur.
+    """Return the expression of a condition, with columns as items of relation ``''`` in their first spelling.
 
     Raises
     ------
@@ -86,14 +86,14 @@ def expression(condition: str) -> Expr:
 
 
 def _allowed(tree: Expr) -> Expr:
-    """Return the expression of a tree after every part of it was found in an allow list."""
+    """Return the expression of a tree; raise unless the allow lists contain every part."""
     resolved = _resolved(_simplified(tree, None))
     spellings = {fold(item.name): item.name for item in reversed(_items(resolved))}
     if not spellings:
         raise ParameterError("P070", f"condition names no column of the row. {_HINT}")
     spelled = _spelled(resolved, spellings)
     try:
-        untimed = bucketed(spelled, lambda part: Type("DATE"))  # its types are not known yet
+        untimed = bucketed(spelled, lambda part: Type("DATE"))  # the types are not known yet
         UntypedSql({("", name): name for name in spellings.values()}, []).sql(untimed)
     except ParameterError as error:
         raise _about_condition(error) from None
@@ -101,7 +101,7 @@ def _allowed(tree: Expr) -> Expr:
 
 
 def written(tree: str) -> str:
-    """Return the text of a condition, written anew from its tree.
+    """Write the text of a condition from its tree.
 
     Parameters
     ----------
@@ -129,14 +129,14 @@ def _parsed(condition: str) -> Expr:
 
 
 def _where(tree: str) -> Expr:
-    """Return the WHERE of a tree that is otherwise `QUERY`."""
+    """Return the WHERE of a tree; raise if the rest is not `QUERY`."""
     try:
         query = read_tree(tree)
     except ParameterError as error:
         raise _about_condition(error) from None
     where = query.where if isinstance(query, Select) else None
-    one = Expr("constant", "number", value="1")
-    if where is None or query != Select(items=(one,), source=TableRef(("", "", "dpsql_row")), where=where):
+    literal = Expr("constant", "number", value="1")
+    if where is None or query != Select(items=(literal,), source=TableRef(("", "", "dpsql_row")), where=where):
         raise ParameterError("P070", f"condition is more than one expression. Leave out clauses like ORDER BY. {_HINT}")
     return where
 
@@ -149,7 +149,7 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
 
 
 def _about_condition(error: ParameterError) -> ParameterError:
-    """Return the refusal of a query as the refusal of a condition."""
+    """Reword an error about a query as an error about a condition."""
     message = error.message.replace("sql", "condition", 1)
     if error.code not in _OF_QUERIES:
         error.saying(message)
@@ -159,13 +159,13 @@ def _about_condition(error: ParameterError) -> ParameterError:
 
 
 def _items(expr: Expr) -> list[Expr]:
-    """Return the columns of an expression, in the order of its text."""
+    """Return the columns of an expression in text order."""
     items = [part for part in expr.walk() if part.what == "item"]
-    return sorted(items, key=lambda item: item.at or 0)  # stable where places are not known
+    return sorted(items, key=lambda item: item.at or 0)  # stable if positions are unknown
 
 
 def _resolved(expr: Expr) -> Expr:
-    """Return an expression in which each column is an item, or a field of an item that is a struct."""
+    """Return an expression whose columns are items, or fields of struct items."""
     expr = expr.mapped(_resolved)
     if expr.what != "column":
         return expr
@@ -183,6 +183,6 @@ def _resolved(expr: Expr) -> Expr:
 
 
 def _spelled(expr: Expr, spellings: dict[str, str]) -> Expr:
-    """Return an expression in which each column has one spelling."""
+    """Return an expression with one spelling for each column."""
     expr = expr.mapped(lambda part: _spelled(part, spellings))
     return replace(expr, name=spellings[fold(expr.name)]) if expr.what == "item" else expr

@@ -1,4 +1,4 @@
-"""A SELECT that aggregates rows of people: its core, and its text over what the core releases."""
+"""A SELECT that aggregates rows of people: its core, and its SQL over the core's released table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import cast, identifier, struct
 
-# The name of all grouping sets together in a text.
+# The alias of all grouping sets together.
 _SETS = "__dp_sets"
 
 
@@ -41,9 +41,9 @@ class CoreSelect:
     orders : tuple of Order
     modifiers : Modifiers
     told : bool
-        Whether the errors of its columns stand behind them.
+        Whether error columns follow the columns.
     named : list of (Expr, str) or None
-        The select list by whose names keys are stated, where it is another.
+        The select list whose names the caller's keys use, if it differs from `items`.
     """
 
     work: Splitting
@@ -58,108 +58,112 @@ class CoreSelect:
     modifiers: Modifiers
     told: bool = False
     named: list[tuple[Expr, str]] | None = None
-    # What stands for the parts of the last set that was written, and its core.
-    _places: tuple[dict[Expr, Expr], CoreDraft] = field(init=False, repr=False, compare=False)
-    # Where the cores of several grouping sets begin, which no other part of the query shares; None for one set.
-    _several: int | None = None
+    # The replacements and the core of the grouping set written last.
+    _last_set: tuple[dict[Expr, Expr], CoreDraft] = field(init=False, repr=False, compare=False)
+    # The index of the first core of several grouping sets, which no other part of the query shares; None for one set.
+    _first_core: int | None = None
 
     def relation(self) -> PartOfQuery:
-        """Return what it releases."""
-        everything = [one for one, _ in self.items] + [one for one in (self.having, self.qualify) if one is not None]
-        everything += [order.expression for order in self.orders]
-        wanted = list(dict.fromkeys(aggregate for one in everything for aggregate in aggregates_in(one)))
+        """Return the released relation."""
+        expressions = [expr for expr, _ in self.items] + [
+            expr for expr in (self.having, self.qualify) if expr is not None
+        ]
+        expressions += [order.expression for order in self.orders]
+        aggregates = list(dict.fromkeys(aggregate for expr in expressions for aggregate in aggregates_in(expr)))
         sets = self.sets or (tuple(range(len(self.groups))),)
         if len(sets) == 1:
-            return self._one(sets[0], wanted)
-        positions = [self._position(one) for one in self.orders]
-        windows = any(part.what == "window" for each in everything for part in each.walk())
+            return self._single_set(sets[0], aggregates)
+        positions = [self._position(order) for order in self.orders]
+        windows = any(part.what == "window" for expr in expressions for part in expr.walk())
         if self.qualify is not None or windows or None in positions:
-            return self._above_sets(sets, wanted, everything)
-        texts, noisy = self._united(sets, wanted)
+            return self._above_sets(sets, aggregates, expressions)
+        texts, noisy = self._united(sets, aggregates)
         ends = self._ends([position for position in positions if position is not None])
-        whole = [f"(SELECT * FROM ({text}){ends})" for text in texts]
-        return self._released(whole[0], whole[1], noisy)
+        queries = [f"(SELECT * FROM ({text}){ends})" for text in texts]
+        return self._released(queries[0], queries[1], noisy)
 
-    def _united(self, sets: tuple[tuple[int, ...], ...], wanted: Sequence[Expr]) -> tuple[list[str], list[Noisy]]:
-        """Return the text of all grouping sets, that over no rows, and the released numbers of each column."""
+    def _united(self, sets: tuple[tuple[int, ...], ...], aggregates: Sequence[Expr]) -> tuple[list[str], list[Noisy]]:
+        """Return the SQL of all grouping sets, its stub over no rows, and each column's released numbers."""
         before = len(self.work.cores)
-        self._several = before
-        parts = [self._set(one, wanted) for one in sets]
+        self._first_core = before
+        parts = [self._set(members, aggregates) for members in sets]
         self._margins(sets, self.work.cores[before:])
         texts = [" UNION ALL ".join(f"({part[stub]})" for part in parts) for stub in (0, 1)]
         noisy: list[Noisy] = [
-            frozenset().union(*(part[2][place] for part in parts)) for place in range(len(self.items))
+            frozenset().union(*(part[2][index] for part in parts)) for index in range(len(self.items))
         ]
         return texts, noisy
 
     def _above_sets(
-        self, sets: tuple[tuple[int, ...], ...], wanted: Sequence[Expr], everything: Sequence[Expr]
+        self, sets: tuple[tuple[int, ...], ...], aggregates: Sequence[Expr], expressions: Sequence[Expr]
     ) -> PartOfQuery:
-        """Return a query of all grouping sets together, whose windows and order look at every set.
+        """Return a query of all grouping sets, whose windows and order see every set.
 
-        Below stand the aggregates, the keys and GROUPING() of each set, above them what is made of these.
+        The inner query has the aggregates, keys and GROUPING() of each set; the outer query computes from them.
         """
-        grouping = [part for each in everything for part in each.walk() if part.what == "grouping"]
-        parts = list(dict.fromkeys([*wanted, *self.groups, *grouping]))
+        grouping = [part for expr in expressions for part in expr.walk() if part.what == "grouping"]
+        parts = list(dict.fromkeys([*aggregates, *self.groups, *grouping]))
         below = replace(
-            self, items=[(one, f"c{place}") for place, one in enumerate(parts)], having=None, qualify=None, orders=(),
+            self, items=[(expr, f"c{index}") for index, expr in enumerate(parts)], having=None, qualify=None, orders=(),
             modifiers=Modifiers(), told=False, named=self.items,
         )  # fmt: skip
-        texts, numbers = below._united(sets, wanted)
-        places = {one: Expr("item", f"c{place}", value=_SETS) for place, one in enumerate(parts)}
-        self._places = places, below._places[1]
-        over = [(self._over(expr, places), name) for expr, name in self.items]
+        texts, numbers = below._united(sets, aggregates)
+        replacements = {expr: Expr("item", f"c{index}", value=_SETS) for index, expr in enumerate(parts)}
+        self._last_set = replacements, below._last_set[1]
+        over = [(self._over(expr, replacements), name) for expr, name in self.items]
         noisy: list[Noisy] = [
-            frozenset().union(*(numbers[int(one.name[1:])] for one in expr.walk() if one.value == _SETS))
+            frozenset().union(*(numbers[int(part.name[1:])] for part in expr.walk() if part.value == _SETS))
             for expr, _ in over
         ]
-        whole = []
+        queries = []
         for stub, text_ in enumerate(texts):
-            writer = self._writer(self._places[1], bool(stub))
-            listed = ", ".join(writer.sql(expr) + _as(expr, name, place) for place, (expr, name) in enumerate(over))
+            writer = self._writer(self._last_set[1], bool(stub))
+            listed = ", ".join(writer.sql(expr) + _as(expr, name, index) for index, (expr, name) in enumerate(over))
             distinct = "DISTINCT " if self.modifiers.distinct else ""
             out = f"SELECT {distinct}{listed} FROM ({text_}) AS {identifier(_SETS)}"
             for word, condition in (("WHERE", self.having), ("QUALIFY", self.qualify)):
-                out += "" if condition is None else f" {word} {writer.sql(self._over(condition, places))}"
-            orders = [_ordered(self._order(order, places, writer), order) for order in self.orders]
-            whole.append(f"({out}{self._ends(orders)})")
-        return self._released(whole[0], whole[1], noisy)
+                out += "" if condition is None else f" {word} {writer.sql(self._over(condition, replacements))}"
+            orders = [_ordered(self._order(order, replacements, writer), order) for order in self.orders]
+            queries.append(f"({out}{self._ends(orders)})")
+        return self._released(queries[0], queries[1], noisy)
 
     def _margins(self, sets: tuple[tuple[int, ...], ...], cores: Sequence[CoreDraft]) -> None:
-        """Note that the cores of all sets are margins of the one whose keys are those of all of them, if there is one.
+        """Mark all cores as margins of the core that has every key, if there is one.
 
-        Cores whose keys are private are none: which groups they have is drawn for each.
+        Cores with private keys are no margins: each core chooses its own groups.
         """
-        keys = {number for one in sets for number in one}
-        finest = next((one for one in cores if len(one.keys) == len(keys)), None)
-        if finest is None or any(one.private for one in cores):
+        keys = {number for members in sets for number in members}
+        finest = next((core for core in cores if len(core.keys) == len(keys)), None)
+        if finest is None or any(core.private for core in cores):
             return
         for core in cores:
             core.margin_of = finest.name
 
     def _position(self, order: Order) -> str | None:
-        for place, (expr, _) in enumerate(self.items, start=1):
+        for number, (expr, _) in enumerate(self.items, start=1):
             if expr == order.expression:
-                return _ordered(str(place), order)
+                return _ordered(str(number), order)
         return None
 
-    def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> PartOfQuery:
-        texts = self._set(members, wanted)
-        places, core = self._places
+    def _single_set(self, members: tuple[int, ...], aggregates: Sequence[Expr]) -> PartOfQuery:
+        texts = self._set(members, aggregates)
+        replacements, core = self._last_set
         qualified, ends = [], []
         for stub in (False, True):
             writer = self._writer(core, stub)
-            qualify = "" if self.qualify is None else f" QUALIFY {writer.sql(self._over(self.qualify, places))}"
-            orders = [_ordered(self._order(order, places, writer), order) for order in self.orders]
+            qualify = "" if self.qualify is None else f" QUALIFY {writer.sql(self._over(self.qualify, replacements))}"
+            orders = [_ordered(self._order(order, replacements, writer), order) for order in self.orders]
             qualified.append(qualify)
             ends.append(self._ends(orders))
-        whole = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
-        out = self._released(whole[0], whole[1], texts[2])
-        if self._behind or self.modifiers.distinct or not self.work.options.errors:
+        queries = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
+        out = self._released(queries[0], queries[1], texts[2])
+        if self._has_error_columns or self.modifiers.distinct or not self.work.options.errors:
             return out
-        return self._with_told(out, qualified, ends, texts[2], [self._over(expr, places) for expr, _ in self.items])
+        return self._with_intervals(
+            out, qualified, ends, texts[2], [self._over(expr, replacements) for expr, _ in self.items]
+        )
 
-    def _with_told(
+    def _with_intervals(
         self,
         out: PartOfQuery,
         qualified: Sequence[str],
@@ -167,64 +171,74 @@ class CoreSelect:
         noisy: Sequence[Noisy],
         columns: Sequence[Expr],
     ) -> PartOfQuery:
-        """Return the relation with what writes the intervals of its columns behind them, for counts of numbers."""
-        places, core = self._places
-        errors = [ColumnErrors(core, self._around(core, places, bool(stub))) for stub in (0, 1)]
-        made = [self._made(over, errors[0], places) for over in columns]
+        """Return the relation with a function that appends its columns' intervals, for counts of numbers."""
+        replacements, core = self._last_set
+        errors = [ColumnErrors(core, self._around(core, replacements, bool(stub))) for stub in (0, 1)]
+        column_counts = [self._noisy_numbers(over, errors[0], replacements) for over in columns]
 
-        def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
-            pairs = [(place, one) for place, own in enumerate(made) if own for one in counts if one.covers(own)]
-            numbers = [(*one, count) for place, count in pairs for one in noisy[place] if one[0] == core.name]
+        def write_intervals(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+            pairs = [
+                (index, count)
+                for index, own in enumerate(column_counts)
+                if own
+                for count in counts
+                if count.covers(own)
+            ]
+            numbers = [(*number, count) for index, count in pairs for number in noisy[index] if number[0] == core.name]
             self.work.told.update(dict.fromkeys(numbers))
-            asked = dict.fromkeys((name, count) for _, name, count in numbers)
+            intervals = dict.fromkeys((name, count) for _, name, count in numbers)
             texts = []
             for stub in (False, True):
-                each = [(place, replace(errors[stub], numbers=count)) for place, count in pairs]
-                hidden = [one for place, error in each for one in error.hidden(columns[place], place)]
-                texts.append(f"({self._text(core, places, stub, hidden, asked)}{qualified[stub]}{ends[stub]})")
+                writers = [(index, replace(errors[stub], numbers=count)) for index, count in pairs]
+                hidden = [sql for index, error in writers for sql in error.hidden(columns[index], index)]
+                texts.append(
+                    f"({self._text(core, replacements, stub, hidden, intervals)}{qualified[stub]}{ends[stub]})"
+                )
             return texts[0], texts[1]
 
-        known = tuple(replace(column, made=count) for column, count in zip(out.columns, made, strict=True))
+        released_columns = tuple(
+            replace(column, made=count) for column, count in zip(out.columns, column_counts, strict=True)
+        )
         fixed = self._steady(core) and self.qualify is None and not self.modifiers.cuts
-        return replace(out, columns=known, told=told, fixed=fixed)
+        return replace(out, columns=released_columns, told=write_intervals, fixed=fixed)
 
-    def _made(self, over: Expr, errors: ColumnErrors, places: dict[Expr, Expr]) -> NoisyNumbers | None:
-        """Return of how many noisy numbers a column is made; of those of all groups where noise chooses among these."""
-        made = errors.made(over)
-        choosing = [one for one in (self.having, self.qualify) if one is not None]
+    def _noisy_numbers(self, over: Expr, errors: ColumnErrors, replacements: dict[Expr, Expr]) -> NoisyNumbers | None:
+        """Count the noisy numbers in a column; count those of all groups if noise chooses among groups."""
+        numbers = errors.made(over)
+        choosing = [expr for expr in (self.having, self.qualify) if expr is not None]
         choosing += [order.expression for order in self.orders] if self.modifiers.cuts else []
-        if not made or all(errors.quiet(self._over(one, places)) for one in choosing):
-            return made
+        if not numbers or all(errors.quiet(self._over(expr, replacements)) for expr in choosing):
+            return numbers
         return NoisyNumbers.of_all_groups(errors.noisy(over))
 
     @property
-    def _behind(self) -> bool:
-        """Whether the errors of columns are written beside them at once."""
+    def _has_error_columns(self) -> bool:
+        """Whether this query writes its own error columns."""
         return self.told and (len(self.sets) > 1 or self.modifiers.distinct)
 
     def _steady(self, core: CoreDraft) -> bool:
-        """Whether no noise decides which groups there are, below QUALIFY and LIMIT."""
+        """Whether no noise decides which groups exist, before QUALIFY and LIMIT."""
         return not core.private and self.having is None
 
-    def _around(self, core: CoreDraft, places: dict[Expr, Expr], stub: bool) -> ErrorsAround:
-        """Return how the errors of columns over a core are written."""
-        held = (places, core)
+    def _around(self, core: CoreDraft, replacements: dict[Expr, Expr], stub: bool) -> ErrorsAround:
+        """Return the surroundings for the errors of columns over a core."""
+        last_set = (replacements, core)
 
         def over(expr: Expr, sql: str | None) -> str:
-            self._places = held
+            self._last_set = last_set
             return self._writer(core, stub).over(expr, sql)
 
         def subquery(expr: Expr) -> PartOfQuery:
-            self._places = held
+            self._last_set = last_set
             return self._writer(core, stub).subquery(expr)
 
         return ErrorsAround(over, subquery, self._steady(core), stub)
 
-    def _order(self, order: Order, places: dict[Expr, Expr], writer: PostExpressions) -> str:
-        for place, (expr, _) in enumerate(self.items, start=1):
+    def _order(self, order: Order, replacements: dict[Expr, Expr], writer: PostExpressions) -> str:
+        for number, (expr, _) in enumerate(self.items, start=1):
             if expr == order.expression:
-                return str(place)
-        return writer.sql(self._over(order.expression, places))
+                return str(number)
+        return writer.sql(self._over(order.expression, replacements))
 
     def _ends(self, orders: Sequence[str]) -> str:
         out = f" ORDER BY {', '.join(orders)}" if orders else ""
@@ -236,65 +250,77 @@ class CoreSelect:
             out += f" OFFSET {writer.sql(modifiers.offset)}"
         return out
 
-    def _set(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> tuple[str, str, list[Noisy]]:
-        """Return the text of one grouping set, that over no rows, and the released numbers of each column."""
+    def _set(self, members: tuple[int, ...], aggregates: Sequence[Expr]) -> tuple[str, str, list[Noisy]]:
+        """Return the SQL of one grouping set, its stub over no rows, and each column's released numbers."""
         core = self._core(members)
-        aggregates = CoreAggregates(self.work, self.stage, core)
-        places = {one: self._of_keys(one, members, core) or aggregates.place(one) for one in wanted}
+        core_aggregates = CoreAggregates(self.work, self.stage, core)
+        replacements = {
+            aggregate: self._of_keys(aggregate, members, core) or core_aggregates.place(aggregate)
+            for aggregate in aggregates
+        }
         if not core.aggregates:
-            aggregates.place(Expr("call", "count_star"))
+            core_aggregates.place(Expr("call", "count_star"))
         for number, group in enumerate(self.groups):
             key = Expr("item", f"k{number}", value=core.name)
             kind = self.stage.write(group).type
-            places[group] = key if number in members else Expr("cast", kind.sql, (Expr("constant", "NULL"),))
+            replacements[group] = key if number in members else Expr("cast", kind.sql, (Expr("constant", "NULL"),))
             core.types[f"k{number}"] = kind
-        places |= self._grouping(members)
-        self._places = places, core
+        replacements |= self._grouping(members)
+        self._last_set = replacements, core
         noisy: list[Noisy] = []
         for expr, _ in self.items:
-            over = self._over(expr, places)
-            noisy.append(ColumnErrors(core, self._around(core, places, False)).noisy(over))
-        behind: list[list[str]] = [[], []]
+            over = self._over(expr, replacements)
+            noisy.append(ColumnErrors(core, self._around(core, replacements, False)).noisy(over))
+        errors: list[list[str]] = [[], []]
         standings: list[list[str]] = [[], []]
-        asked: dict[tuple[str, NoisyNumbers], None] = {}
-        if self._behind:
-            both = (self._errors(core, noisy, places, bool(stub), asked) for stub in (0, 1))
-            behind, standings = map(list, zip(*both, strict=True))
-        texts = [self._text(core, places, stub, behind[stub], asked, standings[stub]) for stub in (False, True)]
+        intervals: dict[tuple[str, NoisyNumbers], None] = {}
+        if self._has_error_columns:
+            both = (self._errors(core, noisy, replacements, bool(stub), intervals) for stub in (0, 1))
+            errors, standings = map(list, zip(*both, strict=True))
+        texts = [
+            self._text(core, replacements, stub, errors[stub], intervals, standings[stub]) for stub in (False, True)
+        ]
         return texts[0], texts[1], noisy
 
     def _text(
         self,
         core: CoreDraft,
-        places: dict[Expr, Expr],
+        replacements: dict[Expr, Expr],
         stub: bool,
-        behind: Sequence[str],
-        asked: Iterable[tuple[str, NoisyNumbers]],
+        extra_columns: Sequence[str],
+        intervals: Iterable[tuple[str, NoisyNumbers]],
         standings: Sequence[str] = (),
     ) -> str:
-        """Return the text of one grouping set, with more behind its columns, for which errors of numbers are asked.
+        """Return the SQL of one grouping set, with extra columns that need `intervals` of the core.
 
-        Columns with `standings` are NULL where these say that a divisor may be 0.
+        A column is NULL where its standing in `standings` says that a divisor may be 0.
         """
         writer = self._writer(core, stub)
-        values = [writer.sql(self._over(expr, places)) for expr, _ in self.items]
-        for place, standing in enumerate(standings):
-            values[place] = divided_sql(values[place], standing) if standing else values[place]
-        listed = [values[place] + _as(expr, name, place) for place, (expr, name) in enumerate(self.items)]
-        source = f"{self._stub(core, asked) if stub else identifier(core.name)} AS {identifier(core.name)}"
+        values = [writer.sql(self._over(expr, replacements)) for expr, _ in self.items]
+        for index, standing in enumerate(standings):
+            values[index] = divided_sql(values[index], standing) if standing else values[index]
+        listed = [values[index] + _as(expr, name, index) for index, (expr, name) in enumerate(self.items)]
+        source = f"{self._stub(core, intervals) if stub else identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
-        out = f"SELECT {distinct}{', '.join([*listed, *behind])} FROM {source}"
-        where = self._together(core, places, writer, stub)
-        where += [] if self.having is None else [writer.sql(self._over(self.having, places))]
+        out = f"SELECT {distinct}{', '.join([*listed, *extra_columns])} FROM {source}"
+        where = self._together(core, replacements, writer, stub)
+        where += [] if self.having is None else [writer.sql(self._over(self.having, replacements))]
         return out + (f" WHERE {' AND '.join(where)}" if where else "")
 
-    def _together(self, core: CoreDraft, places: dict[Expr, Expr], writer: PostExpressions, stub: bool) -> list[str]:
-        """Return conditions that leave groups out whose keys are columns of one public table, but of no row of it."""
+    def _together(
+        self, core: CoreDraft, replacements: dict[Expr, Expr], writer: PostExpressions, stub: bool
+    ) -> list[str]:
+        """Return conditions that drop groups whose keys are columns of one public table but occur in no row of it."""
         of_item: dict[str, list[Expr]] = {}
         together = {name for _, key in core.keys for name in key.together}
         for group in self.groups:
-            found = places.get(group)
-            own = group.what == "item" and found is not None and found.what == "item" and found.name not in together
+            replacement = replacements.get(group)
+            own = (
+                group.what == "item"
+                and replacement is not None
+                and replacement.what == "item"
+                and replacement.name not in together
+            )
             if own and not core.private:
                 of_item.setdefault(str(group.value), []).append(group)
         out = []
@@ -302,11 +328,11 @@ class CoreSelect:
             relation = self.stage.scope.item(number).relation
             if relation.level != PUBLIC or len(columns) < 2:
                 continue
-            kinds = [core.types[places[column].name].sql for column in columns]
-            keys = _packed(writer.sql(places[one]) for one in columns)
-            rows = _packed(cast(identifier(one.name), kind) for one, kind in zip(columns, kinds, strict=True))
+            kinds = [core.types[replacements[column].name].sql for column in columns]
+            keys = _packed(writer.sql(replacements[column]) for column in columns)
+            rows = _packed(cast(identifier(column.name), kind) for column, kind in zip(columns, kinds, strict=True))
             none = _packed(cast("NULL", kind) for kind in kinds)
-            # Where none is met, as in a LEFT JOIN, all of them are NULL.
+            # If no row matches, as in a LEFT JOIN, all keys are NULL.
             source = relation.stub if stub else relation.sql
             out.append(f"{keys} IN (SELECT {rows} FROM {source} AS dpsql_public UNION ALL SELECT {none})")
         return out
@@ -315,77 +341,77 @@ class CoreSelect:
         self,
         core: CoreDraft,
         noisy: Sequence[Noisy],
-        places: dict[Expr, Expr],
+        replacements: dict[Expr, Expr],
         stub: bool,
-        asked: dict[tuple[str, NoisyNumbers], None],
+        intervals: dict[tuple[str, NoisyNumbers], None],
     ) -> tuple[list[str], list[str]]:
-        """Return error, interval and verdict of every column that is made of noisy numbers, and the standing of each.
+        """Return error, interval and verdict of every noisy column, and the standing of each.
 
-        What they ask is noted.
+        Add the intervals they need to `intervals`.
         """
         names = error_columns([name for _, name in self.items])
         writer = self._writer(core, stub)
-        errors = ColumnErrors(core, self._around(core, places, stub))
+        errors = ColumnErrors(core, self._around(core, replacements, stub))
         out, standings = [], []
         for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
             standings.append("")
             if numbers:
-                over = self._over(expr, places)
-                made = self._made(over, errors, places) or NoisyNumbers(len(numbers))
+                over = self._over(expr, replacements)
+                count = self._noisy_numbers(over, errors, replacements) or NoisyNumbers(len(numbers))
                 own = [name for name_of, name in numbers if name_of == core.name]
-                self.work.told.update(dict.fromkeys((core.name, name, made) for name in own))
-                asked.update(dict.fromkeys((name, made) for name in own))
-                told = replace(errors, numbers=made)
-                found = told.columns(over, writer.sql(over))
-                out += [f"{sql} AS {identifier(name)}" for sql, name in zip(found, theirs, strict=True)]
-                standings[-1] = "" if told.ends(over) is None else told.standing(over)
+                self.work.told.update(dict.fromkeys((core.name, name, count) for name in own))
+                intervals.update(dict.fromkeys((name, count) for name in own))
+                column_errors = replace(errors, numbers=count)
+                parts = column_errors.columns(over, writer.sql(over))
+                out += [f"{sql} AS {identifier(name)}" for sql, name in zip(parts, theirs, strict=True)]
+                standings[-1] = "" if column_errors.ends(over) is None else column_errors.standing(over)
         return out, standings
 
     def _of_keys(self, expr: Expr, members: tuple[int, ...], core: CoreDraft) -> Expr | None:
-        """Return the value of an aggregate that is the same in all rows of a group, as what is made of its keys is."""
+        """Return an aggregate computed from the group's keys, which are the same in all its rows; else None."""
         if not is_one_of_equals(expr):
             return None
         keys = {self.groups[number]: Expr("item", f"k{number}", value=core.name) for number in members}
         out = replaced(expr.parts[0], keys)
         read = [part for part in out.walk() if part.what == "item"]
-        return out if read and all(one.value == core.name for one in read) else None
+        return out if read and all(part.value == core.name for part in read) else None
 
     def _grouping(self, members: tuple[int, ...]) -> dict[Expr, Expr]:
-        """Return what GROUPING() is in one set: a bit for each group that is not in it."""
+        """Return the value of GROUPING() in one set: a bit for each group outside the set."""
         out = {}
-        asked = [one for one, _ in self.items] + [order.expression for order in self.orders]
-        asked += [self.having] if self.having is not None else []
-        for each in asked:
-            for one in each.walk():
-                if one.what == "grouping":
-                    bits = "".join("0" if self.groups.index(part) in members else "1" for part in one.parts)
-                    out[one] = Expr("cast", "BIGINT", (Expr("constant", "number", value=str(int(bits, 2))),))
+        expressions = [expr for expr, _ in self.items] + [order.expression for order in self.orders]
+        expressions += [self.having] if self.having is not None else []
+        for expr in expressions:
+            for part in expr.walk():
+                if part.what == "grouping":
+                    bits = "".join("0" if self.groups.index(group) in members else "1" for group in part.parts)
+                    out[part] = Expr("cast", "BIGINT", (Expr("constant", "number", value=str(int(bits, 2))),))
         return out
 
     def _writer(self, core: CoreDraft, stub: bool) -> PostExpressions:
-        places, _ = self._places
+        replacements, _ = self._last_set
 
         def outer(names: tuple[str, ...]) -> str | None:
-            found = self.stage.scope.resolved(names)
-            if found is None:
+            column = self.stage.scope.resolved(names)
+            if column is None:
                 return self.env.outer(names) if self.env.outer is not None else None
-            if found not in places:
+            if column not in replacements:
                 raise ParameterError(
                     "P107", f"sql: a subquery reads column {show(names[-1])} of rows of people. Group by it first."
                 )
-            return PostExpressions(self.work, self.env).sql(places[found])
+            return PostExpressions(self.work, self.env).sql(replacements[column])
 
         return PostExpressions(self.work, replace(self.env, outer=outer), stub, inner=self._inner)
 
     @property
     def _inner(self) -> dict[int, PartOfQuery]:
-        self.__dict__.setdefault("_known", {})
-        found: dict[int, PartOfQuery] = self.__dict__["_known"]
-        return found
+        self.__dict__.setdefault("_subqueries", {})
+        relations: dict[int, PartOfQuery] = self.__dict__["_subqueries"]
+        return relations
 
-    def _over(self, expr: Expr, places: dict[Expr, Expr]) -> Expr:
-        """Return an expression over what is released; raise where it reads rows of people."""
-        out = replaced(expr, places)
+    def _over(self, expr: Expr, replacements: dict[Expr, Expr]) -> Expr:
+        """Return an expression over released columns; raise if it reads rows of people."""
+        out = replaced(expr, replacements)
         for part in out.walk():
             if part.what == "item" and not str(part.value).startswith("__dp"):
                 name = self.stage.scope.column(part).name
@@ -409,14 +435,14 @@ class CoreSelect:
             private = private or missing
         if private:
             keys = [(sql, replace(key, values=None, query=None, origin="drawn")) for sql, key in keys]
-        elif self._several is None:  # grouping sets are fitted to one another as tables of all combinations
+        elif self._first_core is None:  # dpsql fits grouping sets to one another as tables of all combinations
             of_groups = [(self.groups[number], key) for number, (_, key) in zip(members, keys, strict=True)]
             keys = [(sql, key) for (sql, _), key in zip(keys, self.stage.keys.together(of_groups), strict=True)]
-        for place, one in enumerate(self.work.cores):
-            if place < self._several if self._several is not None else one.margin_of is not None:
+        for index, draft in enumerate(self.work.cores):
+            if index < self._first_core if self._first_core is not None else draft.margin_of is not None:
                 continue
-            if (one.body, one.unit, one.keys, one.private) == (body, unit, keys, private):
-                return one
+            if (draft.body, draft.unit, draft.keys, draft.private) == (body, unit, keys, private):
+                return draft
         core = CoreDraft(
             f"__dp_{len(self.work.cores)}", body, unit, self.stage.date, keys, private, self._dates,
             self.stage.member.tables,
@@ -426,25 +452,25 @@ class CoreSelect:
 
     @property
     def _dates(self) -> tuple[str, str] | None:
-        """Return the first and last day that conditions leave, as far as literals say."""
-        place = min(self.stage.member.dates, default=None)
-        return None if place is None else self.stage.keys.days(Expr("item", place[1], value=place[0]))
+        """Return the first and last day within the conditions' literals."""
+        column = min(self.stage.member.dates, default=None)
+        return None if column is None else self.stage.keys.days(Expr("item", column[1], value=column[0]))
 
     def _key(self, number: int) -> tuple[str, QueryKey, bool]:
         group = self.groups[number]
-        written = self.stage.write(group)
-        name = self._named(group)
-        if self.work.revised(written.type.collated):
-            spelling = reduce(lambda x, call: f"{call}({x})", functions_of(written.type.collation), name or "x")
+        expression = self.stage.write(group)
+        name = self._group_name(group)
+        if self.work.revised(expression.type.collated):
+            spelling = reduce(lambda x, call: f"{call}({x})", functions_of(expression.type.collation), name or "x")
             raise ParameterError(
                 "P104",
-                f"sql groups by {show(name or 'x')}, which is {written.type.shown}: equal values of it may be spelled "
-                f"differently. Group by one spelling, {spelling} COLLATE C, which has a name of its own.",
+                f"sql groups by {show(name or 'x')}, which is {expression.type.shown}: equal values of it may be "
+                f"spelled differently. Group by one spelling, {spelling} COLLATE C, which has a name of its own.",
             )
-        found: KeyValues | None = self.work.stated_keys(name) if name else None
-        if found is None and not self.work.options.private_keys:
-            found = self.stage.keys.find(group) or self.env.joined.get(fold(name))
-        if found is None and not (self.work.options.delta or self.work.options.private_keys):
+        key_values: KeyValues | None = self.work.stated_keys(name) if name else None
+        if key_values is None and not self.work.options.private_keys:
+            key_values = self.stage.keys.find(group) or self.env.joined.get(fold(name))
+        if key_values is None and not (self.work.options.delta or self.work.options.private_keys):
             raise ParameterError(
                 "P065",
                 f"sql groups by {show(name or f'its column {number + 1}')}, whose values are private. Give "
@@ -452,12 +478,16 @@ class CoreSelect:
                 "keys := 'private' with delta.",
             )
         column = f"k{number}"
-        if found is None:
-            return written.sql, QueryKey(column, written.type.sql, None, None, "drawn"), True
-        return written.sql, QueryKey(column, written.type.sql, found.values, found.query, found.origin), False
+        if key_values is None:
+            return expression.sql, QueryKey(column, expression.type.sql, None, None, "drawn"), True
+        return (
+            expression.sql,
+            QueryKey(column, expression.type.sql, key_values.values, key_values.query, key_values.origin),
+            False,
+        )
 
-    def _named(self, group: Expr) -> str:
-        """Return the name of a group in the result, or of the column that it is."""
+    def _group_name(self, group: Expr) -> str:
+        """Return the name of a group in the result, else of its column."""
         for expr, name in self.items if self.named is None else self.named:
             if expr == group and name:
                 return name
@@ -465,21 +495,21 @@ class CoreSelect:
             return self.stage.scope.column(group).name
         return ""
 
-    def _stub(self, core: CoreDraft, asked: Iterable[tuple[str, NoisyNumbers]]) -> str:
+    def _stub(self, core: CoreDraft, intervals: Iterable[tuple[str, NoisyNumbers]]) -> str:
         kinds: list[tuple[str, Type]] = [(key.column, core.types[key.column]) for _, key in core.keys]
         kinds += [(aggregate.name, core.types[aggregate.name]) for aggregate in core.aggregates]
-        kinds += [(name, Type("DOUBLE")) for one in asked for name in error_names(*one)]
+        kinds += [(name, Type("DOUBLE")) for interval in intervals for name in error_names(*interval)]
         listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
         return f"(SELECT {listed} WHERE false)"
 
     def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> PartOfQuery:
-        more = len(PARTS) * sum(map(bool, noisy)) if self._behind else 0
-        behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
-        return released(self.work, sql, stub, behind, within=self.env.outer is not None)
+        more = len(PARTS) * sum(map(bool, noisy)) if self._has_error_columns else 0
+        noisy_columns = [*noisy, *[frozenset[tuple[str, str]]()] * more]
+        return released(self.work, sql, stub, noisy_columns, within=self.env.outer is not None)
 
 
 def made_core(core: CoreDraft) -> QueryCore:
-    """Return a core that was put together."""
+    """Return the finished core of a draft."""
     return QueryCore(
         core.name,
         core_source(core),
@@ -495,25 +525,25 @@ def made_core(core: CoreDraft) -> QueryCore:
 
 
 def _packed(values: Iterable[str]) -> str:
-    """Return one value of several, in which NULL is one as any other."""
-    return struct({f"c{place}": value for place, value in enumerate(values)})
+    """Return a struct of several values, in which NULLs compare equal."""
+    return struct({f"c{index}": value for index, value in enumerate(values)})
 
 
 def core_source(core: CoreDraft) -> str:
-    """Return the text of a core's source: keys, then what is aggregated, and the unit in the last column."""
+    """Return the SQL of a core's source: keys, then aggregated columns, and the privacy unit last."""
     listed = [f"{sql} AS {identifier(key.column)}" for sql, key in core.keys]
     listed += [f"{sql} AS {identifier(name)}" for sql, name in core.targets.items()]
-    behind = ((core.date, DATE), (core.unit, UNIT))
-    listed += [f"{sql} AS {identifier(name)}" for sql, name in behind if sql is not None]
+    extra_columns = ((core.date, DATE), (core.unit, UNIT))
+    listed += [f"{sql} AS {identifier(name)}" for sql, name in extra_columns if sql is not None]
     return f"SELECT {', '.join(listed) or '1 AS one'} {core.body}"
 
 
 def _ordered(sql: str, order: Order) -> str:
-    return " ".join(one for one in (sql, order.direction, order.nulls) if one)
+    return " ".join(word for word in (sql, order.direction, order.nulls) if word)
 
 
-def _as(expr: Expr, name: str, place: int) -> str:
-    """Return what names a column: DuckDB would name one with a subquery by its text, which a stub has not."""
+def _as(expr: Expr, name: str, index: int) -> str:
+    """Return the alias of a column: DuckDB names a subquery by its text, which differs in a stub."""
     unlike = not name and any(part.what == "subquery" for part in expr.walk())
-    name = f"dpsql_{place}" if unlike else name
+    name = f"dpsql_{index}" if unlike else name
     return f" AS {identifier(name)}" if name else ""

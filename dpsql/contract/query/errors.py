@@ -1,24 +1,23 @@
-"""The interval of a column that is made of private answers: interval arithmetic over theirs, as SQL.
+"""Intervals of columns computed from private answers: interval arithmetic as SQL.
 
-Every noisy number is taken within an interval of its own. Of a column that is made of j numbers each fails with a j-th
-of the chance, so all of them hold with the confidence that was asked for, and then so does what is computed from them.
-Where an operation is not known the interval is NULL and the verdict ``'not measured'``; where a divisor may be 0, value
-and interval are NULL and the verdict is ``'undetermined'``.
+Every noisy number has its own interval. In a column of j numbers each interval fails with a j-th of the chance, so all
+hold together with the requested confidence, and so does the computed interval. An unknown operation gives a NULL
+interval and the verdict ``'not measured'``; a divisor that may be 0 gives a NULL value and interval and the verdict
+``'undetermined'``.
 
-Beside its interval each number has a standing (`dpsql.contract.covers`): whether it claims not to be 0, or to be
-narrowed to half of what was public before, and whether that holds. What passes one number on, such as ``round(x + 1)``,
-has its standing; what is made of several has the worst of theirs, and claims itself not to be 0.
+Each number also has a standing (`dpsql.contract.covers`): whether it claims not to be 0, or to be narrowed to half of
+the public range, and whether the claim holds. An expression that passes one number on, such as ``round(x + 1)``, keeps
+its standing; an expression of several numbers has the worst standing, and claims not to be 0.
 
-A query over released rows counts again: each column of each relation in its FROM is made of numbers of its own, since
-two rows of one core are two numbers. So the text of a relation with intervals is written once it is known of how many
-numbers the columns above it are made, with an interval for each of these counts.
+A query over released rows counts again: each column of each relation in FROM has its own numbers, since two rows of one
+core are two numbers. So dpsql writes a relation with intervals only when it knows how many numbers the columns above
+have, and writes an interval for each of these counts.
 
-An aggregate over released rows, of which no noise decides how many there are, is made of the numbers of all groups of
-the cores below it. Where each of them lies in its interval, sums, averages, least and greatest values of the lower ends
-and of the upper ends hold that of the exact numbers between them: none of these falls where one of its arguments rises.
+If no noise decides which released rows exist, an aggregate over them is made of the numbers of all groups of the cores
+below. If each number lies in its interval, the sum, average, minimum and maximum of the lower ends and of the upper
+ends enclose that of the exact numbers: none of these aggregates falls when an argument rises.
 
-**Released relations.** Relations over released and public tables: their columns, bound over no rows, and the errors
-behind these.
+The module also binds relations over released and public tables without rows, and appends their error columns.
 """
 
 from __future__ import annotations
@@ -46,22 +45,22 @@ from dpsql.contract.query.work import CoreDraft, Splitting, UnboundError, check_
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier, text
 
-# The columns beside a column of the result, and what they hold behind its name.
+# The suffixes of a result column's error columns.
 PARTS = ("error", "lower", "upper", "verdict")
 _NULL = "CAST(NULL AS DOUBLE)"
-# The standing of what holds no noise.
+# The standing of a number without noise.
 PUBLIC_STANDING = cast(str(COUNTED), "DOUBLE")
-# Functions that never fall as their argument rises, on all numbers.
+# Functions that never fall when their argument rises, for all numbers.
 _RISING = frozenset(("round", "floor", "ceil", "ceiling", "trunc"))
-# Calls that pass a number on, with others that hold no noise.
+# Calls that pass one number on if the other arguments have no noise.
 _PASSING_CALLS = frozenset(("+", "-", "*", "nullif"))
-# Windows that pass the number of another row on.
+# Windows that pass on the number of another row.
 _PASSING = frozenset(("lag", "lead", "first_value", "last_value"))
-# Aggregates that never fall as one of their arguments rises.
+# Aggregates that never fall when one of their arguments rises.
 _GATHERING = frozenset(("sum", "avg", "mean", "min", "max"))
-# Those that have no noise where none decides which rows there are.
+# Aggregates without noise if no noise decides which rows exist.
 _COUNTING = frozenset(("count_star", "count"))
-# What is known of a row, if all that it reads is: no value of it is NULL where the exact one is not, or the other way.
+# Expressions that are NULL exactly where the exact value is NULL, if their inputs are.
 _EVERYWHERE = frozenset(("constant", "item", "column", "cast", "call"))
 _QUIET = _EVERYWHERE | {"compare", "and", "or", "not", "null", "present", "in", "between", "case", "coalesce"}
 Ends = tuple[str, str]
@@ -69,18 +68,18 @@ Ends = tuple[str, str]
 
 @dataclass(frozen=True)
 class ErrorsAround:
-    """The query that a column stands in.
+    """The query around a column.
 
     Attributes
     ----------
     over : callable
-        Returns the SQL of a call or window, with another SQL as its first argument unless that is None.
+        Returns the SQL of a call or window, with other SQL as its first argument unless that SQL is None.
     subquery : callable
         Returns the relation of a subquery.
     steady : bool
-        Whether no noise decides which rows there are.
+        Whether no noise decides which rows exist.
     stub : bool
-        Whether the text is over no rows.
+        Whether the SQL reads no rows.
     """
 
     over: Callable[[Expr, str | None], str]
@@ -98,7 +97,7 @@ class ColumnErrors:
     core : CoreDraft or None
     around : ErrorsAround
     numbers : NoisyNumbers
-        Of how many noisy numbers the column is made.
+        The count of noisy numbers in the column.
     """
 
     core: CoreDraft | None
@@ -106,25 +105,25 @@ class ColumnErrors:
     numbers: NoisyNumbers = ONE
 
     def columns(self, expr: Expr, sql: str) -> list[str]:
-        """Return SQL of error, lower end, upper end and verdict of an expression, which is `sql`."""
+        """Return the SQL of error, lower end, upper end and verdict of an expression with SQL `sql`."""
         ends = self.ends(expr)
         if ends is None:
             return [self.error(expr), _NULL, _NULL, unmeasured_sql(sql)]
         return [self.error(expr), *ends, verdict_sql(sql, *ends, self.standing(expr))]
 
-    def hidden(self, expr: Expr, place: int) -> list[str]:
-        """Return SQL of what is hidden beside the column at a place, under the names that `hidden_names` gives."""
-        found = (self.error(expr), *given(self.ends(expr)), self.standing(expr))
-        return named_ends(found, place, self.numbers)
+    def hidden(self, expr: Expr, index: int) -> list[str]:
+        """Return the SQL of a column's hidden columns, named by `hidden_names` of the column's index."""
+        parts = (self.error(expr), *given(self.ends(expr)), self.standing(expr))
+        return named_ends(parts, index, self.numbers)
 
     def error(self, expr: Expr) -> str:
-        """Return SQL of the error of a number that is passed on as it is."""
+        """Return the SQL of the error of an unchanged number."""
         if expr.what == "window" and passes_on(expr):
             return self.around.over(expr, self.error(expr.parts[0]))
         return self._own(expr)[0] if self._is_number(expr) else _NULL
 
     def made(self, expr: Expr) -> NoisyNumbers | None:
-        """Return of how many noisy numbers a column is made; None where no interval of it can be written."""
+        """Return the count of noisy numbers in a column; None if it has no computable interval."""
         if self.ends(expr) is None:
             return None
         seen: dict[object, NoisyNumbers] = {}
@@ -132,14 +131,14 @@ class ColumnErrors:
         return NoisyNumbers.total(seen.values())
 
     def quiet(self, expr: Expr) -> bool:
-        """Whether an expression over these rows is certain to hold no noise."""
+        """Whether an expression over these rows certainly has no noise."""
         return all(part.what in _QUIET and self._is_quiet(part) for part in expr.walk())
 
     def noisy(self, expr: Expr) -> Noisy:
         """Return the released numbers that an expression reads."""
         return frozenset(number for part in expr.walk() for number in self._read(part))
 
-    # What differs between queries of one core and those of released rows.
+    # The differences between queries over one core and over released rows.
 
     def _is_number(self, expr: Expr) -> bool:
         return self.core is not None and expr.what == "item" and expr.value == self.core.name and expr.name[0] == "a"
@@ -157,7 +156,7 @@ class ColumnErrors:
             seen[expr.value, expr.name] = ONE
 
     def _own(self, expr: Expr) -> tuple[str, ...]:
-        """Return SQL of error, ends and standing of a number."""
+        """Return the SQL of a number's error, ends and standing."""
         names = error_names(expr.name, self.numbers)
         return tuple(f"{identifier(given(self.core).name)}.{identifier(name)}" for name in names)
 
@@ -176,24 +175,24 @@ class ColumnErrors:
     # Standings.
 
     def standing(self, expr: Expr) -> str:
-        """Return SQL of the standing of an expression whose ends are known."""
+        """Return the SQL of the standing of an expression with known ends."""
         if expr.what in ("item", "column"):
             return self._standing_of_leaf(expr)
         if expr.what == "subquery":
             relation = self.around.subquery(expr)
-            told = bool(relation.columns[0].made) and relation.level != PUBLIC
-            return self._hidden_of_subquery(relation)[3] if told else PUBLIC_STANDING
+            is_noisy = bool(relation.columns[0].made) and relation.level != PUBLIC
+            return self._hidden_of_subquery(relation)[3] if is_noisy else PUBLIC_STANDING
         if gathers(expr):
             return _mixed([self.around.over(replace(expr, name="max"), self.standing(expr.parts[0]))])
         if expr.what == "window":
             return self.around.over(expr, self.standing(expr.parts[0])) if passes_on(expr) else PUBLIC_STANDING
         passing = expr.what in ("cast", "case", "coalesce") or expr.name in _PASSING_CALLS or expr.name in _RISING
         read = expr.parts
-        if expr.what == "case":  # as nullif is written
+        if expr.what == "case":  # the written form of nullif
             read = expr.parts[2:]
         elif expr.name == "nullif":
             read = expr.parts[:1]
-        parts = [one for one in map(self.standing, read) if one != PUBLIC_STANDING]
+        parts = [standing for standing in map(self.standing, read) if standing != PUBLIC_STANDING]
         if expr.name == "/" and len(expr.parts) == 2 and self.standing(expr.parts[1]) != PUBLIC_STANDING:
             lower, upper = given(self.ends(expr.parts[1]))
             parts.append(f"CASE WHEN {lower} <= 0 AND {upper} >= 0 THEN {UNDIVIDED} ELSE {PUBLIC_STANDING} END")
@@ -212,8 +211,8 @@ class ColumnErrors:
             for core, number in self.noisy(expr.parts[0]):
                 seen["groups", core, number] = NoisyNumbers.of_groups(core)
             return
-        if expr.what == "window":  # of other rows, also where a column is the same
-            seen[expr] = NoisyNumbers.total(self.made(one) or NoisyNumbers() for one in expr.parts)
+        if expr.what == "window":  # the numbers of other rows, even of the same column
+            seen[expr] = NoisyNumbers.total(self.made(part) or NoisyNumbers() for part in expr.parts)
             return
         if expr.what == "subquery":
             seen["subquery", id(expr.query)] = self.around.subquery(expr).columns[0].made or NoisyNumbers()
@@ -225,7 +224,7 @@ class ColumnErrors:
     # Ends.
 
     def ends(self, expr: Expr) -> Ends | None:
-        """Return SQL of the ends of an expression's interval, as doubles; None where they are not known."""
+        """Return the SQL of the ends of an expression's interval, as doubles; None if unknown."""
         if expr.what == "constant" and expr.name == "number":
             value = cast(text(str(expr.value)), "DOUBLE")
             return value, value
@@ -236,15 +235,15 @@ class ColumnErrors:
         if gathers(expr):
             return self._gathered(expr)
         if expr.what == "call" and expr.name in _COUNTING:
-            known = self.around.steady and all(map(self.quiet, expr.inner))
-            value = cast(self.around.over(expr, None), "DOUBLE") if known else _NULL
-            return (value, value) if known else None
+            is_exact = self.around.steady and all(map(self.quiet, expr.inner))
+            value = cast(self.around.over(expr, None), "DOUBLE") if is_exact else _NULL
+            return (value, value) if is_exact else None
         if expr.what == "window":
             return self._window(expr)
         if expr.what == "cast" and expr.name.partition("(")[0] in NUMBERS:
             return _cast_ends(self.ends(expr.parts[0]), expr.name)
         if expr.what == "case" and len(expr.parts) == 3 and expr.parts[1] == Expr("constant", "NULL"):
-            return self.ends(expr.parts[2])  # as nullif is written: where it is NULL, so is the column
+            return self.ends(expr.parts[2])  # the written form of nullif: if it is NULL, so is the column
         if expr.what == "coalesce":
             parts = [self.ends(part) for part in expr.parts]
             if None in parts:
@@ -256,7 +255,7 @@ class ColumnErrors:
         return None
 
     def _subquery(self, expr: Expr) -> Ends | None:
-        """Return the ends of a subquery of one value, which no noise chooses."""
+        """Return the ends of a subquery of one value that no noise chooses."""
         relation = self.around.subquery(expr)
         [column, *_] = relation.columns
         public = relation.level == PUBLIC
@@ -271,13 +270,13 @@ class ColumnErrors:
         return lower, upper
 
     def _hidden_of_subquery(self, relation: PartOfQuery) -> list[str]:
-        """Return SQL of what is hidden beside the one column of a relation."""
-        whole = given(relation.told)([self.numbers])[self.around.stub]
+        """Return the SQL of the hidden columns of a relation's only column."""
+        source = given(relation.told)([self.numbers])[self.around.stub]
         names = hidden_names(0, self.numbers)
-        return [f"(SELECT {identifier(name)} FROM {whole} AS dpsql_told)" for name in names]
+        return [f"(SELECT {identifier(name)} FROM {source} AS dpsql_told)" for name in names]
 
     def _gathered(self, expr: Expr) -> Ends | None:
-        """Return the ends of an aggregate of all released rows, or of those of a window."""
+        """Return the ends of an aggregate over all released rows, or over a window."""
         plain = not (expr.flag or expr.value or len(expr.parts) != 1 or (expr.what == "call" and expr.orders))
         if not (plain and self.around.steady and all(map(self.quiet, list(expr.inner)[1:]))):
             return None
@@ -292,7 +291,7 @@ class ColumnErrors:
         return lower, upper
 
     def _window(self, expr: Expr) -> Ends | None:
-        if not (self.around.steady and passes_on(expr) and all(map(self.quiet, _places(expr)))):
+        if not (self.around.steady and passes_on(expr) and all(map(self.quiet, _window_terms(expr)))):
             return None
         ends = self.ends(expr.parts[0])
         return None if ends is None else (self.around.over(expr, ends[0]), self.around.over(expr, ends[1]))
@@ -304,17 +303,17 @@ class ColumnErrors:
             return None
         name, others = expr.name, parts[1:]
         if name == "nullif":
-            return first  # where it is NULL, so is the column
-        if name in _RISING and all(one.what == "constant" for one in expr.parts[1:]):
-            # Whatever is rounded moves by less than 1, or by less than a unit of its last digit.
-            digits = [str(one.value) for one in expr.parts[1:]]
+            return first  # if it is NULL, so is the column
+        if name in _RISING and all(part.what == "constant" for part in expr.parts[1:]):
+            # Rounding moves a number by less than 1, or by less than a unit of its last digit.
+            digits = [str(part.value) for part in expr.parts[1:]]
             return tuple(call(name, end, *(cast(text(digit), "INTEGER") for digit in digits)) for end in first)  # type: ignore[return-value]
         if name == "-" and not others:
             return call("-", first[1]), call("-", first[0])
         if name in ("greatest", "least"):
             lower, upper = ([ends[side] for ends in parts if ends is not None] for side in (0, 1))
-            known = len(lower) == len(parts)
-            return (_all_of(call(name, *lower), lower), _all_of(call(name, *upper), upper)) if known else None
+            is_complete = len(lower) == len(parts)
+            return (_all_of(call(name, *lower), lower), _all_of(call(name, *upper), upper)) if is_complete else None
         if name == "abs" and not others:
             greatest = call("greatest", call("abs", first[0]), call("abs", first[1]))
             inside = f"{first[0]} <= 0 AND {first[1]} >= 0"
@@ -332,57 +331,57 @@ class ColumnErrors:
             both = [_all_of(call("least", *corners), corners), _all_of(call("greatest", *corners), corners)]
             if name == "/":
                 away = f"({second[0]} > 0 OR {second[1]} < 0)"
-                both = [f"CASE WHEN {away} THEN {one} END" for one in both]
+                both = [f"CASE WHEN {away} THEN {end} END" for end in both]
             return both[0], both[1]
         return None
 
 
 @dataclass(frozen=True)
 class ReleasedErrors(ColumnErrors):
-    """Writes the interval of a column of a query over released rows, from those of the relations in its FROM.
+    """Writes the intervals of a query over released rows, from the intervals of the relations in its FROM.
 
     Attributes
     ----------
     scope : Scope
-        Its items' numbers are their aliases in the text.
+        The IDs of its items are their aliases in the SQL.
     """
 
     scope: Scope = field(default_factory=Scope)
 
     def error(self, expr: Expr) -> str:
-        """Return SQL of the error of a number that is passed on as it is."""
+        """Return the SQL of the error of an unchanged number."""
         if expr.what != "column":
             return super().error(expr)
-        found = self._found(expr)
-        if found is None or not found[2].made:
+        reference = self._reference(expr)
+        if reference is None or not reference[2].made:
             return _NULL
-        return found[0].sql(hidden_names(found[1], self.numbers)[0])
+        return reference[0].sql(hidden_names(reference[1], self.numbers)[0])
 
-    def _found(self, expr: Expr) -> tuple[Item, int, Column] | None:
+    def _reference(self, expr: Expr) -> tuple[Item, int, Column] | None:
         return released_column(expr, self.scope) if expr.what == "column" else None
 
     def _is_quiet(self, expr: Expr) -> bool:
-        found = self._found(expr)
-        return expr.what != "item" and (expr.what != "column" or (found is not None and not found[2].noisy))
+        reference = self._reference(expr)
+        return expr.what != "item" and (expr.what != "column" or (reference is not None and not reference[2].noisy))
 
     def _read(self, expr: Expr) -> Noisy:
-        found = self._found(expr)
-        return super()._read(expr) if found is None else found[2].noisy
+        reference = self._reference(expr)
+        return super()._read(expr) if reference is None else reference[2].noisy
 
     def _counted(self, expr: Expr, seen: dict[object, NoisyNumbers]) -> None:
-        found = self._found(expr)
-        if found is not None:
-            seen[found[0].id, found[1]] = found[2].made or NoisyNumbers()
+        reference = self._reference(expr)
+        if reference is not None:
+            seen[reference[0].id, reference[1]] = reference[2].made or NoisyNumbers()
 
     def _leaf(self, expr: Expr) -> Ends | None:
-        found = self._found(expr)
-        if found is None:
+        reference = self._reference(expr)
+        if reference is None:
             return None
-        item, place, column = found
+        item, index, column = reference
         if item.relation.level != PUBLIC and column.made is None:
             return None
         if column.made:
-            _, lower, upper, _ = (item.sql(name) for name in hidden_names(place, self.numbers))
+            _, lower, upper, _ = (item.sql(name) for name in hidden_names(index, self.numbers))
             return lower, upper
         if column.type.kind not in NUMBERS:
             return None
@@ -390,57 +389,58 @@ class ReleasedErrors(ColumnErrors):
         return value, value
 
     def _standing_of_leaf(self, expr: Expr) -> str:
-        found = self._found(expr)
-        if found is None or not found[2].made:
+        reference = self._reference(expr)
+        if reference is None or not reference[2].made:
             return PUBLIC_STANDING
-        return found[0].sql(hidden_names(found[1], self.numbers)[3])
+        return reference[0].sql(hidden_names(reference[1], self.numbers)[3])
 
 
 def gathers(expr: Expr) -> bool:
-    """Whether an expression is an aggregate of rows, or one of a window's."""
+    """Whether an expression is an aggregate over rows or a window."""
     return expr.what in ("call", "window") and expr.name in _GATHERING
 
 
 def passes_on(expr: Expr) -> bool:
-    """Whether a window passes on what another row has, with its NULLs."""
+    """Whether a window passes on another row's value, NULLs included."""
     plain = not (expr.flag or expr.filter or expr.value)
     return expr.name in _PASSING and plain and 1 <= len(expr.parts) <= 2 and expr.parts[1:] == tuple(
         part for part in expr.parts[1:] if part.what == "constant"
     )  # fmt: skip
 
 
-def _places(expr: Expr) -> list[Expr]:
-    """Return what says which row a window reads."""
+def _window_terms(expr: Expr) -> list[Expr]:
+    """Return the expressions that decide which row a window reads."""
     return [*expr.partitions, *(order.expression for order in expr.orders)]
 
 
 def released_column(expr: Expr, scope: Scope) -> tuple[Item, int, Column] | None:
-    """Return the item, the place and the column that a name stands for; None where that is not certain."""
+    """Return the item, the index and the column of a name; None if they are uncertain."""
     try:
-        found = scope.resolved(expr.names)
+        item_expr = scope.resolved(expr.names)
     except SourceError:
         return None
-    if found is None or found.what != "item":
+    if item_expr is None or item_expr.what != "item":
         return None
-    item = scope.item(str(found.value))
+    item = scope.item(str(item_expr.value))
     return next(
-        ((item, place, column) for place, column in enumerate(item.relation.columns) if column.sql == found.name), None
+        ((item, index, column) for index, column in enumerate(item.relation.columns) if column.sql == item_expr.name),
+        None,
     )
 
 
-def hidden_names(place: int, numbers: NoisyNumbers) -> tuple[str, str, str, str]:
-    """Return the names, behind a relation's columns, of error, ends and standing of one, for so many numbers."""
-    before = f"dpsql_{place}_{numbers.tag}"
+def hidden_names(index: int, numbers: NoisyNumbers) -> tuple[str, str, str, str]:
+    """Return the hidden names of a column's error, ends and standing, by the column's index and count of numbers."""
+    before = f"dpsql_{index}_{numbers.tag}"
     return f"{before}_error", f"{before}_lower", f"{before}_upper", f"{before}_standing"
 
 
-def named_ends(sql: Sequence[str], place: int, numbers: NoisyNumbers) -> list[str]:
-    """Return SQL of error, ends and standing of the column at a place, under their names."""
-    return [f"{one} AS {identifier(name)}" for one, name in zip(sql, hidden_names(place, numbers), strict=True)]
+def named_ends(sql: Sequence[str], index: int, numbers: NoisyNumbers) -> list[str]:
+    """Return the SQL of a column's error, ends and standing, with their hidden names."""
+    return [f"{part} AS {identifier(name)}" for part, name in zip(sql, hidden_names(index, numbers), strict=True)]
 
 
 def verdict_sql(sql: str, lower: str, upper: str, standing: str) -> str:
-    """Return SQL of the verdict of a column by its interval, of which one end may be open, and its standing."""
+    """Return the SQL of a column's verdict, from its interval (one end may be open) and its standing."""
     words = (
         (f"{sql} IS NULL OR {standing} = {UNDIVIDED}", UNDETERMINED),
         (f"{standing} = {LEFT_OUT}", BIASED),
@@ -453,23 +453,23 @@ def verdict_sql(sql: str, lower: str, upper: str, standing: str) -> str:
 
 
 def divided_sql(sql: str, standing: str) -> str:
-    """Return SQL of a column with this standing: NULL where a divisor in it may be 0."""
+    """Return the SQL of a column with a standing: NULL where a divisor may be 0."""
     return f"CASE WHEN {standing} = {UNDIVIDED} THEN NULL ELSE {sql} END"
 
 
 def unmeasured_sql(sql: str) -> str:
-    """Return SQL of the verdict of a column whose error is not known."""
+    """Return the SQL of the verdict of a column with unknown error."""
     return f"CASE WHEN {sql} IS NULL THEN {text(UNDETERMINED)} ELSE {text(NOT_MEASURED)} END"
 
 
 def _mixed(standings: Sequence[str]) -> str:
-    """Return SQL of the standing of what is made of numbers with these: the worst, but it claims not to be 0."""
+    """Return the SQL of the standing of several numbers together: the worst, but claiming not to be 0."""
     worst = standings[0] if len(standings) == 1 else call("greatest", *standings)
     return f"CASE WHEN {worst} = {NARROWED} THEN {PUBLIC_STANDING} ELSE {worst} END"
 
 
 def _cast_ends(ends: Ends | None, kind: str) -> Ends | None:
-    """Return the ends of what is cast to a number: of whole ones and decimals as far out as they may be rounded."""
+    """Return the ends of a cast to a numeric type, widened by the rounding of integers and decimals."""
     name, _, sizes = kind.partition("(")
     if ends is None or name in FLOATS:
         return ends
@@ -481,88 +481,88 @@ def _cast_ends(ends: Ends | None, kind: str) -> Ends | None:
 
 
 def _all_of(sql: str, parts: list[str]) -> str:
-    """Return an expression that is NULL where a part is; least and greatest leave NULL out."""
+    """Return an expression that is NULL if a part is NULL; least and greatest skip NULLs."""
     return f"CASE WHEN {' AND '.join(f'{part} IS NOT NULL' for part in parts)} THEN {sql} END"
 
 
 def error_columns(names: list[str]) -> list[tuple[str, ...]]:
-    """Return the names of the columns beside each column; `_1` and so on behind one that is taken."""
-    taken = {name.casefold() for name in names}
+    """Return the names of each column's error columns, with suffix `_1` and so on if a name exists."""
+    all_names = {name.casefold() for name in names}
     out = []
     for name in names:
-        made = []
+        columns = []
         for part in PARTS:
-            wanted, number = f"{name}_{part}", 0
-            while (wanted if not number else f"{wanted}_{number}").casefold() in taken:
+            base, number = f"{name}_{part}", 0
+            while (base if not number else f"{base}_{number}").casefold() in all_names:
                 number += 1
-            made.append(wanted if not number else f"{wanted}_{number}")
-            taken.add(made[-1].casefold())
-        out.append(tuple(made))
+            columns.append(base if not number else f"{base}_{number}")
+            all_names.add(columns[-1].casefold())
+        out.append(tuple(columns))
     return out
 
 
 def released(
     work: Splitting, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
 ) -> PartOfQuery:
-    """Return the relation of a text over released and public tables.
+    """Return the relation of SQL over released and public tables.
 
-    What stands `within` an expression may read columns of the query around it, where alone it is not bound.
+    A subquery `within` an expression may read columns of the outer query, and then does not bind alone.
     """
     check_written(sql)
     check_written(stub)
-    found = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
-    if found is None and within:
-        found = (("", Type(NOTHING)),)
-    if found is None:
+    types = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
+    if types is None and within:
+        types = (("", Type(NOTHING)),)
+    if types is None:
         raise UnboundError(
             "P101", "sql: a part over released or public tables does not fit the types there. Check it without noise."
         )
     every: Noisy = frozenset().union(*noisy) if noisy else frozenset()
     columns = tuple(
-        Column(name, name, kind, noisy=noisy[place] if len(noisy) == len(found) else every)
-        for place, (name, kind) in enumerate(found)
+        Column(name, name, kind, noisy=noisy[index] if len(noisy) == len(types) else every)
+        for index, (name, kind) in enumerate(types)
     )
     return PartOfQuery(level, columns, sql, stub)
 
 
 def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQuery:
-    """Return a relation with the errors of its noisy columns behind them: those of whose making nothing is known.
+    """Return a relation with its noisy columns' errors after the columns.
 
-    A relation that has more than `columns` has them already.
+    A relation with more than `columns` columns already has them.
     """
     noisy = [column.noisy for column in relation.columns]
     if len(relation.columns) > columns or not any(noisy):
         return relation
     none = NoisyNumbers()
-    made = [one.made or none if relation.told is not None else none for one in relation.columns]
-    if any(made):
+    counts = [column.made or none if relation.told is not None else none for column in relation.columns]
+    if any(counts):
         try:
-            return _with_ends(work, relation, made)
-        except ParameterError as error:  # what is written of the intervals does not fit: then there are none
+            return _with_ends(work, relation, counts)
+        except ParameterError as error:  # the SQL of the intervals does not bind: write none
             if not isinstance(error, UnboundError) and error.code != "DPSQL-P100":
                 raise
-    return _with_ends(work, relation, [none] * len(made))
+    return _with_ends(work, relation, [none] * len(counts))
 
 
-def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[NoisyNumbers]) -> PartOfQuery:
-    """Return a relation with the errors of its noisy columns, of which some are made of so many known numbers."""
+def _with_ends(work: Splitting, relation: PartOfQuery, counts: Sequence[NoisyNumbers]) -> PartOfQuery:
+    """Return a relation with the errors of its noisy columns, from each column's count of numbers."""
     noisy = [column.noisy for column in relation.columns]
     texts = (relation.sql, relation.stub)
-    if relation.told is not None and any(made):
-        texts = relation.told(sorted({one for one in made if one}))
-    shown = [f"dpsql_told.{identifier(one.sql)}" for one in relation.columns]
-    values, listed = list(shown), []
-    for place, names in enumerate(error_columns([one.name for one in relation.columns])):
-        if not noisy[place]:
+    if relation.told is not None and any(counts):
+        texts = relation.told(sorted({count for count in counts if count}))
+    columns = [f"dpsql_told.{identifier(column.sql)}" for column in relation.columns]
+    values, listed = list(columns), []
+    for index, names in enumerate(error_columns([column.name for column in relation.columns])):
+        if not noisy[index]:
             continue
         ends = ["CAST(NULL AS DOUBLE)"] * 3
-        verdict = unmeasured_sql(shown[place])
-        if made[place]:
-            ends = [f"dpsql_told.{identifier(name)}" for name in hidden_names(place, made[place])]
+        verdict = unmeasured_sql(columns[index])
+        if counts[index]:
+            ends = [f"dpsql_told.{identifier(name)}" for name in hidden_names(index, counts[index])]
             standing = ends.pop()
-            verdict = verdict_sql(shown[place], lower=ends[1], upper=ends[2], standing=standing)
-            values[place] = f"{divided_sql(shown[place], standing)} AS {identifier(relation.columns[place].sql)}"
+            verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=standing)
+            values[index] = f"{divided_sql(columns[index], standing)} AS {identifier(relation.columns[index].sql)}"
         listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
-    selected = ", ".join([*(values if any(made) else ["*"]), *listed])
-    whole, nothing = (f"(SELECT {selected} FROM {one} AS dpsql_told)" for one in texts)
-    return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
+    selected = ", ".join([*(values if any(counts) else ["*"]), *listed])
+    source, stub = (f"(SELECT {selected} FROM {body} AS dpsql_told)" for body in texts)
+    return released(work, source, stub, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)

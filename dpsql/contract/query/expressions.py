@@ -1,15 +1,15 @@
-"""Expressions over one row, of queries and conditions: DuckDB types them, and what runs is judged and written anew.
+"""Expressions over one row, in queries and conditions: DuckDB types them, dpsql checks them and writes their SQL.
 
-1. `dpsql.contract.query.tree` reads the tree that DuckDB parses, and `simplified` writes literals for clocks, and one
-   name for functions with several.
+1. `dpsql.contract.query.tree` reads the tree that DuckDB parses, and `simplified` replaces clocks by literals and
+   function aliases by one name.
 2. `UntypedSql` writes the expression over columns, and DuckDB types it (`Typing`), from the columns' types alone.
-3. `dpsql.contract.expression.judge` asks for every function, operator, cast and literal of the typed tree whether it is
-   in the tables, and writes the SQL that runs.
+3. `dpsql.contract.expression.judge` looks up every function, operator, cast and literal of the typed tree in its
+   tables, and writes the SQL that runs.
 
-**Buckets.** `time_bucket` of a literal width is written with other functions. Buckets of months begin in January 2000,
-all others on Monday, 3 January 2000, as DuckDB's do.
+The module writes `time_bucket` of a literal width with other functions. As in DuckDB, buckets of months begin in
+January 2000, all others on Monday, 3 January 2000.
 
-In a query that SQL is the body of a lambda over a list of one row, in TRY: DuckDB's optimizer does not look there, and
+In a query the SQL is the body of a lambda over a list of one row, in TRY: DuckDB's optimizer does not look there, and
 an error is NULL.
 """
 
@@ -34,10 +34,10 @@ from dpsql.rendering import call, cast, coalesce, field, identifier, text
 
 ROW = "dpsql_one"
 _MOST_JOINED = 30
-# So many parts may be written more than once, and so many characters at all.
+# Limits of repeated parts, and of all characters.
 _MOST_COPIES, _MOST_CHARACTERS = 2_000, 1_000_000
 _TEXT = "dpsql_text"
-# Subqueries within one another could double a text until a row ends the statement: what is joined is NULL beyond this.
+# Nested subqueries could double a string until a row ends the statement: longer joined strings become NULL.
 _SHORT_ENOUGH = f"lambda {ROW}: CASE WHEN system.main.strlen({ROW}) <= 65536 THEN {ROW} END"
 _HINT = "docs/calls.md lists what may be called on rows; compute anything else in a view."
 _ALIASES = {
@@ -57,11 +57,11 @@ _ALIASES = {
     **{"position": "strpos", "substring": "substring", "@": "abs", "^@": "starts_with", "like": "~~"},
     **dict.fromkeys(("list_has", "array_has", "array_contains"), "list_contains"),
 }
-# A number in a literal: its sign and digits, and an exponent.
+# A number in a literal: sign, digits and exponent.
 _NUMBER = re.compile(r"([+-]?)(?=\d|\.\d)\d*(?:\.\d*)?(?:[eE]([+-]?\d{1,4}))?", re.ASCII)
-# A decimal of so many digits and places is the same double however it is read.
+# A decimal within these limits is the same double however it is read.
 _EXACT_DIGITS, _MOST_PLACES, _LONGEST_LITERAL = 15, 22, 60
-# Any whole number of so many digits is in the type.
+# Every integer of this many digits fits the type.
 _SAFE_DIGITS = {
     **{"TINYINT": 2, "SMALLINT": 4, "INTEGER": 9, "BIGINT": 18, "HUGEINT": 38},
     **{"UTINYINT": 2, "USMALLINT": 4, "UINTEGER": 9, "UBIGINT": 19, "UHUGEINT": 38},
@@ -81,7 +81,7 @@ _SPANS = {
         *("years", "decades", "centuries", "millennia"),
     )
 }
-# The types that a value of a row may be cast to, without their sizes.
+# The allowed target types of a cast over rows, without sizes.
 TYPES = frozenset(
     (
         *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
@@ -93,7 +93,7 @@ _ZONED_CAST = "TIMESTAMP WITH TIME ZONE"
 
 @dataclass(frozen=True)
 class ColumnSql:
-    """A column that an expression reads: its SQL where the expression stands, and its type."""
+    """A column that an expression reads: its SQL at the expression's position, and its type."""
 
     sql: str
     type: Type
@@ -101,16 +101,16 @@ class ColumnSql:
 
 @dataclass(frozen=True)
 class Written:
-    """An expression that was written.
+    """The SQL of an expression.
 
     Attributes
     ----------
     sql : str
     type : Type
     bare : bool
-        Whether it is a column as it is.
+        Whether the expression is an unchanged column.
     body : str
-        What stands in the lambda.
+        The body of the lambda.
     """
 
     sql: str
@@ -123,9 +123,9 @@ Columns = Mapping[tuple[str, str], ColumnSql]
 
 
 def with_plain_literals(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
-    """Return an expression in whose comparisons equal literals are spelled alike; `kind` gives the type of a part.
+    """Spell equal literals in an expression's comparisons alike; `kind` gives the type of a part.
 
-    Beside a column of DOUBLE, ``'1.5'::DOUBLE``, ``1.50`` and ``15e-1`` are the same 8 bytes, and are written ``1.5``.
+    Next to a DOUBLE column, ``'1.5'::DOUBLE``, ``1.50`` and ``15e-1`` are the same 8 bytes, and become ``1.5``.
     """
     expr = expr.mapped(lambda part: with_plain_literals(part, kind))
     if expr.what not in ("compare", "between", "in"):
@@ -136,7 +136,7 @@ def with_plain_literals(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
         return expr
     try:
         type_ = kind(compared[0])
-    except ParameterError:  # of what is no row's, such as an aggregate
+    except ParameterError:  # of an expression not over one row, such as an aggregate
         return expr
     pairs = zip(expr.parts, plain, strict=True)
     return replace(
@@ -146,7 +146,7 @@ def with_plain_literals(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
 
 
 def _plain_literal(expr: Expr) -> Expr | None:
-    """Return a number in the shortest decimal form; None for what is no literal of one, or of many digits."""
+    """Return a literal number in the shortest decimal form; None for other expressions or too many digits."""
     inner = expr.parts[0] if expr.what == "cast" and not expr.flag else expr
     spelled = _NUMBER.fullmatch(str(inner.value)) if inner.what == "constant" and inner.name != "NULL" else None
     if spelled is None or len(spelled[0]) > _LONGEST_LITERAL or abs(int(spelled[2] or 0)) > _MOST_PLACES:
@@ -159,63 +159,63 @@ def _plain_literal(expr: Expr) -> Expr | None:
 
 
 def _is_exact(expr: Expr, plain: Expr, compared: Type) -> bool:
-    """Return whether a literal is the same value in a comparison with a type, at the same type, as the plain form."""
-    whole, _, places = str(plain.value).lstrip("-").partition(".")
+    """Return whether a literal compares with a type at the same type and value as its plain form."""
+    integer, _, decimals = str(plain.value).lstrip("-").partition(".")
     cast_to = expr.name if expr.what == "cast" else ""
-    if cast_to not in ("", "DOUBLE") and not _fits(whole, places, *_sizes_of(cast_to)):
+    if cast_to not in ("", "DOUBLE") and not _fits(integer, decimals, *_sizes_of(cast_to)):
         return False
     if compared.kind == "DOUBLE":
         return True
-    if compared.kind == "DECIMAL":  # a whole number is compared at another type there than a decimal is
+    if compared.kind == "DECIMAL":  # integers and decimals are compared at different types
         width, scale = compared.sizes
-        if not places:
+        if not decimals:
             return False
         bare = str(expr.parts[0].value if cast_to else expr.value)
-        return cast_to != "DOUBLE" and "e" not in bare.lower() and _fits(whole, places, width, scale)
+        return cast_to != "DOUBLE" and "e" not in bare.lower() and _fits(integer, decimals, width, scale)
     in_place = cast_to in _SAFE_DIGITS or expr.name == "string"
     signed = not (compared.kind.startswith("U") and str(plain.value).startswith("-"))
-    return in_place and signed and _fits(whole, places, *_sizes_of(compared.kind))
+    return in_place and signed and _fits(integer, decimals, *_sizes_of(compared.kind))
 
 
 def _sizes_of(kind: str) -> tuple[int, int]:
-    """Return how many digits any number of a type may have, and how many of them behind the point; 0 of others."""
+    """Return how many digits a type always holds, and how many of them after the point; 0 for other types."""
     if kind.startswith("DECIMAL("):
         width, scale = map(int, kind.removeprefix("DECIMAL(").removesuffix(")").split(","))
         return width, scale
     return _SAFE_DIGITS.get(kind, 0), 0
 
 
-def _fits(whole: str, places: str, width: int, scale: int) -> bool:
-    return len(places) <= scale and len(whole) <= width - scale
+def _fits(integer: str, decimals: str, width: int, scale: int) -> bool:
+    return len(decimals) <= scale and len(integer) <= width - scale
 
 
 def clock(now: datetime.datetime | None, name: str) -> Expr | None:
-    """Return the literal for CURRENT_DATE, now() and the like: the time at which the statement was bound."""
+    """Return the literal for CURRENT_DATE, now() and the like: the statement's bind time."""
     kind = _CLOCK.get(fold(name))
     if kind is None or now is None:
         return None
-    said = now.date().isoformat() if kind == "DATE" else now.replace(tzinfo=None).isoformat(" ")
-    return Expr("cast", "DATE" if kind == "DATE" else "TIMESTAMP", (Expr("constant", "string", value=said),))
+    moment = now.date().isoformat() if kind == "DATE" else now.replace(tzinfo=None).isoformat(" ")
+    return Expr("cast", "DATE" if kind == "DATE" else "TIMESTAMP", (Expr("constant", "string", value=moment),))
 
 
 def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
-    """Return an expression with literals for clocks and intervals, and other names of listed functions replaced.
+    """Return an expression with literals for clocks and intervals, and one name for each listed function.
 
     Raises
     ------
     ParameterError
-        P070: parts that are written several times within one another would make it too long. P082, P100.
+        P070: nested repeated parts would make the SQL too long. P082, P100.
     """
     return _refuse_long(_simplified(expr, now))
 
 
 def _refuse_long(expr: Expr) -> Expr:
-    """Return an expression, or raise if too much of it would be written more than once; each part is looked at once."""
+    """Return an expression, or raise if it would repeat too many parts; visit each part once."""
     sizes: dict[int, int] = {}
 
     def size(part: Expr) -> int:
         if id(part) not in sizes:
-            again = part.parts[:1] if part.what == "between" else ()  # its value is compared with either end
+            again = part.parts[:1] if part.what == "between" else ()  # dpsql compares its value with both ends
             sizes[id(part)] = 1 + sum(map(size, (*part.inner, *again)))
         return sizes[id(part)]
 
@@ -232,10 +232,10 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     expr = expr.mapped(lambda part: _simplified(part, now))
     if expr.what == "try":
         return expr.parts[0]
-    if expr.what == "compare" and expr.name == "=" and all(one.name == "row" for one in expr.parts):
+    if expr.what == "compare" and expr.name == "=" and all(part.name == "row" for part in expr.parts):
         pairs = list(zip(expr.parts[0].parts, expr.parts[1].parts, strict=False))
         return Expr("and", parts=tuple(Expr("compare", "=", pair) for pair in pairs), alias=expr.alias)
-    if expr.what == "in" and all(one.name == "row" and one.what == "call" for one in expr.parts):
+    if expr.what == "in" and all(part.name == "row" and part.what == "call" for part in expr.parts):
         return _one_of_rows(expr)
     if expr.what == "call" and expr.name in _EXTRACTING and len(expr.parts) == 2:
         expr = Expr("element", parts=expr.parts, alias=expr.alias, at=expr.at)
@@ -267,7 +267,7 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     if name in ("concat", "concat_ws") and len(parts) > _MOST_JOINED:
         raise ParameterError("P100", f"sql: {name} takes at most {_MOST_JOINED} parts. Join some of them first.")
     if name == "concat" and len(parts) >= 1:
-        return replace(_joined([Expr("cast", "VARCHAR", (one,)) for one in parts]), alias=expr.alias)
+        return replace(_joined([Expr("cast", "VARCHAR", (part,)) for part in parts]), alias=expr.alias)
     if name == "concat_ws" and len(parts) >= 2:
         return replace(_joined_by(parts[0], parts[1:]), alias=expr.alias)
     if name == "age" and len(parts) == 1 and now is not None:
@@ -288,16 +288,16 @@ def _is_list(expr: Expr) -> bool:
 
 
 def _joined(texts: Sequence[Expr]) -> Expr:
-    """Return texts joined to one; NULL is nothing."""
-    whole = [Expr("coalesce", parts=(one, _string("")), flag=True) for one in texts]
-    joined = whole[0]
-    for one in whole[1:]:
-        joined = Expr("call", "||", (joined, one))
+    """Return the concatenation of strings; NULL counts as empty."""
+    parts = [Expr("coalesce", parts=(part, _string("")), flag=True) for part in texts]
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = Expr("call", "||", (joined, part))
     return joined
 
 
 def _joined_by(between: Expr, parts: Sequence[Expr]) -> Expr:
-    """Return texts joined with a literal text between those that are not NULL."""
+    """Return the non-NULL strings joined by a literal separator."""
     if between.what != "constant" or between.name != "string":
         raise ParameterError("P082", "sql: concat_ws takes a literal text to join by. Write it out.")
     joined = _joined([Expr("call", "||", (between, Expr("cast", "VARCHAR", (part,)))) for part in parts])
@@ -306,16 +306,16 @@ def _joined_by(between: Expr, parts: Sequence[Expr]) -> Expr:
 
 
 def _one_of_rows(expr: Expr) -> Expr:
-    """Return IN of several columns over literals as comparisons; a NULL is no value of the list, as in DuckDB."""
+    """Return IN of several columns over literals as comparisons; NULL is in no list, as in DuckDB."""
     first, *listed = expr.parts
-    if not all(len(one.parts) == len(first.parts) and all(map(_is_value, one.parts)) for one in listed):
+    if not all(len(row.parts) == len(first.parts) and all(map(_is_value, row.parts)) for row in listed):
         return expr
     false = Expr("constant", "boolean", value="false")
-    found = []
-    for one in listed:
-        same = (Expr("compare", "=", pair) for pair in zip(first.parts, one.parts, strict=True))
-        found.append(Expr("and", parts=tuple(Expr("coalesce", parts=(each, false)) for each in same)))
-    return replace(found[0] if len(found) == 1 else Expr("or", parts=tuple(found)), alias=expr.alias)
+    comparisons = []
+    for row in listed:
+        same = (Expr("compare", "=", pair) for pair in zip(first.parts, row.parts, strict=True))
+        comparisons.append(Expr("and", parts=tuple(Expr("coalesce", parts=(comparison, false)) for comparison in same)))
+    return replace(comparisons[0] if len(comparisons) == 1 else Expr("or", parts=tuple(comparisons)), alias=expr.alias)
 
 
 def _is_value(expr: Expr) -> bool:
@@ -324,41 +324,41 @@ def _is_value(expr: Expr) -> bool:
     return expr.what == "constant" and expr.name != "NULL"
 
 
-def _part_of(value: Expr, by: Expr, place: Expr) -> Expr:
-    """Return `split_part`, a macro of DuckDB's over lists, as the part of a text that a regular expression finds."""
-    whole = str(place.value) if place.what == "constant" and place.name == "number" else ""
-    if by.what != "constant" or by.name != "string" or not by.value or not re.fullmatch("[1-9]", whole):
+def _part_of(value: Expr, by: Expr, position: Expr) -> Expr:
+    """Return `split_part`, which is a DuckDB macro over lists, as a regular expression's match."""
+    digit = str(position.value) if position.what == "constant" and position.name == "number" else ""
+    if by.what != "constant" or by.name != "string" or not by.value or not re.fullmatch("[1-9]", digit):
         raise ParameterError(
             "P082",
             "sql: split_part takes a literal text to split by, and a literal place from 1 to 9. Write both out.",
         )
     end = re.escape(by.value)
-    pattern = f"^(?s:(?:.*?{end}){{{int(whole) - 1}}}(.*?)(?:{end}|$))"
+    pattern = f"^(?s:(?:.*?{end}){{{int(digit) - 1}}}(.*?)(?:{end}|$))"
     return Expr("call", "regexp_extract", (value, _string(pattern), Expr("constant", "number", value="1")))
 
 
-def _element_of(listed: Expr, place: Expr) -> Expr:
-    """Return an element of a text that is split as its part; NULL where there are fewer."""
+def _element_of(listed: Expr, position: Expr) -> Expr:
+    """Return an element of a split string by `_part_of`; NULL if the string has fewer parts."""
     value, by, *_ = listed.parts
-    found = _part_of(value, by, place)
-    before = f"^(?s:(?:.*?{re.escape(str(by.value))}){{{int(str(place.value)) - 1}}})"
-    there = Expr("call", "regexp_matches", (value, _string(before)))
-    return found if place.value == "1" else Expr("case", parts=(there, found, Expr("constant", "NULL")))
+    part = _part_of(value, by, position)
+    before = f"^(?s:(?:.*?{re.escape(str(by.value))}){{{int(str(position.value)) - 1}}})"
+    condition = Expr("call", "regexp_matches", (value, _string(before)))
+    return part if position.value == "1" else Expr("case", parts=(condition, part, Expr("constant", "NULL")))
 
 
 def _of_any_zone(expr: Expr, zoned: Collection[tuple[str, str]]) -> bool:
-    """Whether columns are read as seconds since 1970 alone, or in zones of their own: the session's is all the same."""
+    """Whether an expression reads columns as seconds since 1970 or in explicit zones only, never in the session's."""
     if expr.what == "call" and expr.name == "timezone" and (str(expr.parts[-1].value), expr.parts[-1].name) in zoned:
         return True
     if expr.what == "call" and (
         expr.name in ("epoch", "epoch_ms") or (expr.name == "date_part" and expr.parts[0].value in ("epoch", "EPOCH"))
     ):
         return True
-    return expr.what != "item" and all(_of_any_zone(one, zoned) for one in expr.inner)
+    return expr.what != "item" and all(_of_any_zone(part, zoned) for part in expr.inner)
 
 
 def _is_zone(name: str) -> bool:
-    """Whether a time zone is known by its name."""
+    """Whether a time zone has this name."""
     try:
         return bool(zoneinfo.ZoneInfo(name))
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
@@ -370,14 +370,14 @@ def _string(value: str) -> Expr:
 
 
 def _literal_span(name: str, parts: Sequence[Expr]) -> str | None:
-    """Return the text of ``INTERVAL 30 DAY``, which the parser makes a call of a cast of a literal."""
+    """Return the text of ``INTERVAL 30 DAY``, which the parser turns into a call of a cast of a literal."""
     if name not in _SPANS or len(parts) != 1:
         return None
-    [one] = parts
-    while one.what == "cast" or (one.what == "call" and one.name == "trunc" and len(one.parts) == 1):
-        one = one.parts[0]
-    if one.what == "constant" and one.name in ("number", "string") and str(one.value).lstrip("-").isdecimal():
-        return f"{one.value} {_SPANS[name]}"
+    [part] = parts
+    while part.what == "cast" or (part.what == "call" and part.name == "trunc" and len(part.parts) == 1):
+        part = part.parts[0]
+    if part.what == "constant" and part.name in ("number", "string") and str(part.value).lstrip("-").isdecimal():
+        return f"{part.value} {_SPANS[name]}"
     return None
 
 
@@ -391,13 +391,13 @@ _MONDAY, _MONDAY_MILLISECONDS = "2000-01-03", 946_857_600_000
 
 
 def bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
-    """Return an expression whose calls of `time_bucket` are written out; `kind` gives the type of a part.
+    """Write out the `time_bucket` calls of an expression; `kind` gives the type of a part.
 
     Raises
     ------
     ParameterError
-        P070: buckets within one another would make it too long. P082: a width is not a literal of one unit, a bucket
-        has an origin of its own, or a moment has a time zone.
+        P070: nested buckets would make the SQL too long. P082: a width is not a literal of one unit, a bucket has an
+        origin, or a moment has a time zone.
     """
     return _refuse_long(_bucketed(expr, kind))
 
@@ -406,15 +406,15 @@ def _bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
     expr = expr.mapped(lambda part: _bucketed(part, kind))
     if expr.what != "call" or expr.name != "time_bucket":
         return expr
-    found = _width(expr.parts[0]) if len(expr.parts) == 2 else None
-    if found is None:
+    width = _width(expr.parts[0]) if len(expr.parts) == 2 else None
+    if width is None:
         raise ParameterError(
             "P082",
             "sql: time_bucket takes a literal width of one unit, and no origin. Write it such as INTERVAL '2 weeks'.",
         )
-    count, unit = found
-    given = expr.parts[1]
-    of = kind(given).kind
+    count, unit = width
+    moment = expr.parts[1]
+    of = kind(moment).kind
     if of == ZONED_TIMESTAMP:
         raise ParameterError(
             "P082",
@@ -423,25 +423,27 @@ def _bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
         )
     timed = of != "DATE"
     if unit in _MILLISECONDS:
-        # Some versions round to milliseconds, which would put the end of a bucket into the next one.
-        whole = Expr("call", "date_trunc", (Expr("constant", "string", value="millisecond"), given)) if timed else given
-        since = _minus(Expr("call", "epoch_ms", (whole,)), _number(_MONDAY_MILLISECONDS))
-        start = _minus(Expr("call", "epoch_ms", (whole,)), _rest(since, count * _MILLISECONDS[unit]))
+        # Some versions round to milliseconds, which would move the end of a bucket into the next one.
+        instant = (
+            Expr("call", "date_trunc", (Expr("constant", "string", value="millisecond"), moment)) if timed else moment
+        )
+        since = _minus(Expr("call", "epoch_ms", (instant,)), _number(_MONDAY_MILLISECONDS))
+        start = _minus(Expr("call", "epoch_ms", (instant,)), _rest(since, count * _MILLISECONDS[unit]))
         out = Expr("call", "epoch_ms", (start,))
         return replace(out if timed else Expr("cast", "DATE", (out,)), alias=expr.alias)
-    date = Expr("cast", "DATE", (given,)) if timed else given
+    date = Expr("cast", "DATE", (moment,)) if timed else moment
     out = _months(date, count * _MONTHS[unit]) if unit in _MONTHS else _days(date, count * _DAYS[unit])
     return replace(Expr("cast", "TIMESTAMP", (out,)) if timed else out, alias=expr.alias)
 
 
 def bucket_width(expr: Expr) -> tuple[Expr, str] | None:
-    """Return the moment and the width of a bucket that is shorter than a day, as `bucketed` writes it."""
+    """Return the moment and the width of a bucket shorter than a day, in the form of `bucketed`."""
     start = expr.parts[0] if expr.what == "call" and expr.name == "epoch_ms" else expr
     if start.what != "call" or start.name != "-" or [part.name for part in start.parts] != ["epoch_ms", "%"]:
         return None
-    [given], width = start.parts[0].parts, start.parts[1].parts[1]
-    given = given.parts[1] if given.name == "date_trunc" else given
-    return (given, f"{width.value} milliseconds") if width.what == "constant" else None
+    [moment], width = start.parts[0].parts, start.parts[1].parts[1]
+    moment = moment.parts[1] if moment.name == "date_trunc" else moment
+    return (moment, f"{width.value} milliseconds") if width.what == "constant" else None
 
 
 def _width(expr: Expr) -> tuple[int, str] | None:
@@ -471,7 +473,7 @@ def _months(date: Expr, width: int) -> Expr:
 
 
 def _rest(value: Expr, width: int) -> Expr:
-    """Return how far a number is behind the last multiple of a width."""
+    """Return the distance of a number from the last multiple of a width."""
     over = Expr("call", "%", (value, _number(width)))
     return Expr("call", "%", (_plus(over, _number(width)), _number(width)))
 
@@ -480,12 +482,12 @@ def _number(value: int) -> Expr:
     return Expr("constant", "number", value=str(value))
 
 
-def _plus(one: Expr, two: Expr) -> Expr:
-    return Expr("call", "+", (one, two))
+def _plus(first: Expr, second: Expr) -> Expr:
+    return Expr("call", "+", (first, second))
 
 
-def _minus(one: Expr, two: Expr) -> Expr:
-    return Expr("call", "-", (one, two))
+def _minus(first: Expr, second: Expr) -> Expr:
+    return Expr("call", "-", (first, second))
 
 
 class RowExpressions:
@@ -495,77 +497,79 @@ class RowExpressions:
     ----------
     typing : Typing
     zone : str or None
-        The session's time zone: in it a timestamp with time zone is read, inside TRY. None for a condition, which reads
-        such timestamps in UTC.
+        The session's time zone, for reading timestamps with time zone, inside TRY. None for a condition, which reads
+        them in UTC.
     row : str
-        The name of the struct that holds the row where the expression runs.
+        The name of the row's struct in the SQL.
     """
 
     def __init__(self, typing: Typing, zone: str | None = "UTC", row: str = ROW) -> None:
         self._typing, self.zone, self._row = typing, zone or "UTC", row
         self._of_condition = zone is None
-        self._known: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
+        self._cache: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
 
-    def write(self, expr: Expr, columns: Columns, wanted: str | None = None) -> Written:
-        """Return the SQL of an expression over columns, which gives NULL where it fails.
+    def write(self, expr: Expr, columns: Columns, target: str | None = None) -> Written:
+        """Return the SQL of an expression over columns, which is NULL where the expression fails.
 
         Parameters
         ----------
         expr : Expr
-            Its columns are items.
+            With items as columns.
         columns : mapping
             By the relation's number and the column's name.
-        wanted : str or None
-            A type to cast it to.
+        target : str or None
+            A type to cast to.
 
         Raises
         ------
         ParameterError
-            P070, P080, P082, P084: it is not one that may be asked of a row.
+            P070, P080, P082, P084: the expression is not allowed over rows.
         """
-        if expr.what == "item" and wanted is None:
-            found = columns[(str(expr.value), expr.name)]
-            return Written(found.sql, found.type, bare=True)
-        if wanted is not None:
-            expr = Expr("cast", wanted, (expr,))
+        if expr.what == "item" and target is None:
+            source = columns[(str(expr.value), expr.name)]
+            return Written(source.sql, source.type, bare=True)
+        if target is not None:
+            expr = Expr("cast", target, (expr,))
         read = list(dict.fromkeys((str(part.value), part.name) for part in expr.walk() if part.what == "item"))
-        key = (expr, tuple((*one, columns[one].sql, columns[one].type) for one in read))
-        if key not in self._known:
+        key = (expr, tuple((*column, columns[column].sql, columns[column].type) for column in read))
+        if key not in self._cache:
             with about(expr):
-                self._known[key] = self._written(expr, read, columns)
-        return self._known[key]
+                self._cache[key] = self._write(expr, read, columns)
+        return self._cache[key]
 
     def type(self, expr: Expr, columns: Columns) -> Type:
         """Return the type of an expression."""
         return self.write(expr, columns).type
 
     def condition(self, expr: Expr, columns: Columns) -> str:
-        """Return the SQL that runs in the place of a condition; it may raise what TRY catches.
+        """Return the SQL that runs for a condition; it may raise errors that TRY catches.
 
         Raises
         ------
         ParameterError
-            P080, P082, P084: something in it does not take these types.
+            P080, P082, P084: a part does not take these types.
         """
         try:
             expr = bucketed(expr, lambda part: self.type(part, columns))
             return self.write(expr, columns, "BOOLEAN").body
         except ParameterError as error:
-            said = error.message
-            raise error.saying(said.replace("sql", "condition", 1) if said.startswith("sql") else said) from None
+            message = error.message
+            raise error.saying(
+                message.replace("sql", "condition", 1) if message.startswith("sql") else message
+            ) from None
 
-    def _written(self, expr: Expr, read: Sequence[tuple[str, str]], columns: Columns) -> Written:
-        names = {one: one[1] if self._of_condition else f"c{number}" for number, one in enumerate(read)}
-        types = [(names[one], columns[one].type) for one in read]
+    def _write(self, expr: Expr, read: Sequence[tuple[str, str]], columns: Columns) -> Written:
+        names = {key: key[1] if self._of_condition else f"c{number}" for number, key in enumerate(read)}
+        types = [(names[key], columns[key].type) for key in read]
         zoned: set[str] = set()
         if not self._of_condition:
             zoned = {name for name, kind in types if kind.kind == ZONED_TIMESTAMP}
             types = [(name, Type("TIMESTAMP") if name in zoned else kind) for name, kind in types]
-        zone = "UTC" if _of_any_zone(expr, [one for one in read if names[one] in zoned]) else self.zone
+        zone = "UTC" if _of_any_zone(expr, [key for key in read if names[key] in zoned]) else self.zone
         texts: list[str] = []
         moved = self._moved(expr, columns, zone)
         sql = UntypedSql(names, texts).sql(moved)
-        # Without a column there would be no FROM.
+        # Without a column the SQL would have no FROM.
         tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
         if tree is None:
             raise self._refusal(expr, columns)
@@ -580,58 +584,58 @@ class RowExpressions:
         except ParameterError as error:
             if self._of_condition:
                 raise
-            said = error.message.replace("condition", "sql", 1)
-            for one in read:
-                said = said.replace(f"column '{names[one]}'", f"column {show(one[1])}")
-            raise error.saying(said) from None
+            message = error.message.replace("condition", "sql", 1)
+            for key in read:
+                message = message.replace(f"column '{names[key]}'", f"column {show(key[1])}")
+            raise error.saying(message) from None
         kind = tree.type
         if self._of_condition:
             return Written("", kind, bare=False, body=body)
         if (zoned or moved != expr) and kind == Type("TIMESTAMP") and self._is_zoned(expr, columns):
             kind, body = Type(ZONED_TIMESTAMP), call("timezone", text(self.zone), f"({body})")
         if not zoned and read and cannot_fail(tree):
-            plain = Judge(dict(types), {names[one]: columns[one].sql for one in read}.__getitem__, self._typing.newer)
+            plain = Judge(dict(types), {names[key]: columns[key].sql for key in read}.__getitem__, self._typing.newer)
             return Written(plain.write(tree), kind, bare=False, body=body)
         if not read:
             return Written(f"TRY({body})", tree.type, bare=False, body=body)
-        row = ", ".join(f"{identifier(names[one])} := {columns[one].sql}" for one in read)
-        each = call("list_value", f"system.main.struct_pack({row})")
-        lambdas = call("list_transform", each, f"lambda {ROW}: TRY({body})")
+        row = ", ".join(f"{identifier(names[key])} := {columns[key].sql}" for key in read)
+        rows = call("list_value", f"system.main.struct_pack({row})")
+        lambdas = call("list_transform", rows, f"lambda {ROW}: TRY({body})")
         if kind.kind in TEXT and any(part.what == "call" and part.name == "||" for part in expr.walk()):
             lambdas = call("list_transform", lambdas, _SHORT_ENOUGH)
         return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
 
     def _is_zoned(self, expr: Expr, columns: Columns) -> bool:
-        """Whether DuckDB itself makes a timestamp with time zone of it."""
+        """Whether DuckDB types an expression as timestamp with time zone."""
         read = list(dict.fromkeys((str(part.value), part.name) for part in expr.walk() if part.what == "item"))
-        names = {one: f"c{number}" for number, one in enumerate(read)}
+        names = {key: f"c{number}" for number, key in enumerate(read)}
         texts: list[str] = []
         sql = UntypedSql(names, texts).sql(expr)
-        given = [f"NULL::{columns[one].type.sql} AS {identifier(names[one])}" for one in read]
-        given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
-        found = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(given) or '1'})")
-        return found is not None and found[0][1].kind == ZONED_TIMESTAMP
+        nulls = [f"NULL::{columns[key].type.sql} AS {identifier(names[key])}" for key in read]
+        nulls += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
+        types = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(nulls) or '1'})")
+        return types is not None and types[0][1].kind == ZONED_TIMESTAMP
 
     def _moved(self, expr: Expr, columns: Columns, zone: str) -> Expr:
-        """Return an expression whose timestamps with time zone are all timestamps in one zone.
+        """Return an expression with plain timestamps in one zone for all timestamps with time zone.
 
-        AT TIME ZONE makes such a one of a timestamp, and of one of these a timestamp of another zone.
+        AT TIME ZONE turns a timestamp into one with time zone, and one with time zone into a timestamp of that zone.
         """
-        found = expr.mapped(lambda part: self._moved(part, columns, zone))
+        expression = expr.mapped(lambda part: self._moved(part, columns, zone))
         if expr.what != "call" or expr.name != "timezone":
-            return found
-        [named, value] = expr.parts if len(expr.parts) == 2 else (Expr("constant"), expr)
-        if named.what != "constant" or named.name != "string" or not _is_zone(str(named.value)):
+            return expression
+        [literal, value] = expr.parts if len(expr.parts) == 2 else (Expr("constant"), expr)
+        if literal.what != "constant" or literal.name != "string" or not _is_zone(str(literal.value)):
             raise ParameterError(
                 "P082",
                 "sql: AT TIME ZONE takes the name of a zone as a literal, such as 'Europe/Berlin'. Write it out.",
             )
-        zones = (named, _string(zone))
+        zones = (literal, _string(zone))
         out, into = zones if self._is_zoned(value, columns) else zones[::-1]
-        return Expr("call", "timezone", (out, Expr("call", "timezone", (into, found.parts[1]))))
+        return Expr("call", "timezone", (out, Expr("call", "timezone", (into, expression.parts[1]))))
 
     def _refusal(self, expr: Expr, columns: Columns) -> ParameterError:
-        """Return the refusal of an expression that DuckDB does not bind, which names the smallest part that it is."""
+        """Return the error for an expression that DuckDB does not bind; it names the smallest such part."""
         for part in expr.inner:
             if part.what in ("item", "constant", "lambda"):
                 continue
@@ -642,18 +646,18 @@ class RowExpressions:
         what = {"call": expr.name, "compare": expr.name, "cast": f"a cast to {expr.name}", "field": "a field"}.get(
             expr.what, expr.what
         )
-        read = {one.name: columns[(str(one.value), one.name)].type for one in expr.walk() if one.what == "item"}
-        given = ", ".join(f"column {show(name)} is {kind.shown}" for name, kind in read.items())
+        read = {part.name: columns[(str(part.value), part.name)].type for part in expr.walk() if part.what == "item"}
+        types = ", ".join(f"column {show(name)} is {kind.shown}" for name, kind in read.items())
         if self._of_condition:
             for kind in read.values():
                 if not (kind.known or kind.kind in (ZONED_TIMESTAMP, "STRUCT")):
-                    return unknown(given, kind)
+                    return unknown(types, kind)
             if expr == Expr("cast", "BOOLEAN", expr.parts):
                 return ParameterError(
                     "P080",
                     "condition is neither true nor false. Compare what it computes with a value, such as ... > 0.",
                 )
-        of = f": {given}" if given else ""
+        of = f": {types}" if types else ""
         return ParameterError(
             "P080",
             f"{'condition' if self._of_condition else 'sql'}: {what} does not fit what it is given there{of}. Cast a "
@@ -662,29 +666,29 @@ class RowExpressions:
 
 
 class UntypedSql:
-    """Writes the SQL that DuckDB types: every function named in full, every string that is cast a column.
+    """Writes the SQL that DuckDB types, with full function names, and a column for each string in a cast.
 
     Parameters
     ----------
     names : mapping of (str, str) to str
         The columns in this SQL, by the relation's number and the column's name.
     texts : list of str
-        Gets the strings that are cast.
+        Collects the strings in casts.
     """
 
     def __init__(self, names: Mapping[tuple[str, str], str], texts: list[str]) -> None:
         self._names, self._texts = names, texts
         self._writers: Mapping[str, Callable[[Expr], str]] = {
-            "item": lambda one: identifier(self._names[(str(one.value), one.name)]),
+            "item": lambda expr: identifier(self._names[(str(expr.value), expr.name)]),
             "constant": constant_sql,
-            "and": lambda one: f"({' AND '.join(self._all(one))})",
-            "or": lambda one: f"({' OR '.join(self._all(one))})",
-            "not": lambda one: f"(NOT {self.sql(one.parts[0])})",
-            "null": lambda one: f"({self.sql(one.parts[0])} IS NULL)",
-            "present": lambda one: f"({self.sql(one.parts[0])} IS NOT NULL)",
-            "coalesce": lambda one: coalesce(*self._all(one)),
-            "compare": lambda one: "({1} {0} {2})".format(one.name, *self._all(one)),
-            "between": lambda one: "({0} >= {1} AND {0} <= {2})".format(*self._all(one)),
+            "and": lambda expr: f"({' AND '.join(self._all(expr))})",
+            "or": lambda expr: f"({' OR '.join(self._all(expr))})",
+            "not": lambda expr: f"(NOT {self.sql(expr.parts[0])})",
+            "null": lambda expr: f"({self.sql(expr.parts[0])} IS NULL)",
+            "present": lambda expr: f"({self.sql(expr.parts[0])} IS NOT NULL)",
+            "coalesce": lambda expr: coalesce(*self._all(expr)),
+            "compare": lambda expr: "({1} {0} {2})".format(expr.name, *self._all(expr)),
+            "between": lambda expr: "({0} >= {1} AND {0} <= {2})".format(*self._all(expr)),
             "in": self._in,
             "case": self._case,
             "cast": self._cast,
@@ -700,11 +704,11 @@ class UntypedSql:
         Raises
         ------
         ParameterError
-            P070: it has a part that no expression over one row may have, or is too long.
+            P070: a part is not allowed over one row, or the SQL is too long.
         """
         writer = self._writers.get(expr.what)
         if writer is None:
-            raise ParameterError("P070", f"sql: {_shown(expr)} cannot be asked of a row. {_HINT}")
+            raise ParameterError("P070", f"sql: {_description(expr)} cannot be asked of a row. {_HINT}")
         sql = writer(expr)
         if len(sql) > _MOST_CHARACTERS:
             raise _too_long()
@@ -731,12 +735,12 @@ class UntypedSql:
             )
         if expr.name.partition("(")[0] not in TYPES or expr.name.endswith("]"):
             raise ParameterError("P070", f"sql casts a row's value to {expr.name}, which it may not. {_HINT}")
-        [one] = expr.parts
-        if one.what == "constant" and one.name == "string":
-            self._texts.append(str(one.value))
+        [operand] = expr.parts
+        if operand.what == "constant" and operand.name == "string":
+            self._texts.append(str(operand.value))
             inner = identifier(f"{_TEXT}{len(self._texts)}")
         else:
-            inner = self.sql(one)
+            inner = self.sql(operand)
         return f"TRY_CAST({inner} AS {expr.name})" if expr.flag else cast(inner, expr.name)
 
     def _call(self, expr: Expr) -> str:
@@ -760,13 +764,13 @@ class UntypedSql:
         return f"({self.sql(expr.parts[0])} COLLATE C)"
 
     def _element(self, expr: Expr) -> str:
-        whole, which = expr.parts
-        if which.what != "constant" or which.name != "string":
+        struct, key = expr.parts
+        if key.what != "constant" or key.name != "string":
             raise ParameterError("P070", f"sql reads an element of a list, which it may not. {_HINT}")
-        return call("struct_extract", self.sql(whole), text(str(which.value)))
+        return call("struct_extract", self.sql(struct), text(str(key.value)))
 
 
-def _shown(expr: Expr) -> str:
+def _description(expr: Expr) -> str:
     return {
         "subquery": "a subquery that stands there",
         "star": "*",
@@ -775,5 +779,5 @@ def _shown(expr: Expr) -> str:
 
 
 def is_text(kind: Type) -> bool:
-    """Whether values of a type are compared as text."""
+    """Whether DuckDB compares values of a type as text."""
     return kind.kind in TEXT

@@ -1,7 +1,7 @@
 """Bounds of expressions by interval arithmetic: exact over literals and declared columns, in fractions.
 
-Bounds choose noise and clipping alone: a wrong one costs accuracy, never privacy. So rounding of doubles is not
-modelled beyond a little slack.
+Bounds choose noise and clipping only: a wrong bound costs accuracy, never privacy. So the module does not model the
+rounding of doubles beyond a little slack.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _LONGEST = 40  # digits of an exponent would make numbers too large
 
 @dataclass(frozen=True)
 class Limits:
-    """What a number lies in; None where an end is not known."""
+    """The interval of a number; None for an unknown end."""
 
     lower: Fraction | None = None
     upper: Fraction | None = None
 
     @property
     def known(self) -> bool:
-        """Whether both ends are known."""
+        """Whether the interval has both ends."""
         return self.lower is not None and self.upper is not None
 
     def within(self, other: Limits) -> Limits:
-        """Return the part of it that lies in another one."""
-        lowers = [one for one in (self.lower, other.lower) if one is not None]
-        uppers = [one for one in (self.upper, other.upper) if one is not None]
+        """Return the intersection with another interval."""
+        lowers = [end for end in (self.lower, other.lower) if end is not None]
+        uppers = [end for end in (self.upper, other.upper) if end is not None]
         return Limits(max(lowers, default=None), min(uppers, default=None))
 
     def hull(self, other: Limits) -> Limits:
-        """Return what holds both."""
+        """Return the smallest interval around both."""
         return Limits(_ends(min, self.lower, other.lower), _ends(max, self.upper, other.upper))
 
 
@@ -61,13 +61,13 @@ _PARTS = {
 
 
 def finite_part(expr: Expr) -> tuple[int, int] | None:
-    """Return the least and greatest value of a part of a date, where there are few."""
+    """Return the least and greatest value of a date part with few values."""
     name = expr.name if expr.what == "call" else ""
     if name == "date_part" and expr.parts[0].what == "constant":
         name = str(expr.parts[0].value).lower().removesuffix("s")
         name = {"mon": "month", "d": "day", "h": "hour", "w": "week", "m": "minute", "hr": "hour"}.get(name, name)
-    found = _PARTS.get(name)
-    return None if found is None or (name in ("second", "minute") and expr.name == "epoch") else found
+    bounds = _PARTS.get(name)
+    return None if bounds is None or (name in ("second", "minute") and expr.name == "epoch") else bounds
 
 
 def number(expr: Expr) -> Fraction | None:
@@ -83,141 +83,143 @@ def number(expr: Expr) -> Fraction | None:
 
 
 def interval(expr: Expr, column: Callable[[Expr], Limits]) -> Limits:
-    """Return what an expression lies in; `column` gives it of a column, or of a part that is known otherwise."""
-    found = column(expr)
-    if expr.what == "item" or found.known:
-        return found
-    known = number(expr)
-    if known is not None:
-        return Limits(known, known)
+    """Return the interval of an expression; `column` gives the interval of a column or of another known part."""
+    limits = column(expr)
+    if expr.what == "item" or limits.known:
+        return limits
+    literal = number(expr)
+    if literal is not None:
+        return Limits(literal, literal)
     if expr.what == "constant":
         return Limits(Fraction(int(expr.value == "true")), Fraction(int(expr.value == "true"))) if (
             expr.name == "boolean"
         ) else NOWHERE  # fmt: skip
     if expr.what in _BOOLEAN:
         return Limits(Fraction(0), Fraction(1))
-    part = finite_part(expr)
-    if part is not None:
-        return Limits(Fraction(part[0]), Fraction(part[1]))
-    given = [interval(one, column) for one in expr.parts]
+    bounds = finite_part(expr)
+    if bounds is not None:
+        return Limits(Fraction(bounds[0]), Fraction(bounds[1]))
+    intervals = [interval(part, column) for part in expr.parts]
     if expr.what == "case":
-        return _hull([*_results(expr, given)])
+        return _hull([*_results(expr, intervals)])
     if expr.what == "coalesce":
-        return _hull(given)
+        return _hull(intervals)
     if expr.what == "cast":
-        return _cast(expr.name, given[0])
+        return _cast(expr.name, intervals[0])
     if expr.what != "call":
         return NOWHERE
-    rule = _RULES.get((expr.name, len(given)))
+    rule = _RULES.get((expr.name, len(intervals)))
     if rule is not None:
-        return rule(*given)
-    if expr.name in ("greatest", "least") and given:
-        return _extreme(expr.name, given)
+        return rule(*intervals)
+    if expr.name in ("greatest", "least") and intervals:
+        return _extreme(expr.name, intervals)
     return NOWHERE
 
 
-def _results(expr: Expr, given: list[Limits]) -> list[Limits]:
-    """Return the intervals of the results of a CASE, without those that are NULL."""
-    places = [*range(1, len(given) - 1, 2), len(given) - 1]
-    return [given[position] for position in places if not _is_null(expr.parts[position])]
+def _results(expr: Expr, intervals: list[Limits]) -> list[Limits]:
+    """Return the intervals of a CASE's results, without NULLs."""
+    positions = [*range(1, len(intervals) - 1, 2), len(intervals) - 1]
+    return [intervals[position] for position in positions if not _is_null(expr.parts[position])]
 
 
 def _is_null(expr: Expr) -> bool:
     return expr.what == "constant" and expr.name == "NULL"
 
 
-def _hull(given: list[Limits]) -> Limits:
-    if not given:
+def _hull(intervals: list[Limits]) -> Limits:
+    if not intervals:
         return NOWHERE
-    out = given[0]
-    for one in given[1:]:
-        out = out.hull(one)
+    out = intervals[0]
+    for limits in intervals[1:]:
+        out = out.hull(limits)
     return out
 
 
 def _ends(
-    choose: Callable[[Fraction, Fraction], Fraction], one: Fraction | None, two: Fraction | None
+    choose: Callable[[Fraction, Fraction], Fraction], first: Fraction | None, second: Fraction | None
 ) -> Fraction | None:
-    return None if one is None or two is None else choose(one, two)
+    return None if first is None or second is None else choose(first, second)
 
 
-def _cast(name: str, given: Limits) -> Limits:
+def _cast(name: str, limits: Limits) -> Limits:
     if name.endswith("INT") or name == "INTEGER":
-        lower = None if given.lower is None else Fraction(math.floor(given.lower))
-        upper = None if given.upper is None else Fraction(math.ceil(given.upper))
+        lower = None if limits.lower is None else Fraction(math.floor(limits.lower))
+        upper = None if limits.upper is None else Fraction(math.ceil(limits.upper))
         return Limits(lower, upper)
-    return given if name in ("DOUBLE", "FLOAT") or name.startswith("DECIMAL") else NOWHERE
+    return limits if name in ("DOUBLE", "FLOAT") or name.startswith("DECIMAL") else NOWHERE
 
 
-def _plus(one: Limits, two: Limits) -> Limits:
+def _plus(first: Limits, second: Limits) -> Limits:
     add = Fraction.__add__
-    return Limits(_both(add, one.lower, two.lower), _both(add, one.upper, two.upper))
+    return Limits(_both(add, first.lower, second.lower), _both(add, first.upper, second.upper))
 
 
-def _both(act: Callable[[Fraction, Fraction], Fraction], one: Fraction | None, two: Fraction | None) -> Fraction | None:
-    return None if one is None or two is None else act(one, two)
+def _both(
+    act: Callable[[Fraction, Fraction], Fraction], first: Fraction | None, second: Fraction | None
+) -> Fraction | None:
+    return None if first is None or second is None else act(first, second)
 
 
-def _negative(one: Limits) -> Limits:
-    return Limits(None if one.upper is None else -one.upper, None if one.lower is None else -one.lower)
+def _negative(limits: Limits) -> Limits:
+    return Limits(None if limits.upper is None else -limits.upper, None if limits.lower is None else -limits.lower)
 
 
-def _minus(one: Limits, two: Limits) -> Limits:
-    return _plus(one, _negative(two))
+def _minus(first: Limits, second: Limits) -> Limits:
+    return _plus(first, _negative(second))
 
 
-def _times(one: Limits, two: Limits) -> Limits:
-    if one.lower is None or one.upper is None or two.lower is None or two.upper is None:
+def _times(first: Limits, second: Limits) -> Limits:
+    if first.lower is None or first.upper is None or second.lower is None or second.upper is None:
         return NOWHERE
-    products = [a * b for a in (one.lower, one.upper) for b in (two.lower, two.upper)]
+    products = [a * b for a in (first.lower, first.upper) for b in (second.lower, second.upper)]
     return Limits(min(products), max(products))
 
 
-def _over(one: Limits, two: Limits) -> Limits:
-    if two.lower is None or two.upper is None or two.lower <= 0 <= two.upper:
+def _over(first: Limits, second: Limits) -> Limits:
+    if second.lower is None or second.upper is None or second.lower <= 0 <= second.upper:
         return NOWHERE
-    return _times(one, Limits(1 / two.upper, 1 / two.lower))
+    return _times(first, Limits(1 / second.upper, 1 / second.lower))
 
 
-def _floor(one: Limits) -> Limits:
+def _floor(limits: Limits) -> Limits:
     return Limits(
-        None if one.lower is None else Fraction(math.floor(one.lower)),
-        None if one.upper is None else Fraction(math.floor(one.upper)),
+        None if limits.lower is None else Fraction(math.floor(limits.lower)),
+        None if limits.upper is None else Fraction(math.floor(limits.upper)),
     )
 
 
-def _ceiling(one: Limits) -> Limits:
-    return _negative(_floor(_negative(one)))
+def _ceiling(limits: Limits) -> Limits:
+    return _negative(_floor(_negative(limits)))
 
 
-def _rounded(one: Limits, *_: Limits) -> Limits:
-    return Limits(_floor(one).lower, _ceiling(one).upper)
+def _rounded(limits: Limits, *_: Limits) -> Limits:
+    return Limits(_floor(limits).lower, _ceiling(limits).upper)
 
 
-def _abs(one: Limits) -> Limits:
-    if one.lower is None or one.upper is None:
+def _abs(limits: Limits) -> Limits:
+    if limits.lower is None or limits.upper is None:
         return Limits(Fraction(0))
-    ends = sorted((abs(one.lower), abs(one.upper)))
-    return Limits(Fraction(0) if one.lower <= 0 <= one.upper else ends[0], ends[1])
+    ends = sorted((abs(limits.lower), abs(limits.upper)))
+    return Limits(Fraction(0) if limits.lower <= 0 <= limits.upper else ends[0], ends[1])
 
 
-def _modulo(one: Limits, two: Limits) -> Limits:
-    most = _abs(two).upper
+def _modulo(first: Limits, second: Limits) -> Limits:
+    most = _abs(second).upper
     if most is None:
         return NOWHERE
-    low = Fraction(0) if one.lower is not None and one.lower >= 0 else -most
+    low = Fraction(0) if first.lower is not None and first.lower >= 0 else -most
     return Limits(low, most)
 
 
-def _extreme(name: str, given: list[Limits]) -> Limits:
+def _extreme(name: str, intervals: list[Limits]) -> Limits:
     choose = max if name == "greatest" else min
-    lowers, uppers = [one.lower for one in given], [one.upper for one in given]
-    known_lower = [one for one in lowers if one is not None]
-    known_upper = [one for one in uppers if one is not None]
-    lower = choose(known_lower) if len(known_lower) == len(given) else (
+    lowers, uppers = [limits.lower for limits in intervals], [limits.upper for limits in intervals]
+    known_lower = [end for end in lowers if end is not None]
+    known_upper = [end for end in uppers if end is not None]
+    lower = choose(known_lower) if len(known_lower) == len(intervals) else (
         max(known_lower, default=None) if name == "greatest" else None
     )  # fmt: skip
-    upper = choose(known_upper) if len(known_upper) == len(given) else (
+    upper = choose(known_upper) if len(known_upper) == len(intervals) else (
         min(known_upper, default=None) if name == "least" else None
     )  # fmt: skip
     return Limits(lower, upper)
@@ -229,7 +231,7 @@ _RULES: dict[tuple[str, int], Callable[..., Limits]] = {
     ("-", 1): _negative,
     ("*", 2): _times,
     ("/", 2): _over,
-    ("//", 2): lambda one, two: _rounded(_over(one, two)),
+    ("//", 2): lambda first, second: _rounded(_over(first, second)),
     ("%", 2): _modulo,
     ("abs", 1): _abs,
     ("floor", 1): _floor,

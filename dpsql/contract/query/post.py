@@ -1,4 +1,4 @@
-"""The text over released tables and public ones: DuckDB's SQL, written anew with every function and name in full."""
+"""SQL over released and public tables, rewritten with full function names and quoted identifiers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpsql.contract.query.writer import Writer, default_name
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier
 
-# What DuckDB knows as names without parentheses.
+# The functions that DuckDB calls without parentheses.
 _CLOCK = {
     "current_date": "today",
     "current_timestamp": "get_current_timestamp",
@@ -22,12 +22,12 @@ _CLOCK = {
     "localtime": "current_localtime",
 }
 _HIDDEN_NAMES = ("dpsql_", "dp_", "__dp")
-# Stands in the text of a call for what it is of.
-_HELD = "dpsql_held"
+# Stands for the first argument in the SQL of a call.
+_PLACEHOLDER = "dpsql_held"
 
 
 def refuse_name(name: str) -> None:
-    """Raise where a query gives a name that the statement uses itself."""
+    """Raise if a query gives a name that dpsql reserves."""
     if fold(name).startswith(_HIDDEN_NAMES):
         raise ParameterError("P101", f"sql names {show(name)}, which dpsql uses itself. Choose another name.")
 
@@ -41,23 +41,23 @@ class PostExpressions(Writer):
     work : Splitting
     env : Env
     stub : bool
-        Whether the text is over no rows.
+        Whether the SQL reads no rows.
     scope : Scope or None
-        The columns of FROM, where they are known.
+        The columns of FROM, if known.
     """
 
     work: Splitting
     env: Env
     stub: bool = False
     scope: Scope | None = None
-    inner: dict[int, PartOfQuery] | None = None  # the subqueries that were read already, by their address
+    inner: dict[int, PartOfQuery] | None = None  # the subqueries already read, by address
 
     def column(self, expr: Expr, bound: frozenset[str]) -> str:
-        """Return the SQL of a column of FROM, of a query around it, or of a parameter."""
+        """Return the SQL of a column of FROM or of an outer query, or of a parameter."""
         names = expr.names
         if fold(names[0]) in bound:
             return ".".join(map(identifier, names))
-        if not self._known(names):
+        if not self._is_in_from(names):
             around = self.env.outer(names) if self.env.outer is not None else None
             if around is not None:
                 return around
@@ -65,8 +65,8 @@ class PostExpressions(Writer):
                 return call(_CLOCK[fold(names[0])])
         return ".".join(map(identifier, self._shortened(names)))
 
-    def _known(self, names: tuple[str, ...]) -> bool:
-        """Whether a name is one of FROM; of several, as USING makes them, DuckDB chooses."""
+    def _is_in_from(self, names: tuple[str, ...]) -> bool:
+        """Whether FROM has a column of this name; DuckDB chooses among several, as USING makes them."""
         try:
             return self.scope is not None and self.scope.resolved(names) is not None
         except SourceError:
@@ -76,14 +76,14 @@ class PostExpressions(Writer):
         return self.scope is not None and fold(name) in self.scope.aliases
 
     def _shortened(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a column's name without database and schema: tables stand under a name of their own."""
+        """Return a column's name without database and schema: each table has an alias."""
         if self.scope is None:
             return names
         for count in (3, 2):
             if len(names) > count:
                 for item in self.scope.items:
-                    whole = tuple(map(fold, item.relation.name[-count:]))
-                    if whole == tuple(map(fold, names[:count])):
+                    path = tuple(map(fold, item.relation.name[-count:]))
+                    if path == tuple(map(fold, names[:count])):
                         return (item.alias, *names[count:])
         return names
 
@@ -93,7 +93,7 @@ class PostExpressions(Writer):
         Raises
         ------
         ParameterError
-            P019, P101: a query may not call it.
+            P019, P101: a query may not call the function.
         """
         name = expr.name
         with about(expr):
@@ -115,15 +115,15 @@ class PostExpressions(Writer):
         return super().name(expr)
 
     def shown(self, expr: Expr) -> str:
-        """Return the name of a column; ``''`` where only DuckDB knows it."""
+        """Return the name of a column; ``''`` if only DuckDB knows it."""
         return default_name(expr)
 
     def over(self, expr: Expr, sql: str | None) -> str:
-        """Return the SQL of a call or window, with another SQL as its first argument unless that is None."""
+        """Return the SQL of a call or window, with other SQL as its first argument unless `sql` is None."""
         if sql is None:
             return self.sql(expr)
-        held = Expr("column", names=(_HELD,))
-        return self.sql(replace(expr, parts=(held, *expr.parts[1:]))).replace(identifier(_HELD), sql, 1)
+        placeholder = Expr("column", names=(_PLACEHOLDER,))
+        return self.sql(replace(expr, parts=(placeholder, *expr.parts[1:]))).replace(identifier(_PLACEHOLDER), sql, 1)
 
     def subquery_sql(self, expr: Expr, bound: frozenset[str]) -> str:
         """Return the SQL of a subquery over released and public rows."""
@@ -133,8 +133,8 @@ class PostExpressions(Writer):
 
     def subquery(self, expr: Expr) -> PartOfQuery:
         """Return the relation of a subquery over released and public rows."""
-        known = self.inner if self.inner is not None else {}
-        if id(expr.query) not in known:
+        relations = self.inner if self.inner is not None else {}
+        if id(expr.query) not in relations:
             outer = self._outer
             with about(expr):
                 relation = self.work.query(given(expr.query), replace(self.env, outer=outer))
@@ -143,11 +143,11 @@ class PostExpressions(Writer):
                         "P102",
                         "sql: a subquery returns rows of people beside a public or released table. Aggregate them.",
                     )
-            known[id(expr.query)] = relation
-        return known[id(expr.query)]
+            relations[id(expr.query)] = relation
+        return relations[id(expr.query)]
 
     def _outer(self, names: tuple[str, ...]) -> str | None:
         """Return the SQL of a column for subqueries."""
-        if self._known(names):
+        if self._is_in_from(names):
             return ".".join(map(identifier, self._shortened(names)))
         return self.env.outer(names) if self.env.outer is not None else None

@@ -1,4 +1,4 @@
-"""What a part of a query returns: its level, its columns with what is public about them, and its text."""
+"""The result of a part of a query: its level, its columns with public facts about them, and its SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpsql.errors import SourceError
 from dpsql.rendering import identifier
 
 PUBLIC, ROWS, RELEASED = "public", "rows of people", "released"
-# The columns of a row-level text that hold whom a row belongs to, and when it is dated.
+# The columns of row-level SQL for the owner and the date of a row.
 UNIT, DATE = "unit_of_row", "date_of_row"
 Noisy = frozenset[tuple[str, str]]
 
@@ -29,9 +29,9 @@ class KeyValues:
     Attributes
     ----------
     values : tuple of (str or None) or None
-        As texts.
+        As strings.
     query : str or None
-        Or a SELECT of one column that lists them.
+        Or a SELECT of one column that lists the values.
     origin : str
     """
 
@@ -51,28 +51,27 @@ class Column:
     Attributes
     ----------
     name : str
-        As the query names it.
+        The name in the query.
     sql : str
-        Its name in the relation's text.
+        The name in the relation's SQL.
     type : Type
     interval : Limits
-        What its numbers lie in, by public knowledge.
+        The public interval of its numbers.
     bounds_from : str
     keys : callable
-        Returns its public values, or None.
+        Returns the public values, or None.
     owner : bool
-        Whether it holds whom a row belongs to.
+        Whether the column holds the owner of a row.
     tie : PathKey or None
-        The key of a path that it holds.
+        The key of a path in the column.
     dated : bool
-        Whether it is the column by which rows are dated, unchanged.
+        Whether the column is the unchanged date of the rows.
     noisy : frozenset of (str, str)
-        The released numbers in it.
+        The released numbers in the column.
     whole : bool
-        Whether it has a value in every row, as far as types and constraints say.
+        Whether types and constraints guarantee a value in every row.
     made : NoisyNumbers or None
-        Of how many noisy numbers it is made, none of one that no noise moves; None where no interval of it can be
-        written.
+        The count of noisy numbers in the column, 0 without noise; None if it has no computable interval.
     """
 
     name: str
@@ -91,7 +90,7 @@ class Column:
 
 @dataclass(frozen=True)
 class PartOfQuery:
-    """What a part of a query returns.
+    """The relation that a part of a query returns.
 
     Attributes
     ----------
@@ -100,23 +99,23 @@ class PartOfQuery:
     sql : str
         A FROM item without an alias.
     stub : str
-        The same over no rows, where nothing but types is in it.
+        The same over no rows, with types only.
     pending : PathKey or None
-        What the owner of a row is, where it is not yet the unit.
+        The key that owns a row, if that is not yet the privacy unit.
     owned : bool
-        Whether rows have an owner; False where one row is protected.
+        Whether rows have an owner; False if each row is its own privacy unit.
     dated : bool
-        Whether rows are dated.
+        Whether rows have a date.
     unseen : tuple of Column
-        The columns of the text that the query cannot name: the owner's, and the date's.
+        The columns that the query cannot name: owner and date.
     tables : tuple of str
-        The protected tables that it reads.
+        The protected tables that the relation reads.
     name : tuple of str
-        Of a table: its path.
+        The path, if the relation is a table.
     told : callable or None
-        Returns its text with intervals behind its columns, and that over no rows; see `dpsql.contract.query.errors`.
+        Returns the SQL with intervals after the columns, and its stub; see `dpsql.contract.query.errors`.
     fixed : bool
-        Whether it is known that no noise decides which rows there are.
+        Whether no noise decides which rows exist, for certain.
     """
 
     level: str
@@ -133,10 +132,10 @@ class PartOfQuery:
     fixed: bool = False
 
     def renamed(self, names: Sequence[str]) -> PartOfQuery:
-        """Return it with other names for its first columns."""
+        """Return the relation with other names for its first columns."""
         columns = [
-            replace(column, name=names[place]) if place < len(names) else column
-            for place, column in enumerate(self.columns)
+            replace(column, name=names[index]) if index < len(names) else column
+            for index, column in enumerate(self.columns)
         ]
         return replace(self, columns=tuple(columns))
 
@@ -148,14 +147,14 @@ class Item:
     Attributes
     ----------
     id : str
-        Its alias in the text that is written.
+        The alias in the written SQL.
     relation : PartOfQuery
     alias : str
-        Its name in the query.
+        The name in the query.
     hidden : bool
-        Whether the query cannot name it.
+        Whether the query cannot name the item.
     optional : bool
-        Whether its columns may be NULL by an outer join.
+        Whether an outer join may make its columns NULL.
     """
 
     id: str
@@ -165,12 +164,12 @@ class Item:
     optional: bool = False
 
     def column(self, name: str) -> Column | None:
-        """Return its column of a name in the query."""
+        """Return the column by its name in the query."""
         return next((column for column in self.relation.columns if fold(column.name) == fold(name)), None)
 
     def by_sql(self, name: str) -> Column:
-        """Return its column by its name in the text."""
-        return next(one for one in (*self.relation.columns, *self.relation.unseen) if one.sql == name)
+        """Return the column by its name in the SQL."""
+        return next(column for column in (*self.relation.columns, *self.relation.unseen) if column.sql == name)
 
     def sql(self, column: str) -> str:
         """Return the SQL of a column."""
@@ -178,13 +177,13 @@ class Item:
 
     @property
     def owner(self) -> list[str]:
-        """The SQL names of the columns that hold the owner."""
-        return [one.sql for one in (*self.relation.columns, *self.relation.unseen) if one.owner]
+        """The SQL names of the owner's columns."""
+        return [column.sql for column in (*self.relation.columns, *self.relation.unseen) if column.owner]
 
     @property
     def dates(self) -> list[str]:
-        """The SQL names of the columns by which rows are dated."""
-        return [one.sql for one in (*self.relation.columns, *self.relation.unseen) if one.dated]
+        """The SQL names of the date columns."""
+        return [column.sql for column in (*self.relation.columns, *self.relation.unseen) if column.dated]
 
 
 def item_column(item: Item, column: Column) -> Expr:
@@ -202,9 +201,9 @@ class Scope:
     merged : dict of str to Expr
         The columns of USING and NATURAL joins, folded.
     aliases : mapping of str to Expr
-        The names of the select list, folded, where they may stand for expressions.
+        The names of the select list, folded, if they may stand for expressions.
     outer : Scope or None
-        The scope around a subquery.
+        The outer scope of a subquery.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -213,7 +212,7 @@ class Scope:
     outer: Scope | None = None
 
     def item(self, number: str) -> Item:
-        """Return an item by its number, of this scope or one around it."""
+        """Return an item of this scope or an outer scope, by its ID."""
         for item in self.items:
             if item.id == number:
                 return item
@@ -222,49 +221,51 @@ class Scope:
         return self.outer.item(number)
 
     def column(self, expr: Expr) -> Column:
-        """Return the column that an item's expression names."""
+        """Return the column of an item's expression."""
         return self.item(str(expr.value)).by_sql(expr.name)
 
     def columns(self, expr: Expr) -> dict[tuple[str, str], ColumnSql]:
         """Return the columns that an expression reads."""
-        found = {}
+        columns = {}
         for part in expr.walk():
             if part.what == "item":
                 item = self.item(str(part.value))
-                found[(item.id, part.name)] = ColumnSql(item.sql(part.name), item.by_sql(part.name).type)
-        return found
+                columns[(item.id, part.name)] = ColumnSql(item.sql(part.name), item.by_sql(part.name).type)
+        return columns
 
     def resolved(self, names: tuple[str, ...]) -> Expr | None:
-        """Return the column of a name, without the scopes around it; None where there is none."""
+        """Return the column of a name in this scope alone; None if there is none."""
         first = fold(names[0])
         if first in self.merged and len(names) == 1:
             return self.merged[first]
         for count in (1, 2, 3):
             if len(names) <= count:
                 break
-            found = [one for one in self._named(names[:count]) if one.column(names[count]) is not None]
-            if found:
-                return _fields(item_column(found[0], _there(found[0], names[count])), names[count + 1 :])
+            items = [item for item in self._items_named(names[:count]) if item.column(names[count]) is not None]
+            if items:
+                return _fields(item_column(items[0], _column_of(items[0], names[count])), names[count + 1 :])
         visible = [item for item in self.items if not item.hidden and item.column(names[0]) is not None]
         if len(visible) > 1:
             raise SourceError("S002", f"sql: column {show(names[0])} is in several tables. Write the table before it.")
         if visible:
-            return _fields(item_column(visible[0], _there(visible[0], names[0])), names[1:])
+            return _fields(item_column(visible[0], _column_of(visible[0], names[0])), names[1:])
         return None
 
-    def _named(self, names: tuple[str, ...]) -> list[Item]:
+    def _items_named(self, names: tuple[str, ...]) -> list[Item]:
         out = []
         for item in self.items:
-            whole = tuple(map(fold, item.relation.name))
-            given = tuple(map(fold, names))
+            path = tuple(map(fold, item.relation.name))
+            reference = tuple(map(fold, names))
             if item.hidden:
                 continue
-            if (len(names) == 1 and fold(item.alias) == given[0]) or (len(names) > 1 and whole[-len(names) :] == given):
+            if (len(names) == 1 and fold(item.alias) == reference[0]) or (
+                len(names) > 1 and path[-len(names) :] == reference
+            ):
                 out.append(item)
         return out
 
     def own(self, expr: Expr) -> bool:
-        """Whether an expression reads columns of this scope alone."""
+        """Whether an expression reads only columns of this scope."""
         ids = {item.id for item in self.items}
         return all(str(part.value) in ids for part in expr.walk() if part.what == "item")
 
@@ -274,7 +275,7 @@ class Scope:
         return frozenset(str(part.value) for part in expr.walk() if part.what == "item" and str(part.value) in ids)
 
 
-def _there(item: Item, name: str) -> Column:
+def _column_of(item: Item, name: str) -> Column:
     return given(item.column(name))
 
 
@@ -285,7 +286,7 @@ def _fields(expr: Expr, names: tuple[str, ...]) -> Expr:
 
 
 def fraction_text(value: Fraction | None) -> str:
-    """Return a number as messages and explain show it."""
+    """Return a number as text for messages and explain."""
     if value is None:
         return "?"
     return str(value.numerator) if value.denominator == 1 else repr(float(value))

@@ -1,4 +1,4 @@
-"""FROM and WHERE over rows of people: tables, joins and conditions of one SELECT become a stage."""
+"""FROM and WHERE over rows of people: turn tables, joins and conditions of one SELECT into a stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 Leaf = Callable[[From], tuple[PartOfQuery, str]]
-# Rewrites a condition that holds a subquery; None where a join took its place.
+# Rewrites a condition with a subquery; None if a join replaces it.
 Lift = Callable[["RowBlock", Expr, bool], Expr | None]
 
 
@@ -33,7 +33,7 @@ class RowBlock:
     lift : callable
     env : Env
     outer : Scope or None
-        The scope around, of a correlated subquery.
+        The outer scope of a correlated subquery.
     """
 
     def __init__(self, work: Splitting, leaf: Leaf, lift: Lift, env: Env, outer: Scope | None = None) -> None:
@@ -45,14 +45,15 @@ class RowBlock:
         )
         self.conditions: list[Expr] = []
         self.known: list[Expr] = []
-        self.added: list[Expr] = []  # conditions that subqueries brought
-        self.correlated: list[Expr] = []  # conditions on the scope around
+        self.added: list[Expr] = []  # conditions from subqueries
+        self.correlated: list[Expr] = []  # conditions on the outer scope
         self._opened: list[Member] = []
         self.chosen: list[Member] = []  # subqueries that became joins
         self.looked_up: list[tuple[Member, list[Expr]]] = []  # subqueries that became LEFT JOINs
         self._choosing: list[Expr] = []  # SEMI and ANTI joins
-        self._beside: list[Expr] = []  # conditions of a public table LEFT JOIN rows of people, which keep its rows
-        self.missing: set[str] = set()  # items whose columns are NULL in rows that only such a table has
+        # Conditions of a public table LEFT JOIN rows of people: they keep the table's rows.
+        self._outer_conditions: list[Expr] = []
+        self.missing: set[str] = set()  # items with NULL columns in rows that only such a table has
 
     def open(self, source: From) -> None:
         """Read a FROM."""
@@ -64,14 +65,17 @@ class RowBlock:
             self.conditions += self.conjuncts(where)
 
     def close(self) -> Stage:
-        """Return the rows: all conditions are known by now, and all subqueries that became joins."""
+        """Return the stage, after all conditions and all subqueries that became joins are read."""
         self.correlated = [condition for condition in self.conditions if not self.scope.own(condition)]
-        own = [one for one in self.conditions if self.scope.own(one)]
-        if any(self._reads_missing(one) and not fails_without(one, columns_of(self.missing)) for one in own):
+        own = [condition for condition in self.conditions if self.scope.own(condition)]
+        if any(
+            self._reads_missing(condition) and not fails_without(condition, columns_of(self.missing))
+            for condition in own
+        ):
             raise of_nobody()
         self.known += own
-        lifted = [self._lifted(one) for one in (*own, *self._choosing, *self._beside)]
-        conditions = [*(one for one in lifted if one is not None), *self.added]
+        lifted = [self._lifted(condition) for condition in (*own, *self._choosing, *self._outer_conditions)]
+        conditions = [*(condition for condition in lifted if condition is not None), *self.added]
         member = self.joining.together([*self._opened, *self.chosen], conditions)
         for looked_up, on in self.looked_up:
             member, on = self._of_one_person(member, looked_up, on)
@@ -81,13 +85,13 @@ class RowBlock:
                     "S003", "sql: a subquery is compared with a column of another type. Cast the column in a view."
                 )
             member = self.joining.left(member, looked_up, equal)
-        known = [one for one in [*self.known, *self.added] if not _asks(one)]
-        return Stage(self.work, self.scope, member, conditions, known)
+        all_conditions = [condition for condition in [*self.known, *self.added] if not _asks(condition)]
+        return Stage(self.work, self.scope, member, conditions, all_conditions)
 
     def _of_one_person(self, member: Member, looked_up: Member, on: list[Expr]) -> tuple[Member, list[Expr]]:
-        """Return rows whose owner is known, and the equality of it, where they look up what their path leads to.
+        """Resolve the rows' owner, and demand the same owner, if they look up the end of their path.
 
-        They keep their owner so, where nothing is found.
+        Rows without a match keep their owner that way.
         """
         if member.pending is None or not looked_up.people or looked_up.pending is not None:
             return member, on
@@ -98,21 +102,21 @@ class RowBlock:
     @property
     def has_owner(self) -> bool:
         """Whether rows of FROM have a privacy unit."""
-        return any(one.owned for one in self._opened)
+        return any(member.owned for member in self._opened)
 
     @property
     def person(self) -> str:
-        """How the query names the column of the privacy unit in FROM; '' where it cannot."""
+        """The query's name for the privacy unit's column in FROM; '' if it has none."""
         return next((name for name in map(person_of, self._opened) if name), "")
 
     def leads_to(self, expr: Expr) -> PathKey | None:
-        """Return the key of the path that a column of FROM leads along; None where it is none."""
-        place = (str(expr.value), expr.name) if expr.what == "item" else None
-        found = (one.pending for one in self._opened if place in one.owner)
-        return next(found, None)
+        """Return the key of the path that a column of FROM follows; None for other columns."""
+        column = (str(expr.value), expr.name) if expr.what == "item" else None
+        keys = (member.pending for member in self._opened if column in member.owner)
+        return next(keys, None)
 
     def lifted(self, expr: Expr) -> Expr:
-        """Return an expression without subqueries: they become LEFT JOINs."""
+        """Return an expression with LEFT JOINs in place of its subqueries."""
         if not _asks(expr):
             return expr
         return given(self._lift(self, expr, False))
@@ -127,7 +131,7 @@ class RowBlock:
         return item
 
     def conjuncts(self, condition: Expr) -> list[Expr]:
-        """Return what a condition demands, one by one, with columns found."""
+        """Return the conjuncts of a condition, with resolved columns."""
         return list(_conjuncts(self.work.read(condition, self.scope)))
 
     # FROM.
@@ -152,7 +156,7 @@ class RowBlock:
                 "FROM people LEFT JOIN a USING (person) LEFT JOIN b USING (person).",
             )
         if join.kind in ("SEMI", "ANTI"):
-            return self._chosen(join)
+            return self._semi_join(join)
         before = len(self.scope.items)
         left = self._members(join.left)
         middle = len(self.scope.items)
@@ -162,48 +166,52 @@ class RowBlock:
             self.conditions += self.conjuncts(join.condition)
         return [*left, *right]
 
-    def _chosen(self, join: Join) -> list[Member]:
-        """Return the left side of a SEMI or ANTI JOIN, whose rows EXISTS or NOT EXISTS chooses in WHERE."""
+    def _semi_join(self, join: Join) -> list[Member]:
+        """Return the left side of a SEMI or ANTI JOIN; EXISTS or NOT EXISTS in WHERE chooses its rows."""
         before = len(self.scope.items)
-        left = self._members(join.left)
+        members = self._members(join.left)
         ours = self.scope.items[before:]
         names = join.using
         if join.natural:
             theirs = {fold(column.name) for source in leaves(join.right) for column in self._leaf(source)[0].columns}
-            names = tuple(one.name for item in ours for one in item.relation.columns if fold(one.name) in theirs)
-        equal = [Expr("compare", "=", (Expr("column", names=(name,)), self._of(ours, name))) for name in names]
+            names = tuple(
+                column.name for item in ours for column in item.relation.columns if fold(column.name) in theirs
+            )
+        equal = [Expr("compare", "=", (Expr("column", names=(name,)), self._column_in(ours, name))) for name in names]
         met = [*equal, *([] if join.condition is None else [join.condition])]
         where = met[0] if len(met) == 1 else Expr("and", parts=tuple(met)) if met else None
-        one = Expr("constant", "number", value="1")
-        there = Expr("subquery", "EXISTS", query=Select(items=(one,), source=join.right, where=where))
-        self._choosing.append(there if join.kind == "SEMI" else Expr("not", parts=(there,)))
-        return left
+        literal = Expr("constant", "number", value="1")
+        subquery = Expr("subquery", "EXISTS", query=Select(items=(literal,), source=join.right, where=where))
+        self._choosing.append(subquery if join.kind == "SEMI" else Expr("not", parts=(subquery,)))
+        return members
 
     def _reads_missing(self, expr: Expr) -> bool:
         return bool(self.scope.numbers(expr) & self.missing)
 
     def _using(self, join: Join, before: int, middle: int) -> list[Expr]:
-        """Return the equalities of USING and NATURAL, and note which column their name stands for."""
+        """Return the equalities of USING and NATURAL, and store the column of each name."""
         left, right = self.scope.items[before:middle], self.scope.items[middle:]
         names = join.using
         if join.natural:
-            there = {fold(column.name) for item in left for column in item.relation.columns}
-            names = tuple(one.name for item in right for one in item.relation.columns if fold(one.name) in there)
+            left_names = {fold(column.name) for item in left for column in item.relation.columns}
+            names = tuple(
+                column.name for item in right for column in item.relation.columns if fold(column.name) in left_names
+            )
         out = []
         for name in names:
-            sides = [self._of(items, name) for items in (left, right)]
+            sides = [self._column_in(items, name) for items in (left, right)]
             out.append(Expr("compare", "=", tuple(sides)))
             self.scope.merged[fold(name)] = sides[0]
         return out
 
-    def _of(self, items: Sequence[Item], name: str) -> Expr:
+    def _column_in(self, items: Sequence[Item], name: str) -> Expr:
         for item in items:
-            if not item.hidden and (found := item.column(name)) is not None:
-                return item_column(item, found)
+            if not item.hidden and (column := item.column(name)) is not None:
+                return item_column(item, column)
         raise SourceError("S002", f"sql: column {name} of USING is not found on both sides. Write ON.")
 
     def _outer(self, join: Join, *, swapped: bool = False) -> list[Member]:
-        """Return a LEFT JOIN: conditions on its right side alone become part of that."""
+        """Return a LEFT JOIN, with conditions on its right side alone moved into that side."""
         around, self.conditions = self.conditions, []
         before = len(self.scope.items)
         left = self._members(join.left)
@@ -223,46 +231,48 @@ class RowBlock:
         if any(map(self._reads_missing, on)):
             self.missing |= ids
         equal = []
-        for one in on:
-            if _asks(one):
+        for condition in on:
+            if _asks(condition):
                 raise ParameterError("P101", "sql: a subquery in the ON of a LEFT JOIN is not read. Put it into WITH.")
-            read = self.scope.numbers(one)
+            read = self.scope.numbers(condition)
             if read and read <= ids:
-                theirs.append(one)
+                theirs.append(condition)
             else:
-                equal.append(one)
-        if not any(one.people for one in left) and any(one.people for one in right):
-            self._beside += [*theirs, *equal]
+                equal.append(condition)
+        if not any(member.people for member in left) and any(member.people for member in right):
+            self._outer_conditions += [*theirs, *equal]
             self.missing |= ids
             self._optional(ids)
             outer = self.joining.together(left, ours)
             return [self._filtered(outer, ours) if ours else outer, *right]
         inner = self._filtered(self.joining.together(right, theirs), theirs)
-        met = [*ours, *self._beside]
+        met = [*ours, *self._outer_conditions]
         outer = self.joining.together(left, met)
-        ours, self._beside = ([one for one in each if one in met] for each in (ours, self._beside))
+        ours, self._outer_conditions = (
+            [condition for condition in conditions if condition in met] for conditions in (ours, self._outer_conditions)
+        )
         if ours:
             outer = self._filtered(outer, ours)
-        equal = [part for one in equal for part in _ends(one)]
-        found = list(self.joining.equalities(outer, inner, equal))
-        more = list(self.joining.comparisons(outer, inner, equal))
-        if len(found) + len(more) < len(equal):
+        equal = [part for condition in equal for part in _ends(condition)]
+        equalities = list(self.joining.equalities(outer, inner, equal))
+        comparisons = list(self.joining.comparisons(outer, inner, equal))
+        if len(equalities) + len(comparisons) < len(equal):
             raise ParameterError(
                 "P101",
                 "sql: ON of a LEFT JOIN has more than comparisons of one side with the other and conditions on the "
                 "joined table, such as an OR of both sides. Write the rest into CASE: max(CASE WHEN ... THEN x END).",
             )
         self._optional(ids)
-        return [replace(self.joining.left(outer, inner, found, more), whole=False)]
+        return [replace(self.joining.left(outer, inner, equalities, comparisons), whole=False)]
 
     def _optional(self, ids: set[str]) -> None:
-        """Note that the columns of items may be NULL by an outer join."""
-        for place, item in enumerate(self.scope.items):
+        """Mark items whose columns an outer join may make NULL."""
+        for index, item in enumerate(self.scope.items):
             if item.id in ids:
-                self.scope.items[place] = replace(item, optional=True)
+                self.scope.items[index] = replace(item, optional=True)
 
     def _filtered(self, member: Member, conditions: list[Expr]) -> Member:
-        """Return a table without the rows that do not meet conditions."""
+        """Return a table with only the rows that meet conditions."""
         if not conditions:
             return member
         if len(member.items) > 1:
@@ -270,16 +280,16 @@ class RowBlock:
                 "P101", "sql: a condition on several tables joined at once in ON is not read. Put them into WITH."
             )
         [item] = member.items
-        whole = conditions[0] if len(conditions) == 1 else Expr("and", parts=tuple(conditions))
-        where = self.work.expressions.write(whole, self.scope.columns(whole), "BOOLEAN").sql
+        condition = conditions[0] if len(conditions) == 1 else Expr("and", parts=tuple(conditions))
+        where = self.work.expressions.write(condition, self.scope.columns(condition), "BOOLEAN").sql
         name = identifier(item.id)
         return replace(member, text=f"(SELECT * FROM {item.relation.sql} AS {name} WHERE {where}) AS {name}")
 
 
 def _computed_first(relation: PartOfQuery) -> PartOfQuery:
-    """Return a public query so that all of it is computed, whichever of its rows meet rows of people.
+    """Materialize a public query, so that DuckDB computes all its rows, matched or not.
 
-    What it computes may fail; then it must fail whatever people's rows are.
+    If the query fails, it must fail for any rows of people.
     """
     if relation.level != PUBLIC or not relation.sql.startswith("("):
         return relation
@@ -288,18 +298,18 @@ def _computed_first(relation: PartOfQuery) -> PartOfQuery:
 
 
 def _conjuncts(expr: Expr) -> list[Expr]:
-    """Return the conditions that all must hold; what all parts of an OR demand is one of them."""
+    """Return the conditions that must all hold, including the common conditions of an OR's parts."""
     if expr.what == "and":
         return [conjunct for part in expr.parts for conjunct in _conjuncts(part)]
     if expr.what == "or":
         demanded = [_conjuncts(part) for part in expr.parts]
-        common = [one for one in demanded[0] if all(one in each for each in demanded[1:])]
+        common = [conjunct for conjunct in demanded[0] if all(conjunct in conjuncts for conjuncts in demanded[1:])]
         return [*common, expr]
     return [expr]
 
 
 def _ends(condition: Expr) -> tuple[Expr, ...]:
-    """Return the comparisons that a condition is: two of BETWEEN."""
+    """Return the comparisons of a condition: two for BETWEEN."""
     if condition.what != "between":
         return (condition,)
     value, least, most = condition.parts
@@ -317,12 +327,12 @@ def asks(expr: Expr) -> bool:
 
 
 def levels(relations: Sequence[PartOfQuery]) -> str:
-    """Return the level of rows that are read together."""
-    found = {relation.level for relation in relations}
-    return ROWS if ROWS in found else next((one for one in found if one != PUBLIC), PUBLIC)
+    """Return the level of relations read together."""
+    kinds = {relation.level for relation in relations}
+    return ROWS if ROWS in kinds else next((level for level in kinds if level != PUBLIC), PUBLIC)
 
 
 def first_of(groups: Sequence[Expr], orders: tuple[Order, ...]) -> Expr:
-    """Return the condition of QUALIFY that keeps of each group the first row in an order, as DISTINCT ON does."""
+    """Return the QUALIFY condition that keeps the first row of each group in an order, as DISTINCT ON does."""
     number = Expr("window", "row_number", orders=orders, partitions=tuple(groups), alias=DISTINCT_ON)
     return Expr("compare", "=", (number, Expr("constant", "number", value="1")))

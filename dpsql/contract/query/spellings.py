@@ -1,16 +1,15 @@
-"""Values that are equal and spelled differently, and the order of rows by all that they hold.
+"""Equal values with different spellings, and a total order of rows.
 
-DuckDB chooses where rows are alike by what they are compared by: which of them comes first, and which of two equal
-values stands for both. It chooses by the order in which it reads rows, which follows from the rows of everybody. So
-whatever chooses among rows of people orders them by all columns that are read of them, and equal values by their
-spelling: then rows that still tie are the same.
+When rows compare equal, DuckDB chooses which row comes first, and which of two equal values stands for both. It chooses
+by its reading order, which depends on everybody's rows. So SQL that chooses among rows of people orders them by all
+columns it reads, and equal values by their spelling: rows that still tie are identical.
 
-Most types spell equal values in one way. These do not:
+Most types have one spelling for equal values. These do not:
 
 * FLOAT and DOUBLE have two zeros, and NaN of either sign;
 * INTERVAL compares a month as 30 days, and a day as 24 hours;
-* text is compared by a collation, of its column or of the session;
-* lists, structs, maps and unions hold any of these.
+* text compares by a collation, of its column or of the session;
+* lists, structs, maps and unions contain any of these.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from dpsql.contract.query.nodes import Expr
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, element, field
 
-# Kinds that spell equal values in one way.
+# Kinds with one spelling for equal values.
 _ONE_SPELLING: Mapping[str, str] = {
     "BOOLEAN": "Two values.",
     **dict.fromkeys(sorted(INTEGERS), "One form of each number."),
@@ -47,17 +46,17 @@ _ONE_SPELLING: Mapping[str, str] = {
     "ENUM": "One form of each label.",
 }
 _TEXTS = frozenset(("VARCHAR", "JSON"))
-# What DuckDB makes of texts to compare them by a collation; of those that are not here it compares the bytes.
+# The function that DuckDB applies to compare strings by a collation; by any other collation it compares bytes.
 _COLLATED = {"nocase": "lower", "noaccent": "strip_accents", "nfc": "nfc_normalize"}
-# Least and largest values, and the order in which each comes first.
+# The aggregates of extreme values, and the order that puts each value first.
 ENDS = {"min": "ASC", "max": "DESC"}
 
 
 def has_one_spelling(kind: Type) -> bool:
-    """Whether equal values of a type are the same.
+    """Whether equal values of a type are identical.
 
-    Text without a collation of its own counts. The session's may make one of several spellings; of GROUP BY, min and
-    max the plan shows that, and is refused.
+    True for text without its own collation. The session's collation may merge several spellings; in GROUP BY, min and
+    max the plan shows that, and dpsql refuses it.
     """
     if kind.kind in _TEXTS:
         return not kind.collation
@@ -67,29 +66,29 @@ def has_one_spelling(kind: Type) -> bool:
 
 
 def functions_of(collation: str) -> list[str]:
-    """Return the functions of a text whose bytes DuckDB compares where it compares texts by a collation."""
+    """Return the functions that DuckDB applies to strings before it compares bytes, for a collation."""
     return [_COLLATED[name] for name in reversed(collation.lower().split(".")) if name in _COLLATED]
 
 
 def by_collation(expr: Expr, collation: str) -> Expr:
-    """Return a text of which DuckDB compares the bytes where it compares texts by a collation."""
+    """Return the string whose bytes DuckDB compares for a collation."""
     return reduce(lambda inner, name: Expr("call", name, (inner,)), functions_of(collation), expr)
 
 
 def is_plain(kind: Type) -> bool:
-    """Whether equal values of a type are the same, whatever the session's collation is."""
+    """Whether equal values of a type are identical under any session collation."""
     return kind.kind not in _TEXTS and has_one_spelling(kind)
 
 
 def contents(sql: str, kind: Type) -> list[str]:
-    """Return what rows are ordered by, so that only those with the same value of a column tie.
+    """Return order expressions for a column, by which only rows with the identical value tie.
 
     Raises
     ------
     ParameterError
-        P104: no such order is known of the type.
+        P104: the type has no known order of this kind.
     """
-    if kind.kind in _TEXTS:  # its bytes alone: a collation of the session orders text, too
+    if kind.kind in _TEXTS:  # bytes only: the session's collation orders text, too
         return [_bytes(sql)]
     if kind.kind == "STRUCT":
         inside = [content for name, part in kind.fields for content in contents(field(sql, name), part)]
@@ -98,10 +97,10 @@ def contents(sql: str, kind: Type) -> list[str]:
 
 
 def _spelling(sql: str, kind: Type) -> str:
-    """Return what tells values apart that are equal."""
+    """Return SQL that tells equal values apart."""
     if kind.kind in FLOATS:
         return call("signbit", sql)
-    # A time that no text stands for would end DuckDB's instance.
+    # A time without a text form would end DuckDB's instance.
     if kind.kind == "INTERVAL" or (kind.kind in NESTED and kind.known and not kind.kinds & set(RANGES)):
         return _bytes(sql)
     raise ParameterError(
@@ -116,24 +115,24 @@ def _bytes(sql: str) -> str:
 
 
 def one_of_equals(sql: str, kind: Type) -> str:
-    """Return a FLOAT or DOUBLE that is the same for all spellings of it: 0 has no sign, nor has NaN."""
+    """Return a FLOAT or DOUBLE with one spelling: neither 0 nor NaN has a sign."""
     nan, zero = (f"'{value}'::{kind.kind}" for value in ("nan", "0"))
     return f"CASE WHEN {call('isnan', sql)} THEN {nan} WHEN {sql} = {zero} THEN {zero} ELSE {sql} END"
 
 
 def in_order(sql: str, kind: Type, direction: str = "ASC") -> str:
-    """Return the ORDER BY of values of a column, in which the smallest spelling of equal ones comes first."""
-    told = (f"{content} ASC NULLS LAST" for content in contents(sql, kind) if content != sql)
-    return ", ".join([f"{sql} {direction} NULLS LAST", *told])
+    """Return the ORDER BY of a column's values, with the smallest spelling of equal values first."""
+    tie_breaks = (f"{content} ASC NULLS LAST" for content in contents(sql, kind) if content != sql)
+    return ", ".join([f"{sql} {direction} NULLS LAST", *tie_breaks])
 
 
 def one_of_group(sql: str, kind: Type, direction: str = "ASC") -> str:
-    """Return the aggregate that is the smallest spelling of the first value of a column, in an order.
+    """Return the aggregate for the smallest spelling of a column's first value in an order.
 
     Raises
     ------
     ParameterError
-        P104: DuckDB compares what it makes of the values, and plans the group by that.
+        P104: DuckDB compares transformed values, and plans the group by these.
     """
     if any(leaf.kind == "INTERVAL" or leaf.collation for leaf in kind.leaves):
         raise ParameterError(

@@ -1,13 +1,11 @@
-"""Rows of people after joins and WHERE: what may be computed of them, and the texts of it.
+"""Rows of people after joins and WHERE, and the SQL of computations over them.
 
-A stage is a FROM with its conditions. Groups and windows of one person's rows make another stage above it.
+A stage is a FROM with its conditions. Groups and windows over one person's rows make another stage above it.
 
-**Windows.** Windows over one person's rows, as they are written: the order of their rows is total where it chooses.
-
-The caller's order comes first. Behind it stands all that is read of the rows (`spellings.contents`), so that rows which
-still tie are the same, and it does not matter which of them DuckDB takes first: neither other people's rows nor its
-threads decide it. `rank`, `dense_rank` and frames of RANGE and GROUPS go by peers, which the caller's order alone
-makes.
+A window that chooses among one person's rows has a total order. The caller's order comes first, then all columns read
+from the rows (`spellings.contents`). Rows that still tie are identical, so neither other people's rows nor DuckDB's
+threads decide which row comes first. `rank`, `dense_rank` and frames of RANGE and GROUPS use peers, which depend on the
+caller's order only.
 """
 
 from __future__ import annotations
@@ -40,32 +38,32 @@ from dpsql.contract.query.writer import frame_sql, order_words
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
-# These number rows, whatever the frame is; first and last values are those of a frame's rows.
+# These functions ignore the frame; first and last values depend on the frame's rows.
 _NUMBERING = frozenset(("row_number", "lag", "lead"))
 _CHOOSING = frozenset(("first_value", "last_value"))
 _OF_PEERS = frozenset(("rank", "dense_rank"))
 WINDOWS = _NUMBERING | _CHOOSING | _OF_PEERS | {"count", "count_star", *ENDS}
 _WHOLE = " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
-# What a frame may exclude whichever rows tie.
+# Exclusions of a frame that do not depend on ties.
 _ALONE = frozenset(("NO_OTHER", "CURRENT_ROW"))
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window over rows whose columns are known once all windows of a query are read.
+    """A window over rows whose columns are complete after all windows of the query are read.
 
     Attributes
     ----------
     expr : Expr
     given : sequence of str
-        Its arguments.
+        The SQL of the arguments.
     kind : Type or None
-        The type of the first of them.
+        The type of the first argument.
     partitions : sequence of str
     orders : sequence of (str, str)
-        What the caller orders by, and the direction.
+        The caller's order: SQL and direction.
     stub : str
-        Its SQL over no rows.
+        The window's SQL over no rows.
     """
 
     expr: Expr
@@ -77,11 +75,11 @@ class Window:
 
     @property
     def is_end(self) -> bool:
-        """Whether it returns the least or the largest value."""
+        """Whether the window returns the least or the largest value."""
         return self.expr.name in ENDS
 
     def sql(self, columns: Sequence[Column]) -> str:
-        """Return its SQL over rows of these columns."""
+        """Return the SQL over rows of these columns."""
         name, frame = self.expr.name, self._frame
         orders = [f"{sql} {words}".rstrip() for sql, words in self.orders]
         if name in _OF_PEERS:
@@ -102,7 +100,7 @@ class Window:
             return self._over([*orders, *ties], frame, inside=self._by_value)
         if self._by_value or frame:
             return self._over(orders, frame, inside=self._by_value or [*orders, *ties])
-        # The frame of all rows up to the last peer.
+        # The frame contains all rows up to the last peer.
         if name == "first_value":
             nulls = [f"({self.given[0]} IS NULL) ASC"] if self.expr.value else []
             return self._over([*orders, *nulls, *ties])
@@ -112,7 +110,7 @@ class Window:
 
     @property
     def earlier(self) -> str | None:
-        """Its SQL as before decision 65, in the order that the caller wrote; None where it was refused."""
+        """The SQL as before decision 65, in the caller's order; None if dpsql refused the window."""
         frame, words = self.expr.frame, ""
         if frame is not None and (frame.start, frame.end) != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
             if "RANGE" in frame.start or (frame.end != "CURRENT_ROW_RANGE" and "RANGE" in frame.end):
@@ -125,15 +123,15 @@ class Window:
         return f"system.main.{self.expr.name}({', '.join(self.given)}{nulls}) OVER ({over}{words})"
 
     def _is_decided(self, column: Column) -> bool:
-        """Whether rows of a partition that the caller's order does not tell apart have one value of a column."""
-        if column.owner:  # of text too: a collation that made one of two people would be seen in the plan, and refused
+        """Whether rows that tie in a partition and in the caller's order have one value of a column."""
+        if column.owner:  # text too: dpsql sees a collation that merges two people in the plan, and refuses it
             return has_one_spelling(column.type)
         compared = (*self.partitions, *(sql for sql, _ in self.orders))
         return identifier(column.sql) in compared and is_plain(column.type)
 
     @property
     def _by_value(self) -> list[str]:
-        """The order in which the least or largest value comes first, where equal values have several spellings."""
+        """The order that puts the least or largest value first, if equal values have several spellings."""
         if not self.is_end or self.kind is None or self.kind.kind in FLOATS or has_one_spelling(self.kind):
             return []
         return [in_order(self.given[0], self.kind, ENDS[self.expr.name])]
@@ -141,7 +139,7 @@ class Window:
     def _over(
         self, orders: Sequence[str], frame: str = "", *, inside: Sequence[str] = (), among: Sequence[str] = ()
     ) -> str:
-        """Return it over rows in an order; it looks at a frame's rows in the order `inside`, if that is another."""
+        """Return the SQL over rows in an order; `inside` is the order of a frame's rows, if different."""
         name = "first_value" if self._by_value else self.expr.name
         arguments = ", ".join(self.given)
         arguments += f" ORDER BY {', '.join(inside)}" if inside else ""
@@ -152,7 +150,7 @@ class Window:
 
     @property
     def _goes_by_rows(self) -> bool:
-        """Whether the frame counts rows, not peers."""
+        """Whether the frame counts rows instead of peers."""
         frame = self.expr.frame
         if frame is None or not any(end.endswith("_ROWS") for end in (frame.start, frame.end)):
             return False
@@ -166,7 +164,7 @@ class Window:
 
     @property
     def _frame(self) -> str:
-        """The SQL of the frame; nothing for that of all rows up to the last peer, and where it has no part."""
+        """The SQL of the frame; ``''`` for all rows up to the last peer, and if the function ignores the frame."""
         frame = self.expr.frame
         if frame is None or self.expr.name in _NUMBERING:
             return ""
@@ -177,7 +175,7 @@ class Window:
         return f" {frame_sql(self.expr)}"
 
 
-# Sums of one person's rows: values are clipped where they could make a sum of 2**40 rows overflow.
+# Sums of one person's rows clip values that could overflow a sum of 2**40 rows.
 _CLIP = 1 << 80
 _FIXED = 20
 _SAFE_WIDTH = 26
@@ -187,19 +185,19 @@ _PER_PERSON = frozenset(
         *("count_if", "countif"),
     )
 )
-# What a window is called that chooses rows as this does.
+# The alias of a window that chooses rows as DISTINCT ON does.
 DISTINCT_ON = "DISTINCT ON"
-# Aggregates that return what one row has; DuckDB reads max_by as arg_max.
+# Aggregates that return the value of one row; DuckDB reads max_by as arg_max.
 _OF_ONE_ROW = frozenset(
     ("arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by", "first", "last", "any_value", "arbitrary")
 )
 _INTERPOLATED = frozenset(("median", "quantile_cont"))
-# Between decimals of more digits, or dates, interpolation may overflow.
+# Interpolation between decimals of more digits, or dates, may overflow.
 _MOST_DIGITS = 18
 
 
 def _sides(first: Limits, second: Limits) -> tuple[tuple[Fraction | None, Fraction | None], ...]:
-    """Return the lower ends of two, and the upper ones."""
+    """Return the lower ends of two intervals, and the upper ends."""
     return (first.lower, second.lower), (first.upper, second.upper)
 
 
@@ -213,126 +211,126 @@ class Stage:
     scope : Scope
     member : Member
     conditions : list of Expr
-        What is left of WHERE.
+        The rest of WHERE.
     """
 
     work: Splitting
     scope: Scope
     member: Member
     conditions: list[Expr]
-    known: list[Expr] = field(default_factory=list)  # all conditions that rows meet, also those that became joins
+    known: list[Expr] = field(default_factory=list)  # all conditions that rows meet, including those that became joins
 
-    def write(self, expr: Expr, wanted: str | None = None) -> Written:
+    def write(self, expr: Expr, target: str | None = None) -> Written:
         """Return the SQL of an expression over these rows."""
-        return self.work.expressions.write(expr, self.scope.columns(expr), wanted)
+        return self.work.expressions.write(expr, self.scope.columns(expr), target)
 
     @property
     def body(self) -> str:
-        """FROM and WHERE."""
+        """The SQL of FROM and WHERE."""
         grouped: dict[frozenset[str], list[Expr]] = {}
         for condition in self.conditions:
             grouped.setdefault(self.scope.numbers(condition), []).append(condition)
         where = []
-        for several in grouped.values():
-            whole = several[0] if len(several) == 1 else Expr("and", parts=tuple(several))
+        for conditions in grouped.values():
+            conjunction = conditions[0] if len(conditions) == 1 else Expr("and", parts=tuple(conditions))
             try:
-                where.append(self.write(whole, "BOOLEAN").sql)
+                where.append(self.write(conjunction, "BOOLEAN").sql)
             except ParameterError:
-                for one in several:  # the first that is refused by itself says where it stands
-                    self.write(one, "BOOLEAN")
+                for conjunct in conditions:  # an error of one conjunct has a position
+                    self.write(conjunct, "BOOLEAN")
                 raise
         return f"FROM {self.member.text}" + (f" WHERE {' AND '.join(where)}" if where else "")
 
     @property
     def owner(self) -> str | None:
-        """The SQL of whom a row belongs to."""
+        """SQL for the privacy unit of a row."""
         return self._least(self.member.owner) if self.member.owned else None
 
     @property
     def date(self) -> str | None:
-        """The SQL of the column by which rows are dated."""
+        """SQL for the date of a row."""
         return self._least(self.member.dates) if self.member.dates else None
 
-    def _least(self, places: frozenset[Place]) -> str:
-        number_, column = min(places)
+    def _least(self, columns: frozenset[Place]) -> str:
+        number_, column = min(columns)
         return self.scope.item(number_).sql(column)
 
     @property
     def behind(self) -> list[str]:
-        """What every text of these rows selects behind its columns: the date and the owner."""
-        found = ((self.date, DATE), (self.owner, UNIT))
-        return [f"{sql} AS {identifier(name)}" for sql, name in found if sql is not None]
+        """The last columns of every SELECT over these rows: date and owner."""
+        columns = ((self.date, DATE), (self.owner, UNIT))
+        return [f"{sql} AS {identifier(name)}" for sql, name in columns if sql is not None]
 
     @property
     def _unseen(self) -> tuple[Column, ...]:
         out = []
-        for places, name in ((self.member.dates, DATE), (self.member.owner, UNIT)):
-            if places:
-                number_, column = min(places)
+        for columns, name in ((self.member.dates, DATE), (self.member.owner, UNIT)):
+            if columns:
+                number_, column = min(columns)
                 kind = self.scope.item(number_).by_sql(column).type
                 out.append(Column(name, name, kind, owner=name == UNIT, dated=name == DATE))
         return tuple(out)
 
     def place(self, expr: Expr) -> Place | None:
-        """Return the column that an expression is."""
+        """Return the column of an expression, if it is one."""
         return (str(expr.value), expr.name) if expr.what == "item" else None
 
     def is_owner(self, expr: Expr) -> bool:
-        """Whether an expression holds whom a row belongs to."""
+        """Whether an expression is the owner of a row."""
         return self.place(expr) in self.member.owner
 
     def ties_of(self, expr: Expr) -> frozenset[PathKey]:
-        """Return the keys of paths that an expression holds."""
-        return frozenset(key for place, key in self.member.ties if self.place(expr) == place)
+        """Return the keys of paths in an expression."""
+        return frozenset(key for column, key in self.member.ties if self.place(expr) == column)
 
     def is_tied(self, expr: Expr) -> bool:
-        """Whether rows with equal values of an expression, and of one owner, are of one row of a path."""
+        """Whether rows with one owner and equal values of an expression belong to one row of a path."""
         return bool(self.ties_of(expr))
 
     def interval(self, expr: Expr) -> Limits:
-        """Return what an expression lies in."""
+        """Return the interval of an expression."""
         return interval(expr, self._interval_of)
 
     def _interval_of(self, expr: Expr) -> Limits:
-        found = self.scope.column(expr).interval if expr.what == "item" else NOWHERE
-        return found.within(self._said.get(expr, NOWHERE))
+        limits = self.scope.column(expr).interval if expr.what == "item" else NOWHERE
+        return limits.within(self._condition_limits.get(expr, NOWHERE))
 
     @cached_property
-    def _said(self) -> dict[Expr, Limits]:
-        """What conditions say of numbers."""
+    def _condition_limits(self) -> dict[Expr, Limits]:
+        """The intervals of expressions from conditions."""
         out: dict[Expr, Limits] = {}
-        for one in self.known:
-            for expr, found in _limits(one):
-                out[expr] = out.get(expr, NOWHERE).within(found)
+        for condition in self.known:
+            for expr, limits in _limits(condition):
+                out[expr] = out.get(expr, NOWHERE).within(limits)
         return out
 
     def whole(self, expr: Expr) -> bool:
-        """Return whether an expression has a value to add up in every row, as constraints, joins and conditions say."""
+        """Return whether constraints, joins and conditions guarantee a number to add up in every row."""
         return has_value(expr, lambda item: self.scope.column(item).type.kind not in FLOATS and self._is_present(item))
 
     def present(self, expr: Expr) -> bool:
-        """Return whether an expression is NULL in no row: the same, but that NaN is a value, too."""
+        """Return whether an expression is non-NULL in every row: as `whole`, but NaN is a value, too."""
         return has_value(expr, self._is_present)
 
     def _is_present(self, expr: Expr) -> bool:
         item, column = self.scope.item(str(expr.value)), self.scope.column(expr)
         return (column.whole and not item.optional and not item.hidden) or any(
-            refuses_null(one, expr) for one in self.known
+            refuses_null(condition, expr) for condition in self.known
         )
 
     @property
     def keys(self) -> KeyFinder:
-        """Finds public values."""
+        """The finder of public values."""
         return KeyFinder(self.scope, self.work.expressions, self.known, self.interval, self.work.revised)
 
     def relation(self, outputs: Sequence[tuple[Expr, str]]) -> PartOfQuery:
-        """Return the rows with these columns, and their owner behind them."""
+        """Return the rows with these columns, followed by date and owner."""
         columns, listed = [], []
-        for place, (expr, name) in enumerate(outputs):
-            written = self.write(expr)
-            sql = f"c{place}"
-            columns.append(self._output(expr, name, sql, written.type))
-            listed.append(f"{written.sql} AS {identifier(sql)}")
+        for index, (expr, name) in enumerate(outputs):
+            expression = self.write(expr)
+            sql = f"c{index}"
+            columns.append(self._output(expr, name, sql, expression.type))
+            listed.append(f"{expression.sql} AS {identifier(sql)}")
         listed += self.behind
         check_written(self.member.text)
         text = f"(SELECT {', '.join(listed) or '1 AS c0'} {self.body})"
@@ -348,76 +346,78 @@ class Stage:
         )
 
     def _output(self, expr: Expr, name: str, sql: str, kind: Type) -> Column:
-        place = self.place(expr)
-        tie = min((key for at, key in self.member.ties if at == place), default=None)
-        origin = self.scope.column(expr).bounds_from if place is not None else "computed"
-        found, stated = self.interval(expr), self.work.stated_limits(name)
-        if stated.lower is not None or stated.upper is not None:
-            lower, upper = (one if one is not None else other for one, other in _sides(stated, found))
-            found, origin = Limits(lower, upper), "stated"
+        column = self.place(expr)
+        tie = min((key for at, key in self.member.ties if at == column), default=None)
+        origin = self.scope.column(expr).bounds_from if column is not None else "computed"
+        limits, bounds = self.interval(expr), self.work.stated_limits(name)
+        if bounds.lower is not None or bounds.upper is not None:
+            lower, upper = (end if end is not None else other for end, other in _sides(bounds, limits))
+            limits, origin = Limits(lower, upper), "stated"
         return Column(
             name,
             sql,
             kind,
-            found,
+            limits,
             origin,
             lambda: self.keys.find(expr),
             self.is_owner(expr),
             tie,
-            place in self.member.dates,
+            column in self.member.dates,
             whole=self.present(expr),
         )
 
     # Groups and windows of one person's rows.
 
     def grouped(self, groups: Sequence[Expr], aggregates: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
-        """Return the stage of groups of one person's rows, and what stands for groups and aggregates in it."""
-        inner, columns, made, places = [], [], [], {}
+        """Return the stage of groups of one person's rows, and the replacements of groups and aggregates."""
+        inner, columns, outputs, replacements = [], [], [], {}
         item = Item("g0", _empty(self), "")
         names, listed = [], []
         for number_, group in enumerate(groups):
             with about(group):
-                written, name = self.write(group), f"g{number_}"
-                read = name if self._keeps_spelling(group, written.type) else f"v{number_}"
-                inner.append(f"{written.sql} AS {identifier(read)}")
+                expression, name = self.write(group), f"g{number_}"
+                read = name if self._keeps_spelling(group, expression.type) else f"v{number_}"
+                inner.append(f"{expression.sql} AS {identifier(read)}")
                 if read == name:
                     listed.append(identifier(name))
                 else:
-                    made.append(f"{one_of_group(identifier(read), written.type)} AS {identifier(name)}")
-            columns.append(self._output(group, name, name, written.type))
+                    outputs.append(f"{one_of_group(identifier(read), expression.type)} AS {identifier(name)}")
+            columns.append(self._output(group, name, name, expression.type))
             names.append(identifier(read))
-            places[group] = Expr("item", name, value=item.id)
+            replacements[group] = Expr("item", name, value=item.id)
         for number_, aggregate in enumerate(aggregates):
             with about(aggregate):
-                sql, kind, found = self._aggregate(aggregate, number_, inner)
-            made.append(f"{sql} AS {identifier(f'x{number_}')}")
-            columns.append(Column(f"x{number_}", f"x{number_}", kind, found, "computed"))
-            places[aggregate] = Expr("item", f"x{number_}", value=item.id)
+                sql, kind, limits = self._aggregate(aggregate, number_, inner)
+            outputs.append(f"{sql} AS {identifier(f'x{number_}')}")
+            columns.append(Column(f"x{number_}", f"x{number_}", kind, limits, "computed"))
+            replacements[aggregate] = Expr("item", f"x{number_}", value=item.id)
         owner = self.owner
         if owner is not None:
             inner.append(f"{owner} AS {identifier(UNIT)}")
             names.append(identifier(UNIT))
             listed.append(identifier(UNIT))
-        text = f"SELECT {', '.join([*listed, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
+        text = f"SELECT {', '.join([*listed, *outputs])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
-        unseen = tuple(one for one in self._unseen if one.owner)  # of a group no row's date is left
+        unseen = tuple(column for column in self._unseen if column.owner)  # a group has no row's date
         one_of_rows = (*ENDS, *_INTERPOLATED)
         chosen = [
-            column for one, column in zip(aggregates, columns[len(groups) :], strict=True) if one.name in one_of_rows
+            column
+            for aggregate, column in zip(aggregates, columns[len(groups) :], strict=True)
+            if aggregate.name in one_of_rows
         ]
-        chosen += [column for one, column in zip(groups, columns, strict=False) if not self._says_whose(one)]
-        return self._above(self._of_equals(f"({text})", chosen), columns, unseen), places
+        chosen += [column for group, column in zip(groups, columns, strict=False) if not self._says_whose(group)]
+        return self._above(self._of_equals(f"({text})", chosen), columns, unseen), replacements
 
     def _says_whose(self, group: Expr) -> bool:
-        """Whether an expression holds whose row it is, which must stay a column as it is."""
+        """Whether an expression identifies the owner of a row, and so must stay an unchanged column."""
         return self.is_owner(group) or self.is_tied(group)
 
     def _keeps_spelling(self, group: Expr, kind: Type) -> bool:
-        """Whether a group has the value of any of its rows: equal ones are the same, or will be, or say whose it is."""
+        """Whether a group may take any of its rows' values: equal values are or become identical, or are owners."""
         return not self.work.revised(not (has_one_spelling(kind) or kind.kind in FLOATS or self._says_whose(group)))
 
     def _of_equals(self, text: str, columns: Sequence[Column]) -> str:
-        """Return rows in which equal numbers of columns are the same; DuckDB would aggregate for each mention."""
+        """Return rows with identical equal numbers, in an outer query: DuckDB would aggregate for each mention."""
         same = [
             f"{one_of_equals(identifier(column.sql), column.type)} AS {identifier(column.sql)}"
             for column in columns
@@ -440,8 +440,8 @@ class Stage:
         scope = Scope([item], outer=self.scope.outer)
         return Stage(self.work, scope, member_of(item), [])
 
-    def _aggregate(self, expr: Expr, place: int, inner: list[str]) -> tuple[str, Type, Limits]:
-        """Return the SQL of an aggregate of one person's rows, which no rows can stop; note what it reads."""
+    def _aggregate(self, expr: Expr, index: int, inner: list[str]) -> tuple[str, Type, Limits]:
+        """Return the SQL of an aggregate of one person's rows, which cannot fail; add its inputs to `inner`."""
         if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name != "count"):
             instead = (
                 "What one of the person's rows has is a column of it: QUALIFY row_number() OVER (PARTITION BY person "
@@ -457,19 +457,19 @@ class Stage:
             if number_ and part.what == "constant":
                 names.append(str(part.value))
                 continue
-            given = part if expr.filter is None else _where(expr.filter, part)
-            written = self.write(given)
-            name = f"a{place}_{number_}"
-            inner.append(f"{written.sql} AS {identifier(name)}")
+            argument = part if expr.filter is None else _where(expr.filter, part)
+            expression = self.write(argument)
+            name = f"a{index}_{number_}"
+            inner.append(f"{expression.sql} AS {identifier(name)}")
             names.append(identifier(name))
-            kinds.append(written.type)
+            kinds.append(expression.type)
         if expr.name == "count_star":
             if expr.filter is None:
                 return call("count_star"), Type("BIGINT"), Limits(number(_constant("1")))
-            written = self.write(expr.filter, "BOOLEAN")
-            inner.append(f"{written.sql} AS {identifier(f'a{place}_0')}")
-            return call("count_if", identifier(f"a{place}_0")), Type("BIGINT"), Limits(number(_constant("0")))
-        found = self.interval(expr.parts[0])
+            expression = self.write(expr.filter, "BOOLEAN")
+            inner.append(f"{expression.sql} AS {identifier(f'a{index}_0')}")
+            return call("count_if", identifier(f"a{index}_0")), Type("BIGINT"), Limits(number(_constant("0")))
+        limits = self.interval(expr.parts[0])
         kind = kinds[0]
         if expr.name in ("count", "count_if", "countif"):
             distinct = "DISTINCT " if expr.flag else ""
@@ -481,7 +481,7 @@ class Stage:
             total, _ = self._sum(names[0], kind)
             count = call("count", names[0])
             average = f"CASE WHEN {count} > 0 THEN {call('/', cast(total, 'DOUBLE'), cast(count, 'DOUBLE'))} END"
-            return average, Type("DOUBLE"), found
+            return average, Type("DOUBLE"), limits
         if expr.name in _INTERPOLATED and not (
             kind.kind in INTEGERS | FLOATS or (kind.kind == "DECIMAL" and kind.sizes[0] <= _MOST_DIGITS)
         ):
@@ -494,13 +494,13 @@ class Stage:
             raise ParameterError(
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
-        kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
+        bounds = limits if expr.name not in ("bool_and", "bool_or") else NOWHERE
         if self.work.revised(expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind))):
             sql = one_of_group(names[0], kind, ENDS[expr.name])
-        return sql, types[0][1], kept
+        return sql, types[0][1], bounds
 
     def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
-        """Return a sum that no row can overflow and no order of rows changes."""
+        """Return a sum that cannot overflow and does not depend on the order of rows."""
         if kind.kind in INTEGERS and "HUGE" not in kind.kind:
             return call("sum", name), Type("HUGEINT")
         if kind.kind == "BOOLEAN":
@@ -525,62 +525,65 @@ class Stage:
         return total, Type("DOUBLE")
 
     def windowed(self, windows: Sequence[Expr], others: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
-        """Return the stage of windows over one person's rows; `others` are the expressions that read these rows."""
+        """Return the stage of windows over one person's rows; `others` are other expressions over these rows."""
         inner: list[str] = []
         columns: list[Column] = []
-        places: dict[Expr, Expr] = {}
+        replacements: dict[Expr, Expr] = {}
 
-        def kept(expr: Expr) -> str:
-            if expr not in places:
+        def add_column(expr: Expr) -> str:
+            if expr not in replacements:
                 name = f"b{len(columns)}"
-                written = self.write(expr)
-                inner.append(f"{written.sql} AS {identifier(name)}")
-                columns.append(self._output(expr, name, name, written.type))
-                places[expr] = Expr("item", name, value="g0")
-            return identifier(places[expr].name)
+                expression = self.write(expr)
+                inner.append(f"{expression.sql} AS {identifier(name)}")
+                columns.append(self._output(expr, name, name, expression.type))
+                replacements[expr] = Expr("item", name, value="g0")
+            return identifier(replacements[expr].name)
 
         for other in others:
             for part in other.walk():
                 if part.what == "item":
-                    kept(part)
+                    add_column(part)
         read = []
-        for one in windows:
-            with about(one):
-                read.append(self._window(one, kept))
-        made, wide = [], []
-        seen = [*columns, *(one for one in self._unseen if not (one.dated and any(also.dated for also in columns)))]
-        for number_, (one, window) in enumerate(zip(windows, read, strict=True)):
+        for window_expr in windows:
+            with about(window_expr):
+                read.append(self._window(window_expr, add_column))
+        outputs, wide = [], []
+        seen = [
+            *columns,
+            *(column for column in self._unseen if not (column.dated and any(also.dated for also in columns))),
+        ]
+        for number_, (window_expr, window) in enumerate(zip(windows, read, strict=True)):
             name = f"w{number_}"
             kinds = self.work.catalogue.typing.columns(f"SELECT {window.stub} AS x")
             if kinds is None:
-                raise ParameterError("P104", f"sql: {one.name} does not take these values. Cast them.")
-            with about(one):
-                made.append(f"{self._over(window, seen)} AS {identifier(name)}")
+                raise ParameterError("P104", f"sql: {window_expr.name} does not take these values. Cast them.")
+            with about(window_expr):
+                outputs.append(f"{self._over(window, seen)} AS {identifier(name)}")
             wide.append(Column(name, name, kinds[0][1]))
-            places[one] = Expr("item", name, value="g0")
+            replacements[window_expr] = Expr("item", name, value="g0")
         inner += self.behind
-        text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
+        text = f"(SELECT *, {', '.join(outputs)} FROM (SELECT {', '.join(inner)} {self.body}))"
         text = self._of_equals(text, [column for column, window in zip(wide, read, strict=True) if window.is_end])
-        # The owner stands among the columns by its name.
-        return self._above(text, [*columns, *wide]), places
+        # The owner is among the columns, by its name.
+        return self._above(text, [*columns, *wide]), replacements
 
     def _over(self, window: Window, columns: Sequence[Column]) -> str:
         """Return the SQL of a window over rows of these columns."""
         if self.work.options.earlier and window.earlier is not None:
             self.work.revised()
             return window.earlier
-        found = window.sql(columns)
-        self.work.revised(found != window.earlier)
-        return found
+        sql = window.sql(columns)
+        self.work.revised(sql != window.earlier)
+        return sql
 
-    def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> Window:
-        """Return a window of one person's rows; note what it reads."""
+    def _window(self, expr: Expr, add_column: Callable[[Expr], str]) -> Window:
+        """Return a window over one person's rows; add its inputs with `add_column`."""
         if expr.name not in WINDOWS or expr.flag or expr.filter is not None:
             raise ParameterError(
                 "P104", f"sql: {expr.name} OVER is not computed of one person's rows. There are lag, lead, row_number, "
                 "first_value, last_value, rank, dense_rank, count, min and max.",
             )  # fmt: skip
-        if not any(self.is_owner(one) for one in expr.partitions):
+        if not any(self.is_owner(partition) for partition in expr.partitions):
             if expr.alias == DISTINCT_ON:
                 raise ParameterError(
                     "P103",
@@ -592,32 +595,32 @@ class Stage:
                 f"sql: {expr.name} OVER goes over rows of several people. Write PARTITION BY with the column of the "
                 "privacy unit first.",
             )
-        given, stubs = [], []
-        for place, part in enumerate(expr.parts):
-            if place and part.what != "constant":
+        arguments, stubs = [], []
+        for index, part in enumerate(expr.parts):
+            if index and part.what != "constant":
                 raise ParameterError("P104", f"sql: {expr.name} OVER takes a literal there. Write the number itself.")
-            if part.what == "constant" or not any(one.what == "item" for one in part.walk()):
+            if part.what == "constant" or not any(node.what == "item" for node in part.walk()):
                 sql = self.write(part).sql
-                given.append(sql)
+                arguments.append(sql)
                 stubs.append(sql)
             else:
-                given.append(kept(part))
+                arguments.append(add_column(part))
                 stubs.append(f"NULL::{self.write(part).type.sql}")
         return Window(
             expr,
-            given,
+            arguments,
             self.write(expr.parts[0]).type if expr.parts else None,
-            [kept(partition) for partition in expr.partitions],
-            [(kept(order.expression), order_words(order)) for order in expr.orders],
+            [add_column(partition) for partition in expr.partitions],
+            [(add_column(order.expression), order_words(order)) for order in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )
 
 
-def replaced(expr: Expr, places: dict[Expr, Expr]) -> Expr:
-    """Return an expression with parts that have a place elsewhere replaced."""
-    if expr in places:
-        return replace(places[expr], alias=expr.alias)
-    return expr.mapped(lambda part: replaced(part, places))
+def replaced(expr: Expr, replacements: dict[Expr, Expr]) -> Expr:
+    """Return an expression with the replacements of its parts."""
+    if expr in replacements:
+        return replace(replacements[expr], alias=expr.alias)
+    return expr.mapped(lambda part: replaced(part, replacements))
 
 
 def _constant(value: str) -> Expr:
@@ -633,7 +636,7 @@ def _empty(stage: Stage) -> PartOfQuery:
 
 
 def _limits(condition: Expr) -> list[tuple[Expr, Limits]]:
-    """Return what a condition says of numbers."""
+    """Return the intervals that a condition implies."""
     if condition.what == "between":
         low, high = map(number, condition.parts[1:])
         return [(condition.parts[0], Limits(low, high))]

@@ -1,7 +1,7 @@
-"""Writes a query anew from its nodes: every function named in full, every name quoted.
+"""Write a query from its nodes, with full function names and quoted identifiers.
 
-What is written is read back as the same nodes, whatever the names in it are. So text that a stranger wrote never runs:
-it is parsed, its tree is judged, and what runs is written here.
+Parsing the written SQL gives the same nodes, whatever its names are. So a stranger's text never runs: dpsql parses the
+text, checks the tree, and runs the SQL written here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INFIX = frozenset(("+", "-", "*", "/", "//", "%"))
 
 
 class Writer:
-    """Writes expressions; what reads rows of people, or released ones, says itself what a column and a subquery is."""
+    """Writes expressions; subclasses over rows of people or released rows write columns and subqueries."""
 
     def sql(self, expr: Expr, bound: frozenset[str] = frozenset()) -> str:
         """Return the SQL of an expression.
@@ -40,57 +40,57 @@ class Writer:
         Raises
         ------
         ParameterError
-            P101: a star stands within it, as in ``*.n``, which would be read as another one.
+            P101: the expression contains a star, as in ``*.n``, which DuckDB would read differently.
         """
         if any(part.what == "star" for part in expr.parts):
             raise ParameterError("P101", "sql: a star within an expression is not read. Write the columns out.")
         writers: dict[str, Callable[[Expr], str]] = {
             "constant": constant_sql,
-            "item": lambda one: f"{identifier(str(one.value))}.{identifier(one.name)}",
-            "column": lambda one: self.column(one, bound),
-            "star": lambda one: self._star(one, bound),
-            "call": lambda one: self._call(one, bound),
-            "window": lambda one: self._window(one, bound),
-            "subquery": lambda one: self.subquery_sql(one, bound),
-            "lambda": lambda one: self._lambda(one, bound),
-            "collate": lambda one: f"({self.sql(one.parts[0], bound)} COLLATE {_collation(one.name)})",
+            "item": lambda node: f"{identifier(str(node.value))}.{identifier(node.name)}",
+            "column": lambda node: self.column(node, bound),
+            "star": lambda node: self._star(node, bound),
+            "call": lambda node: self._call(node, bound),
+            "window": lambda node: self._window(node, bound),
+            "subquery": lambda node: self.subquery_sql(node, bound),
+            "lambda": lambda node: self._lambda(node, bound),
+            "collate": lambda node: f"({self.sql(node.parts[0], bound)} COLLATE {_collation(node.name)})",
         }
         writer = writers.get(expr.what)
         if writer is not None:
             return writer(expr)
-        return self._operator(expr, [self.sql(one, bound) for one in expr.parts])
+        return self._operator(expr, [self.sql(part, bound) for part in expr.parts])
 
-    def _operator(self, expr: Expr, given: list[str]) -> str:
+    def _operator(self, expr: Expr, parts: list[str]) -> str:
         what = expr.what
         if what in ("and", "or"):
-            return f"({f' {what.upper()} '.join(given)})"
+            return f"({f' {what.upper()} '.join(parts)})"
         if what == "compare":
-            return f"({given[0]} {expr.name} {given[1]})"
+            return f"({parts[0]} {expr.name} {parts[1]})"
         if what == "in":
-            return f"({given[0]} IN ({', '.join(given[1:])}))"
+            return f"({parts[0]} IN ({', '.join(parts[1:])}))"
         if what == "case":
-            whens = "".join(f" WHEN {when} THEN {then}" for when, then in zip(given[:-1:2], given[1::2], strict=True))
-            return f"(CASE{whens} ELSE {given[-1]} END)"
+            whens = "".join(f" WHEN {when} THEN {then}" for when, then in zip(parts[:-1:2], parts[1::2], strict=True))
+            return f"(CASE{whens} ELSE {parts[-1]} END)"
         if what == "cast":
-            return f"TRY_CAST({given[0]} AS {expr.name})" if expr.flag else cast(given[0], expr.name)
+            return f"TRY_CAST({parts[0]} AS {expr.name})" if expr.flag else cast(parts[0], expr.name)
         if what == "coalesce":
-            return coalesce(*given)
+            return coalesce(*parts)
         if what == "element":
-            return call("array_extract", *given)
+            return call("array_extract", *parts)
         if what == "field":
-            return call("struct_extract", *given)
+            return call("struct_extract", *parts)
         if what == "slice":
-            return call("array_slice", *given)
+            return call("array_slice", *parts)
         if what == "grouping":
-            return f"GROUPING({', '.join(given)})"
+            return f"GROUPING({', '.join(parts)})"
         forms = {"not": "(NOT {})", "null": "({} IS NULL)", "present": "({} IS NOT NULL)", "try": "TRY({})"}
         forms["between"] = "({} BETWEEN {} AND {})"
         if what not in forms:
             raise ParameterError("P101", f"sql: {what} is not read there. Write the query without it.")
-        return forms[what].format(*given)
+        return forms[what].format(*parts)
 
     def column(self, expr: Expr, bound: frozenset[str]) -> str:
-        """Return the SQL of a column; `bound` are the parameters of lambdas around it."""
+        """Return the SQL of a column; `bound` are the parameters of the enclosing lambdas."""
         return ".".join(map(identifier, expr.names))
 
     def name(self, expr: Expr) -> str:
@@ -98,20 +98,20 @@ class Writer:
         return f"system.main.{expr.name if expr.name.isidentifier() else identifier(expr.name)}"
 
     def shown(self, expr: Expr) -> str:
-        """Return the name of the column that an expression becomes, as DuckDB gives it or nearly so.
+        """Return the name of an expression's result column, as DuckDB gives it or nearly so.
 
-        Of a column it is ``''``: DuckDB names it itself, and it may be a word such as CURRENT_DATE.
+        The name of a column is ``''``: DuckDB names it, and it may be a word such as CURRENT_DATE.
         """
         if expr.what == "column":
             return expr.alias
-        return default_name(expr) or _Shown().sql(expr)
+        return default_name(expr) or _DisplayWriter().sql(expr)
 
     def subquery_sql(self, expr: Expr, bound: frozenset[str]) -> str:
         """Return the SQL of a subquery."""
         return self.compared(expr, f"({query_sql(given(expr.query), self)})", bound)
 
     def compared(self, expr: Expr, body: str, bound: frozenset[str]) -> str:
-        """Return a subquery with what it is compared with, if anything; `body` is in parentheses."""
+        """Return a subquery with its comparison, if any; `body` is in parentheses."""
         if expr.name == "EXISTS":
             return f"EXISTS {body}"
         if expr.name == "SCALAR":
@@ -130,12 +130,13 @@ class Writer:
 
     def _call(self, expr: Expr, bound: frozenset[str]) -> str:
         name = self.name(expr)
-        given = [self.sql(part, bound) for part in expr.parts]
+        arguments = [self.sql(part, bound) for part in expr.parts]
         if expr.names:
-            given = [
-                f"{identifier(label)} := {one}" if label else one for label, one in zip(expr.names, given, strict=True)
+            arguments = [
+                f"{identifier(label)} := {argument}" if label else argument
+                for label, argument in zip(expr.names, arguments, strict=True)
             ]
-        listed = ", ".join(given)
+        listed = ", ".join(arguments)
         if expr.flag:
             listed = f"DISTINCT {listed}"
         if expr.orders:
@@ -146,8 +147,8 @@ class Writer:
         return out
 
     def _window(self, expr: Expr, bound: frozenset[str]) -> str:
-        given = [self.sql(part, bound) for part in expr.parts]
-        listed = ", ".join(given)
+        arguments = [self.sql(part, bound) for part in expr.parts]
+        listed = ", ".join(arguments)
         listed = f"DISTINCT {listed}" if expr.flag else listed
         out = f"{self.name(expr)}({listed}{f' {expr.value}' if expr.value else ''})"
         if expr.filter is not None:
@@ -176,8 +177,8 @@ class Writer:
         return ", ".join(f"{self.sql(order.expression, bound)} {order_words(order)}".rstrip() for order in orders)
 
 
-class _Shown(Writer):
-    """Writes an expression as DuckDB shows it, to name a column; this text does not run."""
+class _DisplayWriter(Writer):
+    """Writes an expression as DuckDB displays it, to name a column; this text does not run."""
 
     def column(self, expr: Expr, bound: frozenset[str]) -> str:
         return ".".join(expr.names)
@@ -201,10 +202,10 @@ def query_sql(query: Query, writer: Writer | None = None) -> str:
     Raises
     ------
     ParameterError
-        P101: it holds what is not written, such as SHOW.
+        P101: the query has an unsupported part, such as SHOW.
     """
     own = writer or Writer()
-    out = f"WITH {', '.join(_with_sql(one, own) for one in query.withs)} " if query.withs else ""
+    out = f"WITH {', '.join(_with_sql(clause, own) for clause in query.withs)} " if query.withs else ""
     if isinstance(query, SetOperation):
         word = f" {query.kind}{' ALL' if query.every else ''} "
         return out + word.join(f"({query_sql(part, own)})" for part in query.parts) + ends(query, own)
@@ -213,25 +214,25 @@ def query_sql(query: Query, writer: Writer | None = None) -> str:
     return out + select_text(query, own, lambda source: _from_sql(source, own))
 
 
-def _with_sql(one: With, writer: Writer) -> str:
-    return f"{identifier(one.name)}{_columns(one.columns)} AS ({query_sql(one.query, writer)})"
+def _with_sql(clause: With, writer: Writer) -> str:
+    return f"{identifier(clause.name)}{_columns(clause.columns)} AS ({query_sql(clause.query, writer)})"
 
 
 def _from_sql(source: From, writer: Writer) -> str:
-    """Return the SQL of what stands in FROM, beside joins."""
+    """Return the SQL of a FROM item that is no join."""
     if isinstance(source, TableRef):
-        return ".".join(identifier(name) for name in source.names if name) + _named(source.alias, source.columns)
+        return ".".join(identifier(name) for name in source.names if name) + _alias_sql(source.alias, source.columns)
     if isinstance(source, Derived):
-        return f"({query_sql(source.query, writer)}){_named(source.alias, source.columns)}"
+        return f"({query_sql(source.query, writer)}){_alias_sql(source.alias, source.columns)}"
     if isinstance(source, TableFunction):
-        return writer.sql(source.call) + _named(source.alias, source.columns)
+        return writer.sql(source.call) + _alias_sql(source.alias, source.columns)
     if isinstance(source, Listed):
         rows = ", ".join(f"({', '.join(map(writer.sql, row))})" for row in source.rows)
-        return f"(VALUES {rows}){_named(source.alias, source.columns)}"
+        return f"(VALUES {rows}){_alias_sql(source.alias, source.columns)}"
     raise ParameterError("P101", "sql: this part of FROM is not written anew. Write the query without it.")
 
 
-def _named(alias: str, columns: Sequence[str]) -> str:
+def _alias_sql(alias: str, columns: Sequence[str]) -> str:
     return f" AS {identifier(alias)}{_columns(columns)}" if alias else ""
 
 
@@ -239,7 +240,7 @@ def _columns(names: Sequence[str]) -> str:
     return f" ({', '.join(map(identifier, names))})" if names else ""
 
 
-def select_text(query: Select, writer: Writer, read: Callable[[From], str], behind: Sequence[str] = ()) -> str:
+def select_text(query: Select, writer: Writer, read: Callable[[From], str], extra_columns: Sequence[str] = ()) -> str:
     """Return the SQL of a SELECT without its WITH queries.
 
     Parameters
@@ -247,9 +248,9 @@ def select_text(query: Select, writer: Writer, read: Callable[[From], str], behi
     query : Select
     writer : Writer
     read : callable
-        Returns the SQL of what FROM reads, beside joins.
-    behind : sequence of str
-        Expressions behind its own.
+        Returns the SQL of a FROM item that is no join.
+    extra_columns : sequence of str
+        Expressions after the select list.
     """
     modifiers = query.modifiers
     distinct = "DISTINCT " if modifiers.distinct else ""
@@ -260,7 +261,7 @@ def select_text(query: Select, writer: Writer, read: Callable[[From], str], behi
         name = writer.shown(item)
         alias = f" AS {identifier(name)}" if name and item.what != "star" else ""
         listed.append(f"{writer.sql(item)}{alias}")
-    out = f"SELECT {distinct}{', '.join([*listed, *behind])}"
+    out = f"SELECT {distinct}{', '.join([*listed, *extra_columns])}"
     source = _from_text(query.source, writer, read)
     out += f" FROM {source}" if source else ""
     out += f" WHERE {writer.sql(query.where)}" if query.where is not None else ""
@@ -278,7 +279,7 @@ def _group_text(query: Select, writer: Writer) -> str:
     listed = [writer.sql(group) for group in query.groups]
     if len(query.sets) <= 1:
         return f" GROUP BY {', '.join(listed)}" if listed else ""
-    sets = ", ".join(f"({', '.join(listed[place] for place in one)})" for one in query.sets)
+    sets = ", ".join(f"({', '.join(listed[index] for index in members)})" for members in query.sets)
     return f" GROUP BY GROUPING SETS ({sets})"
 
 
@@ -286,7 +287,7 @@ def _from_text(source: From, writer: Writer, read: Callable[[From], str]) -> str
     if isinstance(source, Nothing):
         return ""
     if isinstance(source, Join):
-        sides = [_from_text(one, writer, read) for one in (source.left, source.right)]
+        sides = [_from_text(side, writer, read) for side in (source.left, source.right)]
         right = f"({sides[1]})" if isinstance(source.right, Join) else sides[1]
         word = {"INNER": "JOIN", "OUTER": "FULL JOIN"}.get(source.kind, f"{source.kind} JOIN")
         if source.natural:
@@ -300,7 +301,7 @@ def _from_text(source: From, writer: Writer, read: Callable[[From], str]) -> str
 
 
 def leaves(source: From) -> list[From]:
-    """Return what a FROM reads, from left to right."""
+    """Return the FROM items without joins, from left to right."""
     if isinstance(source, Join):
         return [*leaves(source.left), *leaves(source.right)]
     return [] if isinstance(source, Nothing) else [source]
@@ -331,7 +332,7 @@ def frame_sql(expr: Expr) -> str:
     """Return the SQL of a window's frame, with literal distances."""
     frame = given(expr.frame)
     mode = next(
-        (one for one in ("ROWS", "GROUPS", "RANGE") if frame.start.endswith(one) or frame.end.endswith(one)), "ROWS"
+        (unit for unit in ("ROWS", "GROUPS", "RANGE") if frame.start.endswith(unit) or frame.end.endswith(unit)), "ROWS"
     )
     ends = []
     for end, by in ((frame.start, frame.start_by), (frame.end, frame.end_by)):
@@ -346,12 +347,12 @@ def frame_sql(expr: Expr) -> str:
 
 
 def order_words(order: Order) -> str:
-    """Return the direction of an order."""
-    return " ".join(one for one in (order.direction, order.nulls) if one)
+    """Return the direction of an order, and NULLS."""
+    return " ".join(word for word in (order.direction, order.nulls) if word)
 
 
 def default_name(expr: Expr) -> str:
-    """Return the name that DuckDB gives a column of the select list; ``''`` where it is not known."""
+    """Return the name that DuckDB gives a column of the select list; ``''`` if unknown."""
     if expr.alias:
         return expr.alias
     if expr.what == "column":
@@ -359,11 +360,13 @@ def default_name(expr: Expr) -> str:
     if expr.what == "call" and not (expr.flag or expr.filter or expr.orders) and all(
         part.what in ("column", "constant") for part in expr.parts
     ):  # fmt: skip
-        given = ", ".join(text(str(one.value)) if one.name == "string" else default_name(one) for one in expr.parts)
+        arguments = ", ".join(
+            text(str(part.value)) if part.name == "string" else default_name(part) for part in expr.parts
+        )
         if expr.name in _INFIX and len(expr.parts) == 2:
             left, right = map(default_name, expr.parts)
             return f"({left} {expr.name} {right})"
-        return f"{expr.name}({given})" if expr.name.isidentifier() else ""
+        return f"{expr.name}({arguments})" if expr.name.isidentifier() else ""
     if expr.what == "constant":
         return constant_sql(expr)
     return ""
