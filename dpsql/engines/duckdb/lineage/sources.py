@@ -250,7 +250,13 @@ class Sources(Judgements):
         if declarations.governed and texts.functions is not None:
             refuse_foreign(texts.functions, self.extensions)
         placed = place_aggregate(
-            around, texts, declarations, self.catalog(), dataset=dataset, governed=declarations.governed, named=is_named
+            around,
+            texts,
+            declarations,
+            self.catalog(),
+            dataset=dataset,
+            governed=declarations.governed,
+            has_release=is_named,
         )
         self.refuse_other_tables(placed.free, texts.numbers)
         return placed
