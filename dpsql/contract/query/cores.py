@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
 from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns, released
@@ -14,9 +13,9 @@ from dpsql.contract.query.nodes import Expr, Modifiers, Order, about
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.spellings import functions_of
-from dpsql.contract.query.split import NoisyNumbers, QueryCore, QueryKey, error_names
+from dpsql.contract.query.split import NoisyNumbers, QueryCore, QueryKey
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
+from dpsql.contract.query.work import CoreDraft, Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import cast, identifier, struct
 
@@ -77,22 +76,20 @@ class CoreSelect:
         windows = any(part.what == "window" for expr in expressions for part in expr.walk())
         if self.qualify is not None or windows or None in positions:
             return self._above_sets(sets, aggregates, expressions)
-        texts, noisy = self._united(sets, aggregates)
+        union, noisy = self._united(sets, aggregates)
         ends = self._ends([position for position in positions if position is not None])
-        queries = [f"(SELECT * FROM ({text}){ends})" for text in texts]
-        return self._released(queries[0], queries[1], noisy)
+        return self._released(f"(SELECT * FROM ({union}){ends})", noisy)
 
-    def _united(self, sets: tuple[tuple[int, ...], ...], aggregates: Sequence[Expr]) -> tuple[list[str], list[Noisy]]:
-        """Return the SQL of all grouping sets, its stub over no rows, and each column's released numbers."""
+    def _united(self, sets: tuple[tuple[int, ...], ...], aggregates: Sequence[Expr]) -> tuple[str, list[Noisy]]:
+        """Return the SQL of all grouping sets, and each column's released numbers."""
         before = len(self.work.cores)
         self._first_core = before
         parts = [self._set(members, aggregates) for members in sets]
         self._margins(sets, self.work.cores[before:])
-        texts = [" UNION ALL ".join(f"({part[stub]})" for part in parts) for stub in (0, 1)]
         noisy: list[Noisy] = [
-            frozenset().union(*(part[2][index] for part in parts)) for index in range(len(self.items))
+            frozenset().union(*(numbers[index] for _, numbers in parts)) for index in range(len(self.items))
         ]
-        return texts, noisy
+        return " UNION ALL ".join(f"({sql})" for sql, _ in parts), noisy
 
     def _above_sets(
         self, sets: tuple[tuple[int, ...], ...], aggregates: Sequence[Expr], expressions: Sequence[Expr]
@@ -107,7 +104,7 @@ class CoreSelect:
             self, items=[(expr, f"c{index}") for index, expr in enumerate(parts)], having=None, qualify=None, orders=(),
             modifiers=Modifiers(), told=False, named=self.items,
         )  # fmt: skip
-        texts, numbers = below._united(sets, aggregates)
+        union, numbers = below._united(sets, aggregates)
         replacements = {expr: Expr("item", f"c{index}", value=_SETS) for index, expr in enumerate(parts)}
         self._last_set = replacements, below._last_set[1]
         over = [(self._over(expr, replacements), name) for expr, name in self.items]
@@ -115,17 +112,14 @@ class CoreSelect:
             frozenset().union(*(numbers[int(part.name[1:])] for part in expr.walk() if part.value == _SETS))
             for expr, _ in over
         ]
-        queries = []
-        for stub, text_ in enumerate(texts):
-            writer = self._writer(self._last_set[1], bool(stub))
-            listed = ", ".join(writer.sql(expr) + _as(expr, name, index) for index, (expr, name) in enumerate(over))
-            distinct = "DISTINCT " if self.modifiers.distinct else ""
-            out = f"SELECT {distinct}{listed} FROM ({text_}) AS {identifier(_SETS)}"
-            for word, condition in (("WHERE", self.having), ("QUALIFY", self.qualify)):
-                out += "" if condition is None else f" {word} {writer.sql(self._over(condition, replacements))}"
-            orders = [_ordered(self._order(order, replacements, writer), order) for order in self.orders]
-            queries.append(f"({out}{self._ends(orders)})")
-        return self._released(queries[0], queries[1], noisy)
+        writer = self._writer()
+        listed = ", ".join(writer.sql(expr) + _as(expr, name, index) for index, (expr, name) in enumerate(over))
+        distinct = "DISTINCT " if self.modifiers.distinct else ""
+        out = f"SELECT {distinct}{listed} FROM ({union}) AS {identifier(_SETS)}"
+        for word, condition in (("WHERE", self.having), ("QUALIFY", self.qualify)):
+            out += "" if condition is None else f" {word} {writer.sql(self._over(condition, replacements))}"
+        orders = [_ordered(self._order(order, replacements, writer), order) for order in self.orders]
+        return self._released(f"({out}{self._ends(orders)})", noisy)
 
     def _margins(self, sets: tuple[tuple[int, ...], ...], cores: Sequence[CoreDraft]) -> None:
         """Mark all cores as margins of the core that has every key, if there is one.
@@ -146,37 +140,26 @@ class CoreSelect:
         return None
 
     def _single_set(self, members: tuple[int, ...], aggregates: Sequence[Expr]) -> PartOfQuery:
-        texts = self._set(members, aggregates)
-        replacements, core = self._last_set
-        qualified, ends = [], []
-        for stub in (False, True):
-            writer = self._writer(core, stub)
-            qualify = "" if self.qualify is None else f" QUALIFY {writer.sql(self._over(self.qualify, replacements))}"
-            orders = [_ordered(self._order(order, replacements, writer), order) for order in self.orders]
-            qualified.append(qualify)
-            ends.append(self._ends(orders))
-        queries = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
-        out = self._released(queries[0], queries[1], texts[2])
+        sql, noisy = self._set(members, aggregates)
+        replacements, _ = self._last_set
+        writer = self._writer()
+        qualify = "" if self.qualify is None else f" QUALIFY {writer.sql(self._over(self.qualify, replacements))}"
+        orders = [_ordered(self._order(order, replacements, writer), order) for order in self.orders]
+        ends = qualify + self._ends(orders)
+        out = self._released(f"({sql}{ends})", noisy)
         if self._has_error_columns or self.modifiers.distinct or not self.work.options.errors:
             return out
-        return self._with_intervals(
-            out, qualified, ends, texts[2], [self._over(expr, replacements) for expr, _ in self.items]
-        )
+        return self._with_intervals(out, ends, noisy, [self._over(expr, replacements) for expr, _ in self.items])
 
     def _with_intervals(
-        self,
-        out: PartOfQuery,
-        qualified: Sequence[str],
-        ends: Sequence[str],
-        noisy: Sequence[Noisy],
-        columns: Sequence[Expr],
+        self, out: PartOfQuery, ends: str, noisy: Sequence[Noisy], columns: Sequence[Expr]
     ) -> PartOfQuery:
         """Return the relation with a function that appends its columns' intervals, for counts of numbers."""
         replacements, core = self._last_set
-        errors = [ColumnErrors(core, self._around(core, replacements, bool(stub))) for stub in (0, 1)]
-        column_counts = [self._noisy_numbers(over, errors[0], replacements) for over in columns]
+        errors = ColumnErrors(core, self._around(core, replacements))
+        column_counts = [self._noisy_numbers(over, errors, replacements) for over in columns]
 
-        def write_intervals(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+        def write_intervals(counts: Sequence[NoisyNumbers]) -> str:
             pairs = [
                 (index, count)
                 for index, own in enumerate(column_counts)
@@ -186,15 +169,9 @@ class CoreSelect:
             ]
             numbers = [(*number, count) for index, count in pairs for number in noisy[index] if number[0] == core.name]
             self.work.told.update(dict.fromkeys(numbers))
-            intervals = dict.fromkeys((name, count) for _, name, count in numbers)
-            texts = []
-            for stub in (False, True):
-                writers = [(index, replace(errors[stub], numbers=count)) for index, count in pairs]
-                hidden = [sql for index, error in writers for sql in error.hidden(columns[index], index)]
-                texts.append(
-                    f"({self._text(core, replacements, stub, hidden, intervals)}{qualified[stub]}{ends[stub]})"
-                )
-            return texts[0], texts[1]
+            writers = [(index, replace(errors, numbers=count)) for index, count in pairs]
+            hidden = [sql for index, error in writers for sql in error.hidden(columns[index], index)]
+            return f"({self._text(core, replacements, hidden)}{ends})"
 
         released_columns = tuple(
             replace(column, made=count) for column, count in zip(out.columns, column_counts, strict=True)
@@ -220,19 +197,10 @@ class CoreSelect:
         """Whether no noise decides which groups exist, before QUALIFY and LIMIT."""
         return not core.private and self.having is None
 
-    def _around(self, core: CoreDraft, replacements: dict[Expr, Expr], stub: bool) -> ErrorsAround:
+    def _around(self, core: CoreDraft, replacements: dict[Expr, Expr]) -> ErrorsAround:
         """Return the surroundings for the errors of columns over a core."""
-        last_set = (replacements, core)
-
-        def over(expr: Expr, sql: str | None) -> str:
-            self._last_set = last_set
-            return self._writer(core, stub).over(expr, sql)
-
-        def subquery(expr: Expr) -> PartOfQuery:
-            self._last_set = last_set
-            return self._writer(core, stub).subquery(expr)
-
-        return ErrorsAround(over, subquery, self._steady(core), stub)
+        writer = self._writer(replacements)
+        return ErrorsAround(writer.over, writer.subquery, self._steady(core))
 
     def _order(self, order: Order, replacements: dict[Expr, Expr], writer: PostExpressions) -> str:
         for number, (expr, _) in enumerate(self.items, start=1):
@@ -250,8 +218,8 @@ class CoreSelect:
             out += f" OFFSET {writer.sql(modifiers.offset)}"
         return out
 
-    def _set(self, members: tuple[int, ...], aggregates: Sequence[Expr]) -> tuple[str, str, list[Noisy]]:
-        """Return the SQL of one grouping set, its stub over no rows, and each column's released numbers."""
+    def _set(self, members: tuple[int, ...], aggregates: Sequence[Expr]) -> tuple[str, list[Noisy]]:
+        """Return the SQL of one grouping set, and each column's released numbers."""
         core = self._core(members)
         core_aggregates = CoreAggregates(self.work, self.stage, core)
         replacements = {
@@ -270,46 +238,34 @@ class CoreSelect:
         noisy: list[Noisy] = []
         for expr, _ in self.items:
             over = self._over(expr, replacements)
-            noisy.append(ColumnErrors(core, self._around(core, replacements, False)).noisy(over))
-        errors: list[list[str]] = [[], []]
-        standings: list[list[str]] = [[], []]
-        intervals: dict[tuple[str, NoisyNumbers], None] = {}
-        if self._has_error_columns:
-            both = (self._errors(core, noisy, replacements, bool(stub), intervals) for stub in (0, 1))
-            errors, standings = map(list, zip(*both, strict=True))
-        texts = [
-            self._text(core, replacements, stub, errors[stub], intervals, standings[stub]) for stub in (False, True)
-        ]
-        return texts[0], texts[1], noisy
+            noisy.append(ColumnErrors(core, self._around(core, replacements)).noisy(over))
+        errors, standings = self._errors(core, noisy, replacements) if self._has_error_columns else ([], [])
+        return self._text(core, replacements, errors, standings), noisy
 
     def _text(
         self,
         core: CoreDraft,
         replacements: dict[Expr, Expr],
-        stub: bool,
         extra_columns: Sequence[str],
-        intervals: Iterable[tuple[str, NoisyNumbers]],
         standings: Sequence[str] = (),
     ) -> str:
-        """Return the SQL of one grouping set, with extra columns that need `intervals` of the core.
+        """Return the SQL of one grouping set, with extra columns.
 
         A column is NULL where its standing in `standings` says that a divisor may be 0.
         """
-        writer = self._writer(core, stub)
+        writer = self._writer(replacements)
         values = [writer.sql(self._over(expr, replacements)) for expr, _ in self.items]
         for index, standing in enumerate(standings):
             values[index] = divided_sql(values[index], standing) if standing else values[index]
         listed = [values[index] + _as(expr, name, index) for index, (expr, name) in enumerate(self.items)]
-        source = f"{self._stub(core, intervals) if stub else identifier(core.name)} AS {identifier(core.name)}"
+        source = f"{identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
         out = f"SELECT {distinct}{', '.join([*listed, *extra_columns])} FROM {source}"
-        where = self._together(core, replacements, writer, stub)
+        where = self._together(core, replacements, writer)
         where += [] if self.having is None else [writer.sql(self._over(self.having, replacements))]
         return out + (f" WHERE {' AND '.join(where)}" if where else "")
 
-    def _together(
-        self, core: CoreDraft, replacements: dict[Expr, Expr], writer: PostExpressions, stub: bool
-    ) -> list[str]:
+    def _together(self, core: CoreDraft, replacements: dict[Expr, Expr], writer: PostExpressions) -> list[str]:
         """Return conditions that drop groups whose keys are columns of one public table but occur in no row of it."""
         of_item: dict[str, list[Expr]] = {}
         together = {name for _, key in core.keys for name in key.together}
@@ -333,25 +289,16 @@ class CoreSelect:
             rows = _packed(cast(identifier(column.name), kind) for column, kind in zip(columns, kinds, strict=True))
             none = _packed(cast("NULL", kind) for kind in kinds)
             # If no row matches, as in a LEFT JOIN, all keys are NULL.
-            source = relation.stub if stub else relation.sql
-            out.append(f"{keys} IN (SELECT {rows} FROM {source} AS dpsql_public UNION ALL SELECT {none})")
+            out.append(f"{keys} IN (SELECT {rows} FROM {relation.sql} AS dpsql_public UNION ALL SELECT {none})")
         return out
 
     def _errors(
-        self,
-        core: CoreDraft,
-        noisy: Sequence[Noisy],
-        replacements: dict[Expr, Expr],
-        stub: bool,
-        intervals: dict[tuple[str, NoisyNumbers], None],
+        self, core: CoreDraft, noisy: Sequence[Noisy], replacements: dict[Expr, Expr]
     ) -> tuple[list[str], list[str]]:
-        """Return error, interval and verdict of every noisy column, and the standing of each.
-
-        Add the intervals they need to `intervals`.
-        """
+        """Return error, interval and verdict of every noisy column, and the standing of each."""
         names = error_columns([name for _, name in self.items])
-        writer = self._writer(core, stub)
-        errors = ColumnErrors(core, self._around(core, replacements, stub))
+        writer = self._writer(replacements)
+        errors = ColumnErrors(core, self._around(core, replacements))
         out, standings = [], []
         for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
             standings.append("")
@@ -360,7 +307,6 @@ class CoreSelect:
                 count = self._noisy_numbers(over, errors, replacements) or NoisyNumbers(len(numbers))
                 own = [name for name_of, name in numbers if name_of == core.name]
                 self.work.told.update(dict.fromkeys((core.name, name, count) for name in own))
-                intervals.update(dict.fromkeys((name, count) for name in own))
                 column_errors = replace(errors, numbers=count)
                 parts = column_errors.columns(over, writer.sql(over))
                 out += [f"{sql} AS {identifier(name)}" for sql, name in zip(parts, theirs, strict=True)]
@@ -388,8 +334,9 @@ class CoreSelect:
                     out[part] = Expr("cast", "BIGINT", (Expr("constant", "number", value=str(int(bits, 2))),))
         return out
 
-    def _writer(self, core: CoreDraft, stub: bool) -> PostExpressions:
-        replacements, _ = self._last_set
+    def _writer(self, replacements: Mapping[Expr, Expr] | None = None) -> PostExpressions:
+        """Return a writer of expressions, whose subqueries see the replacements; by default those of the last set."""
+        replacements = self._last_set[0] if replacements is None else replacements
 
         def outer(names: tuple[str, ...]) -> str | None:
             column = self.stage.scope.resolved(names)
@@ -401,7 +348,7 @@ class CoreSelect:
                 )
             return PostExpressions(self.work, self.env).sql(replacements[column])
 
-        return PostExpressions(self.work, replace(self.env, outer=outer), stub, inner=self._inner)
+        return PostExpressions(self.work, replace(self.env, outer=outer), inner=self._inner)
 
     @property
     def _inner(self) -> dict[int, PartOfQuery]:
@@ -495,17 +442,10 @@ class CoreSelect:
             return self.stage.scope.column(group).name
         return ""
 
-    def _stub(self, core: CoreDraft, intervals: Iterable[tuple[str, NoisyNumbers]]) -> str:
-        kinds: list[tuple[str, Type]] = [(key.column, core.types[key.column]) for _, key in core.keys]
-        kinds += [(aggregate.name, core.types[aggregate.name]) for aggregate in core.aggregates]
-        kinds += [(name, Type("DOUBLE")) for interval in intervals for name in error_names(*interval)]
-        listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
-        return f"(SELECT {listed} WHERE false)"
-
-    def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> PartOfQuery:
+    def _released(self, sql: str, noisy: Sequence[Noisy]) -> PartOfQuery:
         more = len(PARTS) * sum(map(bool, noisy)) if self._has_error_columns else 0
         noisy_columns = [*noisy, *[frozenset[tuple[str, str]]()] * more]
-        return released(self.work, sql, stub, noisy_columns, within=self.env.outer is not None)
+        return released(self.work, sql, noisy_columns, within=self.env.outer is not None)
 
 
 def made_core(core: CoreDraft) -> QueryCore:
@@ -543,7 +483,7 @@ def _ordered(sql: str, order: Order) -> str:
 
 
 def _as(expr: Expr, name: str, index: int) -> str:
-    """Return the alias of a column: DuckDB names a subquery by its text, which differs in a stub."""
+    """Return the alias of a column: DuckDB names a subquery by its text, which differs where DuckDB binds it."""
     unlike = not name and any(part.what == "subquery" for part in expr.walk())
     name = f"dpsql_{index}" if unlike else name
     return f" AS {identifier(name)}" if name else ""

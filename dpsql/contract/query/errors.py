@@ -78,14 +78,11 @@ class ErrorsAround:
         Returns the relation of a subquery.
     steady : bool
         Whether no noise decides which rows exist.
-    stub : bool
-        Whether the SQL reads no rows.
     """
 
     over: Callable[[Expr, str | None], str]
     subquery: Callable[[Expr], PartOfQuery]
     steady: bool = False
-    stub: bool = False
 
 
 @dataclass(frozen=True)
@@ -264,14 +261,14 @@ class ColumnErrors:
         if not column.made:
             if column.type.kind not in NUMBERS:
                 return None
-            value = cast(relation.stub if self.around.stub else relation.sql, "DOUBLE")
+            value = cast(relation.sql, "DOUBLE")
             return value, value
         _, lower, upper, _ = self._hidden_of_subquery(relation)
         return lower, upper
 
     def _hidden_of_subquery(self, relation: PartOfQuery) -> list[str]:
         """Return the SQL of the hidden columns of a relation's only column."""
-        source = given(relation.told)([self.numbers])[self.around.stub]
+        source = given(relation.told)([self.numbers])
         names = hidden_names(0, self.numbers)
         return [f"(SELECT {identifier(name)} FROM {source} AS dpsql_told)" for name in names]
 
@@ -502,15 +499,14 @@ def error_columns(names: list[str]) -> list[tuple[str, ...]]:
 
 
 def released(
-    work: Splitting, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
+    work: Splitting, sql: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
 ) -> PartOfQuery:
     """Return the relation of SQL over released and public tables.
 
     A subquery `within` an expression may read columns of the outer query, and then does not bind alone.
     """
     check_written(sql)
-    check_written(stub)
-    types = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
+    types = work.bound(sql)
     if types is None and within:
         types = (("", Type(NOTHING)),)
     if types is None:
@@ -522,7 +518,7 @@ def released(
         Column(name, name, kind, noisy=noisy[index] if len(noisy) == len(types) else every)
         for index, (name, kind) in enumerate(types)
     )
-    return PartOfQuery(level, columns, sql, stub)
+    return PartOfQuery(level, columns, sql)
 
 
 def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQuery:
@@ -547,9 +543,9 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
 def _with_ends(work: Splitting, relation: PartOfQuery, counts: Sequence[NoisyNumbers]) -> PartOfQuery:
     """Return a relation with the errors of its noisy columns, from each column's count of numbers."""
     noisy = [column.noisy for column in relation.columns]
-    texts = (relation.sql, relation.stub)
+    source = relation.sql
     if relation.told is not None and any(counts):
-        texts = relation.told(sorted({count for count in counts if count}))
+        source = relation.told(sorted({count for count in counts if count}))
     columns = [f"dpsql_told.{identifier(column.sql)}" for column in relation.columns]
     values, listed = list(columns), []
     for index, names in enumerate(error_columns([column.name for column in relation.columns])):
@@ -564,5 +560,5 @@ def _with_ends(work: Splitting, relation: PartOfQuery, counts: Sequence[NoisyNum
             values[index] = f"{divided_sql(columns[index], standing)} AS {identifier(relation.columns[index].sql)}"
         listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
     selected = ", ".join([*(values if any(counts) else ["*"]), *listed])
-    source, stub = (f"(SELECT {selected} FROM {body} AS dpsql_told)" for body in texts)
-    return released(work, source, stub, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
+    sql = f"(SELECT {selected} FROM {source} AS dpsql_told)"
+    return released(work, sql, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)

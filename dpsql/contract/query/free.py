@@ -8,9 +8,9 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.errors import released
 from dpsql.contract.query.intervals import number
-from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef, given
+from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import PUBLIC, Column, PartOfQuery
+from dpsql.contract.query.relations import PUBLIC, PartOfQuery
 from dpsql.contract.query.tree import is_catalog
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
@@ -88,11 +88,9 @@ def _catalog_rows(work: Splitting, source: str, columns: Mapping[str, str]) -> P
     nulls = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
     replacements = {"data_type": _WITHOUT_LABELS} | {name: nulls[name] for name in _HIDDEN.intersection(columns)}
     listed = ", ".join(replacements.get(name, identifier(name)) for name in columns)
-    stub = f"(SELECT {', '.join(nulls.values())} WHERE false)"
-    types = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
-    return PartOfQuery(
-        PUBLIC, tuple(Column(name, name, kind) for name, kind in types), f"(SELECT {listed} FROM {source})", stub
-    )
+    sql = f"(SELECT {listed} FROM {source})"
+    work.without_rows[sql] = f"(SELECT {', '.join(nulls.values())} WHERE false)"
+    return released(work, sql, (), PUBLIC)
 
 
 def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQuery:
@@ -112,7 +110,7 @@ def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQue
         raise ParameterError("P101", f"sql names an argument of {name}. Write its arguments by their order.")
     writer = PostExpressions(work, env)
     sql = f"(SELECT * FROM system.main.{name}({', '.join(map(writer.sql, source.call.parts))}))"
-    return released(work, sql, sql, (), PUBLIC)
+    return released(work, sql, (), PUBLIC)
 
 
 def free_show(work: Splitting, source: Show) -> PartOfQuery:
@@ -122,9 +120,7 @@ def free_show(work: Splitting, source: Show) -> PartOfQuery:
         if name not in ("tables", "databases", "schemas"):
             raise ParameterError("P101", f"sql: SHOW {name} is not read. Ask SHOW TABLES or DESCRIBE a table.")
         # Their columns do not depend on the tables.
-        return released(
-            work, f"(SELECT * FROM (SHOW {name.upper()}))", f"(SELECT * FROM (SHOW {name.upper()}))", (), PUBLIC
-        )
+        return released(work, f"(SELECT * FROM (SHOW {name.upper()}))", (), PUBLIC)
     inner = source.query
     plain = isinstance(inner, Select) and isinstance(inner.source, TableRef) and not inner.where
     if not plain or not isinstance(inner, Select) or not isinstance(inner.source, TableRef) or len(inner.items) != 1:
@@ -133,11 +129,12 @@ def free_show(work: Splitting, source: Show) -> PartOfQuery:
     if table is None:
         raise SourceError("S001", f"sql: table {show(inner.source.names[2])} cannot be found. Check its name.")
     path = ".".join(map(identifier, table.path))
-    stub = ", ".join(f"NULL::{column.type.sql} AS {identifier(column.name)}" for column in table.columns)
+    nulls = ", ".join(f"NULL::{column.type.sql} AS {identifier(column.name)}" for column in table.columns)
     replaced = ['NULL::VARCHAR AS "default"', "NULL::VARCHAR AS extra"]
     if table.texts:
         types = {column.name: column.type.sql for column in table.columns}
         kinds = " ".join(f"WHEN {text(name)} THEN {text(types[name])}" for name, _ in table.texts)
         replaced.append(f"CASE column_name {kinds} ELSE column_type END AS column_type")
     described = f"(SELECT * REPLACE ({', '.join(replaced)}) FROM (DESCRIBE {path}))"
-    return released(work, described, f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC)
+    work.without_rows[described] = f"(SELECT * FROM (DESCRIBE SELECT {nulls}))"
+    return released(work, described, (), PUBLIC)

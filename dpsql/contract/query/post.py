@@ -40,15 +40,12 @@ class PostExpressions(Writer):
     ----------
     work : Splitting
     env : Env
-    stub : bool
-        Whether the SQL reads no rows.
     scope : Scope or None
         The columns of FROM, if known.
     """
 
     work: Splitting
     env: Env
-    stub: bool = False
     scope: Scope | None = None
     inner: dict[int, PartOfQuery] | None = None  # the subqueries already read, by address
 
@@ -128,8 +125,7 @@ class PostExpressions(Writer):
     def subquery_sql(self, expr: Expr, bound: frozenset[str]) -> str:
         """Return the SQL of a subquery over released and public rows."""
         relation = self.subquery(expr)
-        body = relation.stub if self.stub else relation.sql
-        return self.compared(expr, body, bound)
+        return self.compared(expr, relation.sql, bound)
 
     def subquery(self, expr: Expr) -> PartOfQuery:
         """Return the relation of a subquery over released and public rows."""

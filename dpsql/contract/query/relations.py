@@ -98,8 +98,6 @@ class PartOfQuery:
     columns : tuple of Column
     sql : str
         A FROM item without an alias.
-    stub : str
-        The same over no rows, with types only.
     pending : PathKey or None
         The key that owns a row, if that is not yet the privacy unit.
     owned : bool
@@ -113,7 +111,7 @@ class PartOfQuery:
     name : tuple of str
         The path, if the relation is a table.
     told : callable or None
-        Returns the SQL with intervals after the columns, and its stub; see `dpsql.contract.query.errors`.
+        Returns the SQL with intervals after the columns; see `dpsql.contract.query.errors`.
     fixed : bool
         Whether no noise decides which rows exist, for certain.
     """
@@ -121,14 +119,13 @@ class PartOfQuery:
     level: str
     columns: tuple[Column, ...]
     sql: str
-    stub: str = ""
     pending: PathKey | None = None
     owned: bool = False
     dated: bool = False
     unseen: tuple[Column, ...] = ()
     tables: tuple[str, ...] = ()
     name: tuple[str, ...] = ()
-    told: Callable[[Sequence[NoisyNumbers]], tuple[str, str]] | None = None
+    told: Callable[[Sequence[NoisyNumbers]], str] | None = None
     fixed: bool = False
 
     def renamed(self, names: Sequence[str]) -> PartOfQuery:

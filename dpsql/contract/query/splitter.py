@@ -66,7 +66,7 @@ from dpsql.contract.query.relations import (
 from dpsql.contract.query.rows import Leaf, RowBlock, asks, first_of, levels
 from dpsql.contract.query.split import ONE, NoisyNumbers, Split
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import Env, Splitting, UnboundError, UnfoundError, check_written, stub_type
+from dpsql.contract.query.work import Env, Splitting, UnboundError, UnfoundError, check_written, nulls_sql
 from dpsql.contract.query.writer import default_name, ends, leaves, select_text
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
@@ -113,11 +113,8 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
         raise ParameterError("P103", "sql: UNION ALL of tables that reach people in different ways. Join them first.")
     if len({len(part.columns) for part in parts}) > 1:
         raise ParameterError("P101", "sql: the parts of UNION ALL have different numbers of columns. Select the same.")
-    stubs = (
-        f"SELECT {', '.join(f'NULL::{stub_type(column.type)} AS c{at}' for at, column in enumerate(part.columns))}"
-        for part in parts
-    )
-    kinds = work.catalogue.typing.columns(f"SELECT * FROM ({' UNION ALL '.join(stubs)})")
+    nulls = (nulls_sql((f"c{at}", column.type) for at, column in enumerate(part.columns)) for part in parts)
+    kinds = work.catalogue.typing.columns(f"SELECT * FROM ({' UNION ALL '.join(nulls)})")
     if kinds is None:
         raise ParameterError("P101", "sql: the parts of UNION ALL have types that do not go together. Cast them.")
     texts = []
@@ -159,13 +156,12 @@ def released_union(
     """Return a set operation of released and public rows; each row of a UNION has the intervals of its part."""
     word = f" {query.kind}{' ALL' if query.every else ''} "
     inner: dict[int, PartOfQuery] = {}
-    below = [ends(query, PostExpressions(work, env, stub, inner=inner)) for stub in (False, True)]
+    below = ends(query, PostExpressions(work, env, inner=inner))
     distinct = "DISTINCT " if query.modifiers.distinct else ""
-    both = ([part.sql for part in parts], [part.stub for part in parts])
-    texts = [f"(SELECT {distinct}* FROM ({word.join(both[stub])}){below[stub]})" for stub in (0, 1)]
+    sql = f"(SELECT {distinct}* FROM ({word.join(part.sql for part in parts)}){below})"
     width = min(len(part.columns) for part in parts)
     noisy = [frozenset().union(*(part.columns[index].noisy for part in parts)) for index in range(width)]
-    out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+    out = released(work, sql, noisy, level, within=env.outer is not None)
     names = [column.name for column in out.columns]
     widths = {len(part.columns) for part in (*parts, out)}
     if level == PUBLIC or query.kind != "UNION" or len(widths) > 1 or len(set(map(fold, names))) < width:
@@ -173,15 +169,12 @@ def released_union(
     noise_counts = [_noise_count(index, out.columns[index].type, parts) for index in range(width)]
     every = query.every and not query.modifiers.distinct
 
-    def with_intervals(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+    def with_intervals(counts: Sequence[NoisyNumbers]) -> str:
         pairs = [
             (index, count) for index, own in enumerate(noise_counts) if own for count in counts if count.covers(own)
         ]
-        branches = [[_part(part, names, pairs, counts, stub) for part in parts] for stub in (0, 1)]
-        joined = [" UNION ALL ".join(branch) for branch in branches]
-        if not every:
-            joined = [_joined_text(union, names, pairs) for union in joined]
-        return (f"(SELECT * FROM ({joined[0]}){below[0]})", f"(SELECT * FROM ({joined[1]}){below[1]})")
+        union = " UNION ALL ".join(_part(part, names, pairs, counts) for part in parts)
+        return f"(SELECT * FROM ({union if every else _joined_text(union, names, pairs)}){below})"
 
     return replace(
         out,
@@ -205,10 +198,9 @@ def _part(
     names: Sequence[str],
     pairs: Sequence[tuple[int, NoisyNumbers]],
     counts: Sequence[NoisyNumbers],
-    stub: int,
 ) -> str:
     """Return the rows of a part of a UNION, then the error and ends of some columns."""
-    text = ((part.sql, part.stub) if part.told is None else part.told(counts))[stub]
+    text = part.sql if part.told is None else part.told(counts)
     listed = [
         f"u.{identifier(source.sql)} AS {identifier(name)}" for source, name in zip(part.columns, names, strict=True)
     ]
@@ -277,27 +269,20 @@ def released_select(
         scope.items.append(Item(f"p{number}", relation, alias))
     scope.aliases = {fold(item.alias): item for item in query.items if item.alias}
     inner: dict[int, PartOfQuery] = {}
-    texts = []
     if names is not None and len(names) == len(query.items) and not any(item.what == "star" for item in query.items):
         items = zip(query.items, names, strict=True)
         query = replace(query, items=tuple(replace(item, alias=name) for item, name in items))
-    for stub in (False, True):
-
-        def read(source: From, stub: bool = stub) -> str:
-            return _leaf_text(leaf(source), stub)
-
-        texts.append(f"({select_text(query, PostExpressions(work, env, stub, scope, inner), read)})")
+    writer = PostExpressions(work, env, scope, inner)
+    sql = f"({select_text(query, writer, lambda source: _leaf_text(leaf(source)))})"
     noisy = _noisy(query, scope, inner)
     level = levels([*relations, *inner.values()])
-    out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+    out = released(work, sql, noisy, level, within=env.outer is not None)
     if not work.options.errors or level == PUBLIC:
         return out
-    return _with_intervals(query, out, scope, lambda stub: PostExpressions(work, env, stub, scope, inner))
+    return _with_intervals(query, out, scope, writer)
 
 
-def _with_intervals(
-    query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[bool], PostExpressions]
-) -> PartOfQuery:
+def _with_intervals(query: Select, out: PartOfQuery, scope: Scope, writer: PostExpressions) -> PartOfQuery:
     """Return a SELECT with the writer of its columns' intervals."""
     modifiers = query.modifiers
     items = _spelled_out(query, scope)
@@ -312,10 +297,8 @@ def _with_intervals(
         column.noisy for item in named_scope.items for column in item.relation.columns if fold(column.name) in merged
     )
 
-    def errors(numbers: NoisyNumbers, stub: bool = False, steady: bool = False) -> ReleasedErrors:
-        return ReleasedErrors(
-            None, ErrorsAround(writer(stub).over, writer(stub).subquery, steady, stub), numbers, scope=named_scope
-        )
+    def errors(numbers: NoisyNumbers, steady: bool = False) -> ReleasedErrors:
+        return ReleasedErrors(None, ErrorsAround(writer.over, writer.subquery, steady), numbers, scope=named_scope)
 
     checker = errors(ONE)
     conditions = [*_ons(query.source), *([] if query.where is None else [query.where])]
@@ -339,23 +322,19 @@ def _with_intervals(
         ]
     sources = dict(zip(map(id, leaves(query.source)), named_scope.items, strict=True))
 
-    def with_intervals(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+    def with_intervals(counts: Sequence[NoisyNumbers]) -> str:
         pairs = [
             (index, count) for index, own in enumerate(noise_counts) if own for count in counts if count.covers(own)
         ]
-        texts = []
-        for stub in (False, True):
 
-            def read(source: From, stub: bool = stub) -> str:
-                item = sources[id(source)]
-                relation = item.relation
-                both = (relation.sql, relation.stub) if relation.told is None else relation.told(counts)
-                return f"{both[stub]} AS {identifier(item.id)}"
+        def read(source: From) -> str:
+            item = sources[id(source)]
+            sql = item.relation.sql if item.relation.told is None else item.relation.told(counts)
+            return f"{sql} AS {identifier(item.id)}"
 
-            hidden = (errors(count, stub, steady).hidden(items[index], index) for index, count in pairs)
-            intervals = [sql for interval in hidden for sql in interval]
-            texts.append(f"({select_text(replace(query, items=tuple(items)), writer(stub), read, intervals)})")
-        return texts[0], texts[1]
+        hidden = (errors(count, steady).hidden(items[index], index) for index, count in pairs)
+        intervals = [sql for interval in hidden for sql in interval]
+        return f"({select_text(replace(query, items=tuple(items)), writer, read, intervals)})"
 
     columns = tuple(replace(column, made=count) for column, count in zip(out.columns, noise_counts, strict=True))
     fixed = steady and query.qualify is None and query.having is None and not modifiers.cuts
@@ -428,10 +407,9 @@ def _merges(source: From) -> bool:
     return bool(source.using or source.natural) or _merges(source.left) or _merges(source.right)
 
 
-def _leaf_text(leaf: tuple[PartOfQuery, str], stub: bool) -> str:
+def _leaf_text(leaf: tuple[PartOfQuery, str]) -> str:
     relation, alias = leaf
-    text = relation.stub if stub else relation.sql
-    return f"{text} AS {identifier(alias)}" if alias else text
+    return f"{relation.sql} AS {identifier(alias)}" if alias else relation.sql
 
 
 def _noisy(query: Select, scope: Scope, inner: dict[int, PartOfQuery]) -> list[Noisy]:
@@ -658,15 +636,13 @@ class Splitter:
             return out
         listed = ", ".join(identifier(column.name) for column in out.columns)
 
-        def with_names(texts: tuple[str, str]) -> tuple[str, str]:
-            full, stub = (f"(SELECT * FROM {text} AS dpsql_with({listed}))" for text in texts)
-            return full, stub
+        def with_names(sql: str) -> str:
+            return f"(SELECT * FROM {sql} AS dpsql_with({listed}))"
 
         columns = tuple(replace(column, sql=column.name) for column in out.columns)
-        sql, stub = with_names((relation.sql, relation.stub))
         write = relation.told
         intervals = None if write is None else lambda counts: with_names(write(counts))
-        return replace(out, columns=columns, sql=sql, stub=stub, told=intervals)
+        return replace(out, columns=columns, sql=with_names(relation.sql), told=intervals)
 
     # FROM.
 
@@ -694,7 +670,7 @@ class Splitter:
             writer = PostExpressions(self.work, env)
             rows = ", ".join(f"({', '.join(writer.sql(cell) for cell in row)})" for row in source.rows)
             text = f"(SELECT * FROM (VALUES {rows}))"
-            relation = released(self.work, text, text, (), PUBLIC)
+            relation = released(self.work, text, (), PUBLIC)
         elif isinstance(source, TableFunction):
             relation = free_function(self.work, source, env)
             alias = alias or source.call.name

@@ -24,7 +24,7 @@ from dpsql.contract.query.expressions import RowExpressions, bucketed, clock, si
 from dpsql.contract.query.intervals import Limits, number
 from dpsql.contract.query.nodes import Expr, Query, about
 from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, PartOfQuery, Scope
-from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey
+from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey, error_names
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, with_one_spelling
 
@@ -225,6 +225,7 @@ class Splitting:
     cores: list[CoreDraft] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     told: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.told`
+    without_rows: dict[str, str] = field(default_factory=dict)  # of public SQL, SQL with its columns that reads nothing
     differs: bool = False  # as `Split.differs`
 
     def revised(self, differs: bool = True) -> bool:
@@ -241,20 +242,40 @@ class Splitting:
             self._column(table, column, fold(column.name) in units, keys.get(fold(column.name)))
             for column in table.columns
         )
-        nothing = ", ".join(f"NULL::{stub_type(column.type)} AS {identifier(column.name)}" for column in table.columns)
+        source = with_one_spelling(path, table.loose) if self.revised(bool(table.loose)) else path
+        sql = read_as_text(source, table.texts)
+        if table.public:
+            self.without_rows[sql] = nulls_sql((column.name, column.type) for column in table.columns)
         return PartOfQuery(
             PUBLIC if table.public else ROWS,
             columns,
-            read_as_text(
-                with_one_spelling(path, table.loose) if self.revised(bool(table.loose)) else path, table.texts
-            ),
-            f"(SELECT {nothing} WHERE false)",
+            sql,
             table.pending,
             owned=bool(table.units),
             dated=table.date is not None and not table.public,
             tables=() if table.public else (path,),
             name=table.path,
         )
+
+    def bound(self, sql: str) -> tuple[tuple[str, Type], ...] | None:
+        """Return the names and types of SQL over released and public tables; None if DuckDB does not bind it.
+
+        DuckDB binds the SQL where no table exists: cores are WITH queries without rows, and so is the SQL of a table.
+        Replaced words within a string literal change no type.
+        """
+        for source in sorted(self.without_rows, key=len, reverse=True):
+            sql = sql.replace(source, self.without_rows[source])
+        heads = [f"{name} AS {self._head(core)}" for core in self.cores if (name := identifier(core.name)) in sql]
+        before = f"WITH {', '.join(heads)} " if heads else ""
+        return self.catalogue.typing.columns(f"{before}SELECT * FROM {sql} AS dpsql_bound")
+
+    def _head(self, core: CoreDraft) -> str:
+        """Return the SQL of a core's released columns without rows: keys, aggregates and errors of aggregates."""
+        names = [key.column for _, key in core.keys] + [aggregate.name for aggregate in core.aggregates]
+        columns = [(name, core.types[name]) for name in names]
+        told = [(name, count) for core_name, name, count in self.told if core_name == core.name]
+        columns += [(error, Type("DOUBLE")) for name, count in told for error in error_names(name, count)]
+        return nulls_sql(columns)
 
     def parent(self, key: PathKey) -> PartOfQuery | None:
         """Return the table at the end of a step of a path."""
@@ -379,6 +400,10 @@ def unfound(names: tuple[str, ...], candidates: Iterable[str]) -> SourceError:
     )
 
 
-def stub_type(kind: Type) -> str:
-    """Return the SQL of a type in a query over no rows."""
-    return kind.alias if kind.alias and kind.kind != "ENUM" else kind.sql
+def nulls_sql(columns: Iterable[tuple[str, Type]]) -> str:
+    """Return a query of columns with these names and types, and without rows."""
+    nulls = (
+        f"NULL::{kind.alias if kind.alias and kind.kind != 'ENUM' else kind.sql} AS {identifier(name)}"
+        for name, kind in columns
+    )
+    return f"(SELECT {', '.join(nulls)} WHERE false)"
