@@ -457,7 +457,7 @@ PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE
 
 
 def stated(argument: Argument) -> Argument:
-    """Return the argument as a data owner declares it: a default for other calls."""
+    """Return the argument as a data owner declares it: the default if a call omits it."""
     return Argument(
         argument.name,
         f"For calls that leave it out: {argument.doc}",

@@ -34,5 +34,5 @@ class Asker:
 
     @property
     def scope(self) -> str:
-        """Scope of one answer."""
+        """Scope of a shared answer."""
         return "all" if self.share else f"p:{self.principal}"

@@ -88,7 +88,13 @@ def public_sql(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]
 
 
 def public_methods(*, statements: Collection[str] = ()) -> Callable[[_Class], _Class]:
-    """Return a class decorator that wraps public methods so that their errors show no row."""
+    """Return a class decorator that wraps public methods so that their errors show no row.
+
+    Parameters
+    ----------
+    statements : collection of str
+        Methods that run statements of their caller, see `public`.
+    """
 
     def dress(owner: _Class) -> _Class:
         for name, attribute in list(vars(owner).items()):

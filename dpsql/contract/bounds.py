@@ -50,7 +50,7 @@ def public_bounds(lower: object, upper: object, *, names: tuple[str, str], hint:
     ------
     ParameterError
         P003: missing, ill-typed, not finite, swapped or equal bounds; P013: a name that is not text; P035: lists of
-        different lengths; P050: more bounds than the largest number of features.
+        different lengths; P050: too many bounds for any features.
     """
     low, high = (_side(name, side, hint) for name, side in zip(names, (lower, upper), strict=True))
     if isinstance(low, tuple) and isinstance(high, tuple) and len(low) != len(high):
@@ -127,7 +127,15 @@ def bounds_by_feature(
 
 
 def refuse_extremes(pairs: Iterable[tuple[float, float]]) -> None:
-    """Raise if products or ratios of values in two pairs of bounds, times any row count, may overflow a double."""
+    """Raise if products or ratios of values in two pairs of bounds, times any row count, may not be doubles.
+
+    Variances, covariances, coefficients and their errors are such products and ratios.
+
+    Raises
+    ------
+    ParameterError
+        P036.
+    """
     for lower, upper in pairs:
         if max(abs(lower), abs(upper)) > _LARGEST_FACTOR or upper - lower < 1 / _LARGEST_FACTOR:
             raise ParameterError(

@@ -67,11 +67,11 @@ class Cost:
     delta : Fraction
         In [0, 1).
     rho : Fraction or None
-            The release is rho-zCDP, >= 0. None without zCDP, as for a propose-test-release.
-        event : Spender or None
-            Mechanism with this loss; None for several.
-        parts : tuple of Cost
-            Losses of the single mechanisms if there are several, for accountants that add up other quantities.
+        The release is rho-zCDP, >= 0. None without zCDP, as for a propose-test-release.
+    event : Spender or None
+        Mechanism with this loss; None for several.
+    parts : tuple of Cost
+        Losses of the single mechanisms if there are several, for accountants that add up other quantities.
     """
 
     epsilon: Fraction | None
@@ -131,7 +131,25 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return nearly the largest rho with `zcdp_epsilon` at most epsilon."""
+    """Return nearly the largest rho with `zcdp_epsilon` at most epsilon.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        > 0.
+    delta : Fraction
+        In (0, 1).
+
+    Returns
+    -------
+    rho : Fraction
+        At most a millionth part below the largest rho.
+
+    Raises
+    ------
+    ParameterError
+        P038: no useful rho exists.
+    """
     high, low = epsilon, epsilon
     while zcdp_epsilon(low, delta) > epsilon:
         high, low = low, low / 4

@@ -63,7 +63,13 @@ _PREPARING: Mapping[str, Mapping[str, Any]] = {
 
 
 def covers(arguments: Mapping[str, Any]) -> str:
-    """Return the rows that count, the clipping of their values, and whether a row limit's loss is not measured."""
+    """Return the rows that count, the clipping of their values, and whether a row limit's loss is not measured.
+
+    Parameters
+    ----------
+    arguments : mapping
+        The public arguments of a call, as the ledger records them (`dpsql.contract.plan.Plan.public_arguments`).
+    """
     parts = [_of_part(part) for part in arguments.get("parts") or ()] or [arguments]
     rows = ", ".join(_rows(arguments, parts))
     values = _values(parts)

@@ -274,7 +274,15 @@ class GaussianDP(Event):
 
 @dataclass(frozen=True)
 class PrivateTree(Event):
-    """Counts with Gaussian noise and exponential mechanism rounds, zCDP together, with an implied (epsilon, delta)."""
+    """Counts with Gaussian noise and exponential mechanism rounds, zCDP together, with an implied (epsilon, delta).
+
+    Attributes
+    ----------
+    rho : Fraction
+        > 0.
+    epsilon, delta : Fraction
+        An (epsilon, delta)-DP that rho-zCDP implies.
+    """
 
     mechanism: ClassVar[str] = "private_tree"
     numbers: ClassVar[tuple[str, ...]] = ("rho", "epsilon", "delta")
@@ -378,7 +386,19 @@ _EVENTS: dict[str, type[Event]] = {
 
 
 def event_from_json(record: Mapping[str, object]) -> Event:
-    """Return the event of a record from this version or an earlier one."""
+    """Return the event of a record from this version or an earlier one.
+
+    Parameters
+    ----------
+    record : mapping
+        ``{"mechanism": name, …}`` with numbers as text, such as ``{"mechanism": "gumbel_noise", "epsilon": "1",
+        "rounds": 5}``, where epsilon is the total loss of all rounds.
+
+    Raises
+    ------
+    ParameterError
+        P048: the mechanism is unknown, or a parameter is missing or out of range.
+    """
     mechanism = record.get("mechanism")
     if not isinstance(mechanism, str) or mechanism not in _EVENTS:
         raise ParameterError(

@@ -13,7 +13,22 @@ NEVER = "never"
 
 @dataclass(frozen=True)
 class GrantField:
-    """One field of a grant, named after an argument of `dpsql.ledger.grants.Grant.of`."""
+    """One field of a grant, named after an argument of `dpsql.ledger.grants.Grant.of`.
+
+    Attributes
+    ----------
+    name : str
+    kind : {'text', 'number', 'names', 'days', 'choice', 'flag'}
+        Commas separate names; days are a number, or never.
+    help : str
+        Text for the command line.
+    label : str
+        Text for a form.
+    usual : str
+        Meaning of an empty field, for a form.
+    choices : tuple of str
+    needed : bool
+    """
 
     name: str
     kind: str

@@ -102,7 +102,7 @@ def values_of(kind: str) -> tuple[Key, ...] | None:
 
 
 def read_keys(argument: object, by: Sequence[str]) -> PublicKeys | None:
-    """Return the public keys of the columns `by`; None for private keys. `PublicKeys` return unchanged.
+    """Return the public keys of the columns `by`; None for private keys. `PublicKeys` pass unchanged.
 
     Raises
     ------

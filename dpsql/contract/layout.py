@@ -19,7 +19,29 @@ MOST_FEATURES = MOST_ITEMS
 
 @dataclass(frozen=True)
 class Layout:
-    """Role of each column of a source, public and fixed by the arguments."""
+    """Role of each column of a source, public and fixed by the arguments.
+
+    Attributes
+    ----------
+    kind : {'wide', 'array', 'long'}
+        See the module docstring.
+    target : str
+        Column of the target; ``''`` for a function without a target.
+    features : tuple of str, str or None
+        Wide: the columns, None for every numeric column. Array: the vector's column. Long: the column
+        that names the feature.
+    names : tuple of str or None
+        Feature names of the array and long layouts.
+    n_features : int or None
+        Length of the vectors of the array layout, at most `MOST_FEATURES`.
+    value, row_id : str or None
+        Long layout: column of the value (None: presence is 1) and of the row id. In the other
+        layouts `row_id` may name a stored unique id, for sampling rows per privacy unit.
+    privacy_unit : str or None
+        Column of the id of the protected person; None protects single rows.
+    chosen : tuple of str or None
+        Array layout: names of the features to use; None for all.
+    """
 
     kind: str
     target: str

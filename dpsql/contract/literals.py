@@ -12,7 +12,18 @@ from dpsql.rendering import text
 
 
 def literal_of(value: object) -> str | None:
-    """Return a value as one SQL literal."""
+    """Return a value as one SQL literal.
+
+    Parameters
+    ----------
+    value : object
+        A number, boolean, text, date, None, or a list, tuple or mapping of these.
+
+    Returns
+    -------
+    literal : str or None
+        None for anything else.
+    """
     if isinstance(value, str):
         return None if "\0" in value else text(value)
     if isinstance(value, date):  # and datetime

@@ -1,4 +1,4 @@
-"""Functions that SQL may call, and the places where it may: the one list for all SQL readers; and their row arguments.
+"""Functions that SQL may call, by place: the one list for all SQL readers; and the arguments of functions on rows.
 
 `functions.toml` has every function of DuckDB, with its places and the reason. A reader of SQL refuses a function
 outside the places on the list.

@@ -12,7 +12,7 @@ The written SQL does not depend on settings:
 - `Allowed.written` defines division by zero and roots of negative numbers (`ieee_floating_point_ops`).
 
 `cannot_fail` finds expressions that cannot fail for any row: they need no TRY, and so no lambda around it. The list is
-short, because DuckDB's optimizer handles them (`dpsql.engines.duckdb.keys` describes its effect on others): comparisons
+short, because they are left to DuckDB's optimizer (`dpsql.engines.duckdb.keys` describes its effect on others): comparisons
 of integers, decimals and dates of one type with each other or with literals that fit, tests for NULL, and AND, OR and
 NOT of these. Arithmetic can overflow: a product of two decimals of 15 digits has 18 in DuckDB. Files state a minimum
 and a maximum of doubles without NaN. Text in frames may be invalid.
@@ -116,7 +116,7 @@ class Judged:
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Judged:
-        """Read the form of `to_json`."""
+        """Read the output of `to_json`."""
         columns = record["columns"]
         return cls(str(record["sql"]), tuple(columns if isinstance(columns, list) else ()), str(record["types"]))
 
