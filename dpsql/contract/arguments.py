@@ -35,7 +35,7 @@ class Argument:
     shown : str
         Text that help shows for a default that is not a constant, such as `REQUIRED`.
     check : callable, optional
-        Takes the given value, and returns the checked value or raises. None if the plan checks it with other arguments.
+        Returns the checked value or raises. None if the plan checks the value with other arguments.
     choices : tuple of str
         The allowed words.
     exact : bool

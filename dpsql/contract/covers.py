@@ -54,7 +54,7 @@ ALL_ROWS = "all rows"
 # Columns and entries of receipts that hold the words; the second name is the old name, for one more version.
 COVERS = "covers"
 COVERING = (COVERS, "speaks_of")
-# Parts of a query that choose row limits or bounds for other parts, with what is known of them here.
+# Parts of a query that choose row limits or bounds for other parts, with their arguments here.
 _PREPARES = "prepares"
 _PREPARING: Mapping[str, Mapping[str, Any]] = {
     "dp_query.bounds": {_PREPARES: True, "bounds_share": "all"},

@@ -406,7 +406,7 @@ class Plan(ABC):
         return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
 
     def _record(self) -> dict[str, object]:
-        """Return the fields by name, including those of the layout."""
+        """Return the fields by name, including the layout's fields."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.principal is None:
             del record["principal"]

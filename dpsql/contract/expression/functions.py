@@ -134,7 +134,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Functions that take the same arguments for the same reason.
+    """Functions that accept the same arguments for the same reason.
 
     Attributes
     ----------
