@@ -12,7 +12,7 @@ The written SQL does not depend on settings:
 - `Allowed.written` defines division by zero and roots of negative numbers (`ieee_floating_point_ops`).
 
 `cannot_fail` finds expressions that cannot fail for any row: they need no TRY, and so no lambda around it. The list is
-short, because DuckDB's optimizer may change them (`dpsql.engines.duckdb.keys` describes its effect on others):
+short, because DuckDB's optimizer gets these expressions (`dpsql.engines.duckdb.keys` describes its effect on others):
 comparisons of integers, decimals and dates of one type with each other or with literals that fit, tests for NULL, and
 AND, OR and NOT of these. Arithmetic can overflow: a product of two decimals of 15 digits has 18 in DuckDB. Files state
 a minimum and a maximum of doubles without NaN. Text in frames may be invalid.
