@@ -1,1 +1,1 @@
-"""What defines a private function on any engine: its public arguments, event, measurement and error codes."""
+"""Parts of a private function on any engine: its public arguments, event, measurement and error codes."""

@@ -1,7 +1,7 @@
-"""The public arguments of a call: name, meaning, valid values and default of each.
+"""Public arguments of a call: name, meaning, valid values and default of each argument.
 
-Every function has one ordered list of arguments, its `Signature`. The SQL macros, the methods of `dpsql.Context`,
-`dp_estimate`, the shell's help and completion, and the stored form of a plan are all derived from these lists.
+Every function has one ordered list of arguments, its `Signature`. These lists define the SQL macros, the methods of
+`dpsql.Context`, `dp_estimate`, the shell's help and completion, and the stored form of a plan.
 """
 
 from __future__ import annotations
@@ -35,29 +35,28 @@ class Argument:
     shown : str
         Text that help shows for a default that is not a constant, such as `REQUIRED`.
     check : callable, optional
-        Takes the given value, and returns the checked value or raises. None if the plan checks it with other arguments.
+        Returns the checked value or raises. None if the plan checks the value with other arguments.
     choices : tuple of str
         The allowed words.
     exact : bool
         Whether the checked value is a `Fraction`, which is stored as text.
     statistic : bool
-        Whether the exact statistic depends on it, so that the function's ``exact_*`` form takes it too.
+        Whether the exact statistic depends on the argument, so that the function's ``exact_*`` form has it too.
     column : str
-        The column that replaces it in the aggregate form: ``x``, ``y`` or ``p``.
+        Column that replaces the argument in the aggregate form: ``x``, ``y`` or ``p``.
     names_column : bool
-        Whether its value is one or more names of columns of the table.
+        Whether the value is one or more names of columns of the table.
     table_only : bool
-        Whether it describes columns of a table, so that the aggregate form does not take it.
+        Whether the argument describes columns of a table, so that the aggregate form does not have it.
     stand_in : object
-        Value that `dp_estimate` uses for it if the noise does not depend on it.
+        Value that `dp_estimate` uses if the noise does not depend on the argument.
     earlier : tuple
-        Defaults of earlier versions, under which named releases are still found; None where there was no such argument.
+        Defaults of earlier versions, for the lookup of named releases; None for versions without the argument.
     null_is_wrong : bool
-        Whether NULL is no way to leave it out in SQL: a name that is put together is NULL where a part of it is. Its
-        default there is false.
+        Whether SQL refuses NULL: a concatenated name is NULL if a part is NULL. The SQL default is false.
     kind : str
-        The type of what a call in Python may give, in the words of a stub (`dpsql.generate`). It need not be stated
-        where `choices`, the default, `exact` or `names_column` say it.
+        Type of a value in Python, in the words of a stub (`dpsql.generate`). Optional if `choices`, the default,
+        `exact` or `names_column` determine the type.
     """
 
     name: str
@@ -78,7 +77,7 @@ class Argument:
 
     @property
     def annotation(self) -> str:
-        """The type of what a call in Python may give, as a stub writes it."""
+        """The type of a value in Python, as a stub writes it."""
         if self.kind:
             return self.kind
         if self.choices:
@@ -96,7 +95,7 @@ class Argument:
 
     @property
     def shown_default(self) -> str:
-        """Text that help shows for the default: a constant as SQL, or words; empty for none."""
+        """Text that help shows for the default: a constant as SQL, or words; may be empty."""
         if self.shown or self.default is None:
             return self.shown
         if isinstance(self.default, bool):
@@ -109,12 +108,12 @@ class Argument:
         return f"{self.doc} One of {', '.join(map(repr, self.choices))}." if self.choices else self.doc
 
     def read(self, arguments: Mapping[str, object]) -> object:
-        """Return the checked value; None if an optional argument was left out.
+        """Return the checked value; None if a call leaves out an optional argument.
 
         Raises
         ------
         ParameterError
-            With the code, and the form that the argument must have.
+            The code, and the valid form of the argument.
         """
         value = arguments[self.name]
         if self.check is None or (value is None and not self.required):
@@ -152,11 +151,11 @@ class Signature(Mapping[str, Argument]):
 
     @property
     def stand_ins(self) -> dict[str, object]:
-        """Values for required arguments that the noise does not depend on, by name."""
+        """Values, by name, for required arguments that do not affect the noise."""
         return {name: argument.stand_in for name, argument in self.items() if argument.stand_in is not None}
 
     def fill(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return the value of every argument by name: the given one, else the default."""
+        """Return the value of every argument by name: the given value, else the default."""
         return {
             name: argument.default if arguments.get(name) is None else arguments[name]
             for name, argument in self.items()
@@ -164,7 +163,7 @@ class Signature(Mapping[str, Argument]):
 
 
 def hashable(value: object) -> object:
-    """Return a JSON list as the tuple that was stored, and an object as the mapping; so is what they hold."""
+    """Restore a JSON list as a tuple and a JSON object as a mapping, recursively."""
     if isinstance(value, dict):
         return parameters.FrozenMapping({name: hashable(item) for name, item in value.items()})
     if not isinstance(value, list):
@@ -201,7 +200,7 @@ def optional_share(
     earlier: tuple[float | None, ...] = (),
     table_only: bool = False,
 ) -> Argument:
-    """Return an argument that is an exact number from 0 to below 1; 0 is read as None, and pays for nothing."""
+    """Return an argument that is an exact number from 0 to below 1; 0 means None, a share without cost."""
 
     def check(number: object) -> Fraction | None:
         if parameters.as_double(number) == 0.0:
@@ -243,7 +242,7 @@ def flag(name: str, doc: str, default: bool, *, earlier: tuple[bool | None, ...]
 
 
 def row_column(name: str, doc: str, *, column: str, hint: str) -> Argument:
-    """Return the argument for a column that every call names; `column` is what the aggregate form calls it."""
+    """Return the argument for a column that every call names; `column` is its name in the aggregate form."""
     return Argument(
         name,
         doc,
@@ -370,7 +369,7 @@ COLUMN_BOUNDS = (
     replace(LOWER, doc="Public lower bound of the values, one number. Values are clipped to it.", kind="Number"),
     replace(UPPER, doc="Public upper bound of the values, one number. Values are clipped to it.", kind="Number"),
 )
-# Bounds of functions that draw private bounds if these are missing.
+# Bounds of functions that choose private bounds if these are missing.
 FEATURE_BOUNDS = tuple(replace(argument, shown="drawn privately", stand_in=None) for argument in (LOWER, UPPER))
 OPTIONAL_BOUNDS = (
     *FEATURE_BOUNDS,
@@ -450,7 +449,7 @@ DURING = Argument(
     table_only=True,
     kind="Names",
 )
-# What every function takes at the end.
+# Last arguments of every function.
 BUDGET = (DATASET, RELEASE, CONDITION, ENGINE, DURING)
 # For wide and array layouts; the long layout also has a value.
 COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, *BUDGET)
@@ -458,7 +457,7 @@ PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE
 
 
 def stated(argument: Argument) -> Argument:
-    """Return the argument as a data owner states it: a default for calls that leave it out."""
+    """Return the argument as a data owner declares it: the default if a call omits it."""
     return Argument(
         argument.name,
         f"For calls that leave it out: {argument.doc}",

@@ -1,27 +1,27 @@
-"""Who asks through the gateway, and how old an answer may be."""
+"""Principal and maximum answer age of a gateway query."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Seconds after which a question is asked anew, unless it says otherwise.
+# Default maximum age of a stored answer, in seconds.
 USUAL_AGE = 24 * 60 * 60
 
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks, as the gateway knows it.
+    """Principal of a query, as the gateway knows it.
 
     Attributes
     ----------
     principal : str
-        Whose grants must allow a charge.
+        Its grants must allow charges.
     share : bool
-        Equal questions of all who share have one answer; else only those of the principal do.
+        Whether equal queries of all who share have one answer; else only the principal's own do.
     fresh : bool
-        Ask anew, at a charge.
+        Run again, at a charge.
     key : str
-        Of a question that is asked anew: those with one key are one question, so that it can be repeated safely.
+        For a query that runs again: queries with one key are one query, so repeats are safe.
     max_age : float
         Seconds.
     """
@@ -34,5 +34,5 @@ class Asker:
 
     @property
     def scope(self) -> str:
-        """Whose questions have one answer."""
+        """Scope of a shared answer."""
         return "all" if self.share else f"p:{self.principal}"

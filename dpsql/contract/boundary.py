@@ -1,17 +1,17 @@
-"""What leaves a public function of Python when it fails: an error that holds no row.
+"""Errors that leave public Python functions: they hold no row.
 
-An argument may hold rows where its name was meant: a column of a frame, a list of values, a frame as text. So may the
-frames of a traceback, and the exceptions of Polars, NumPy or DuckDB, which quote values. Each public function and
-method is wrapped (`public`, `public_methods`), and what it raises
+An argument may hold rows instead of a name: a column of a frame, a list of values, a frame as text. The frames of a
+traceback may hold rows too, and exceptions of Polars, NumPy or DuckDB quote values. `public` and `public_methods` wrap
+each public function and method. An error that they raise
 
-* has no ``__cause__``, no ``__context__`` and no traceback of dpsql but the line that raises it, which has the error
-  alone as a local variable;
-* is an error of dpsql, or of Python's own about a file, a missing package or a call that fits no signature. Any other
-  is replaced by I040, which names its type and the line of dpsql where it arose;
-* shows no element of a list, an array or a mapping (`show` shows literals alone), unless it is a public name: a
-  column, a table or a word of dpsql's. Elements are shown by their place, as in ``by[0]``.
+* has no ``__cause__``, no ``__context__`` and no dpsql traceback except the raising line, whose only local variable is
+  the error;
+* is a dpsql error, or a Python error about a file, a missing package or a call that fits no signature. I040 replaces
+  any other error and names its type and the dpsql line that caused it;
+* shows no element of a list, an array or a mapping (`show` shows only literals), unless the element is a public name:
+  a column, a table or a word of dpsql. Messages show the place of an element, as in ``by[0]``.
 
-SQL needs none of this: the elements of its lists are literals of the statement.
+SQL needs no such wrapper: the elements of its lists are literals of the statement.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 _Class = TypeVar("_Class", bound=type)
 
-# Exceptions whose texts hold no value of an argument but a path, a package or a module.
+# Exceptions whose texts quote no argument value except a path, a package or a module.
 _PLAIN = (OSError, ImportError, MemoryError, NotImplementedError)
 _OF_DUCKDB = ("duckdb", "_duckdb")
-# Exceptions of DuckDB about names, files, connections and syntax; those about values quote them.
+# DuckDB exceptions about names, files, connections and syntax; others quote values.
 _OF_NAMES = frozenset(
     f"{kind}Exception"
     for kind in (
@@ -46,27 +46,27 @@ _OF_NAMES = frozenset(
     )
 )
 _DEEPEST = 4
-# Where modules of dpsql are: in a checkout udfs/ is beside the package.
+# Directories of dpsql modules: a checkout has udfs/ next to the package.
 _HOME = Path(__file__).resolve().parents[1]
 _HOMES = (f"{_HOME}/", f"{_HOME.parent / 'udfs'}/")
-# What a message quotes.
+# Quoted text in a message.
 _QUOTED = re.compile(r"""(?<!\w)'((?:[^']|'')*)'(?!\w)|"((?:[^"]|"")*)\"""")
 _NUMBER = re.compile(r"(?<![\w.'\"])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w|\.\w)")
-# Arguments that are texts of a language or places: messages quote the parts that they speak of.
+# Arguments that are source text or places: messages quote parts of them.
 _WRITTEN = frozenset(("condition", "database", "job", "ledger", "path", "sql", "statement", "url"))
-# Arguments that hold rows: no message speaks of a value in them.
+# Arguments that hold rows: no message quotes a value in them.
 _SOURCES = frozenset(("X", "frame", "rows", "sample_weight", "source", "y"))
 _HIDDEN = "'...'"
 
 
 def public(function: Callable[_Given, _Result], *, statements: bool = False) -> Callable[_Given, _Result]:
-    """Return a public function that fails without showing a row.
+    """Wrap a public function so that its errors show no row.
 
     Parameters
     ----------
     function : callable
     statements : bool
-        It runs a statement that its caller wrote: DuckDB's errors about it are raised as they are.
+        Whether the function runs its caller's statement: DuckDB's errors about it pass unchanged.
     """
 
     @wraps(function)
@@ -83,12 +83,12 @@ def public(function: Callable[_Given, _Result], *, statements: bool = False) -> 
 
 
 def public_sql(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Return a public function that runs statements of its caller, see `public`."""
+    """Wrap a public function that runs statements of its caller, see `public`."""
     return public(function, statements=True)
 
 
 def public_methods(*, statements: Collection[str] = ()) -> Callable[[_Class], _Class]:
-    """Return a decorator of a class whose public methods fail without showing a row.
+    """Return a class decorator that wraps public methods so that their errors show no row.
 
     Parameters
     ----------
@@ -110,19 +110,19 @@ def public_methods(*, statements: Collection[str] = ()) -> Callable[[_Class], _C
 
 
 def throw(error: BaseException) -> NoReturn:
-    """Raise an error; this frame, which its traceback shows as the innermost, holds nothing else."""
+    """Raise an error; this frame, the innermost one in the traceback, holds nothing else."""
     raise error
 
 
 def cut(error: BaseException) -> BaseException:
-    """Return an error without the exceptions and the frames that it came from."""
+    """Return an error without its causes and frames."""
     error.__cause__ = error.__context__ = None
     error.__suppress_context__ = True
     return error.with_traceback(None)
 
 
 def quotes_values(error: BaseException) -> bool:
-    """Whether an error is one of DuckDB's about values, which its text may quote."""
+    """Return whether an error is a DuckDB error about values, whose text may quote them."""
     return _is_from_duckdb(error) and type(error).__name__ not in _OF_NAMES
 
 
@@ -131,14 +131,14 @@ def _is_from_duckdb(error: BaseException) -> bool:
 
 
 def unshown(what: str, error: BaseException, hint: str) -> InternalError:
-    """Return the error that stands for one of another package, by its type and the line of dpsql where it arose."""
+    """Return the error that replaces an error of another package; it names the type and the line of dpsql."""
     where = origin(error)
     failed = f"{what} failed with {type(error).__name__}{where and f' at {where}'}"
     return InternalError("I040", f"{failed}, whose text may quote rows and is not shown. {hint}")
 
 
 def origin(error: BaseException) -> str:
-    """Return the line of dpsql where an error arose, such as ``dpsql/frames.py:159``; ``''`` where there is none."""
+    """Return the line of dpsql that caused an error, such as ``dpsql/frames.py:159``; ``''`` if no line did."""
     line, trace = "", error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
@@ -149,7 +149,7 @@ def origin(error: BaseException) -> str:
 
 
 def stack(error: BaseException) -> str:
-    """Return the lines that an error came through and the types in its chain, without the texts of other packages."""
+    """Return the lines of a traceback and the types in its chain, without the texts of other packages."""
     parts: list[str] = []
     link: BaseException | None = error
     while link is not None and len(parts) < 100:
@@ -170,9 +170,9 @@ def _lines(trace: TracebackType | None) -> Iterator[str]:
 def _leaving(
     function: Callable[..., Any], error: BaseException, args: tuple[Any, ...], keywords: Mapping[str, Any], **how: bool
 ) -> BaseException:
-    """Return what to raise for an error of a public function."""
+    """Return the error to raise for an error of a public function."""
     if isinstance(error, DpsqlError):
-        if args and getattr(args[0], "_asker", None) is not None:  # a gateway, which is asked in SQL
+        if args and getattr(args[0], "_asker", None) is not None:  # a gateway: its queries are SQL
             return cut(error)
         message = without_elements(error.message, _by_name(function, args, keywords), lambda: _names(args, keywords))
         return cut(error if message == error.message else error.saying(message))
@@ -194,45 +194,45 @@ def _by_name(function: Callable[..., Any], args: tuple[Any, ...], keywords: Mapp
     own = args[1:] if names[:1] in (["self"], ["cls"]) else args
     names = [name for name in names if name not in ("self", "cls")]
     arguments = {**dict(zip(names, own, strict=False)), **keywords}
-    if isinstance(arguments.get("arguments"), Mapping):  # of a call that is planned
+    if isinstance(arguments.get("arguments"), Mapping):  # of a planned call
         inner = dict(arguments["arguments"])
         arguments |= {**inner, "arguments": list(inner)}
     return arguments
 
 
 def _names(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Collection[str]:
-    """Return the public names that the object of a method knows: columns of the source, and tables."""
+    """Return the public names that a method's object knows: columns of the source, and tables."""
     lookup = getattr(args[0], "_public_names", None) if args else None
     try:
         return () if lookup is None else lookup(args[1] if len(args) > 1 else keywords.get("source"))
-    except Exception:  # they are for a better message alone
+    except Exception:  # the names only improve the message
         return ()
 
 
 def _read_once(value: object) -> object:
-    """Return what an iterator yields as a list, so that it can be read again; any other value as it is."""
+    """Return the items of an iterator as a list, so that they can be read again; any other value unchanged."""
     if hasattr(type(value), "__next__") and not hasattr(value, "__arrow_c_stream__"):
         return list(islice(value, MOST_ITEMS + 1))  # type: ignore[call-overload]
     return value
 
 
 def without_elements(message: str, arguments: Mapping[str, Any], names: Callable[[], Collection[str]]) -> str:
-    """Return a message in which no text and no number is an element of an argument, unless it is a public name.
+    """Hide every text and number in a message that is an element of an argument, unless it is a public name.
 
-    Texts are looked for where they are quoted, and numbers, but for 0 and 1, before the hint.
+    The search covers quoted texts everywhere, and numbers other than 0 and 1 before the hint.
 
     Parameters
     ----------
     message : str
     arguments : mapping of str to object
-        The arguments of the call.
+        Arguments of the call.
     names : callable
-        Returns public names; it is called where an element is quoted.
+        Returns public names; called only if the message quotes an element.
     """
     for value in arguments.values():
         if isinstance(value, str) and len(value) > 1 and not is_shown(value):  # a cell, or a frame as text
             message = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "...", message)
-    first, end, hint = message.partition(". ")  # a hint has numbers of its own, and none of the caller's
+    first, end, hint = message.partition(". ")  # numbers in a hint are never the caller's
     quoted = {key for match in _QUOTED.finditer(message) for key in _keys(_spelled(match))}
     numbers = {float(match[0]) for match in _NUMBER.finditer(first)} - {0.0, 1.0}
     if not quoted and not numbers:
@@ -260,7 +260,7 @@ def without_elements(message: str, arguments: Mapping[str, Any], names: Callable
 
 
 def _keys(value: Any) -> Iterator[str | float]:
-    """Yield what a text or a number is compared by; a text that is a number is both, and a date is text."""
+    """Yield the comparison keys of a text or a number; a numeric text has both, and a date is text."""
     if isinstance(value, str | date):
         yield fold(str(value))
     number = as_double(value)
@@ -276,7 +276,7 @@ def _spelled(match: re.Match[str]) -> str:
 
 
 def _elements(location: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the texts and numbers in a container of an argument, each with its place."""
+    """Yield the texts and numbers in a container argument, each with its place."""
     if isinstance(value, str | date | Number):
         if depth:
             yield location, value
@@ -292,7 +292,7 @@ def _elements(location: str, value: Any, depth: int = 0) -> Iterator[tuple[str, 
         return
     try:
         items = list_items(value) or (value if isinstance(value, set | frozenset) else ())
-    except Exception:  # a class of the caller's
+    except Exception:  # a class of the caller
         return
     for number, item in enumerate(items):
         yield from _elements(f"{location}[{number}]" if depth == 0 else location, item, depth + 1)

@@ -1,4 +1,4 @@
-"""The public bounds of features and of a target: read from arguments, checked, and given to features by their names."""
+"""Public bounds of features and of a target: read from arguments, checked, and assigned to features by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpsql.contract.parameters import (
 )
 from dpsql.errors import ParameterError
 
-# Bounds of values that are multiplied, in absolute value; the inverse is the least width of their interval.
+# Largest absolute bound of values that are multiplied; its inverse is the least width of their interval.
 _LARGEST_FACTOR = 1e100
 _MOST_SHOWN = 5
 _HINT = "Give lower := and upper := from domain knowledge, not from the table."
@@ -39,18 +39,18 @@ def public_bounds(lower: object, upper: object, *, names: tuple[str, str], hint:
     names : tuple of str
         Names of the two arguments in messages.
     hint : str
-        The next step that the message gives.
+        Next step in the message.
 
     Returns
     -------
     lower, upper : float, tuple of float or mapping of float
-        ``lower < upper`` holds for every pair that is known here; a mapping is sorted by name.
+        ``lower < upper`` holds for every pair known here; a mapping is sorted by name.
 
     Raises
     ------
     ParameterError
-        P003: missing, ill-typed, not finite, swapped or equal bounds; P013: a name that is no text; P035: lists of
-        different lengths; P050: more bounds than there may be features.
+        P003: missing, ill-typed, not finite, swapped or equal bounds; P013: a name that is not text; P035: lists of
+        different lengths; P050: too many bounds for any features.
     """
     low, high = (_side(name, side, hint) for name, side in zip(names, (lower, upper), strict=True))
     if isinstance(low, tuple) and isinstance(high, tuple) and len(low) != len(high):
@@ -87,7 +87,7 @@ def _by_name(name: str, side: Mapping[str, object], hint: str) -> FrozenMapping[
 
 
 def _pairs(low: Side, high: Side) -> Iterable[tuple[float, float]]:
-    """Return the pairs of bounds that belong together whatever the names of the features are."""
+    """Return the pairs of bounds that belong together under any feature names."""
     if isinstance(low, Mapping) and isinstance(high, Mapping):
         return [(low[name], high[name]) for name in low if name in high]
     if isinstance(low, float) and isinstance(high, float):
@@ -115,19 +115,19 @@ def bounds_by_feature(
     features : sequence of str
         Names, in order.
     fold_case : bool
-        Whether names are column names, whose ASCII case is ignored.
+        Whether the names are column names, which ignore ASCII case.
 
     Raises
     ------
     ParameterError
-        P035: a list of another length; P044: a column's name occurs twice; P003: a feature without bounds.
+        P035: a list of another length; P044: a repeated column name; P003: a feature without bounds.
     """
     sides = (_of_features(name, side, features, fold_case) for name, side in (("lower", lower), ("upper", upper)))
     return list(zip(*sides, strict=True))
 
 
 def refuse_extremes(pairs: Iterable[tuple[float, float]]) -> None:
-    """Raise if products or ratios of values between two pairs of bounds, times any number of rows, may be no doubles.
+    """Raise if products or ratios of values in two pairs of bounds, times any row count, may not be doubles.
 
     Variances, covariances, coefficients and their errors are such products and ratios.
 
@@ -170,7 +170,7 @@ def _of_features(name: str, side: Side, features: Sequence[str], fold_case: bool
 def feature_bounds(arguments: Mapping[str, object], *, or_else: str = "") -> dict[str, Side]:
     """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``.
 
-    Messages end with `or_else`: what the caller may do instead.
+    `or_else` ends the messages: an alternative for the caller.
     """
     hint = f"{_HINT} {or_else}".rstrip()
     lower, upper = public_bounds(arguments["lower"], arguments["upper"], names=("lower", "upper"), hint=hint)
@@ -178,7 +178,7 @@ def feature_bounds(arguments: Mapping[str, object], *, or_else: str = "") -> dic
 
 
 def column_bounds(arguments: Mapping[str, object], what: str) -> dict[str, float]:
-    """Return the checked public bounds of one column; `what` ends the message, as a clause."""
+    """Return the checked public bounds of one column; `what` is a clause for the message."""
     bounds = {side: end for side, end in feature_bounds(arguments).items() if isinstance(end, float)}
     if len(bounds) < 2:
         raise ParameterError("P037", f"lower and upper must be one number each: {what}.")
@@ -193,24 +193,24 @@ def _bound(name: str, value: object, hint: str) -> float:
 
 
 def has_no_target_code(arguments: Mapping[str, object]) -> bool:
-    """Return whether a call says nothing of how its target is coded."""
+    """Return whether a call has no levels and no bounds for its target."""
     names = ("target_levels", "target_lower", "target_upper")
     return "target_levels" in arguments and all(arguments.get(name) is None for name in names)
 
 
 def target_of(arguments: Mapping[str, object]) -> tuple[tuple[float, float] | None, tuple[Level, Level] | None]:
-    """Return the bounds, or the levels, of a call's target, as far as it states any."""
+    """Return the bounds or the levels of a call's target; None for each that is absent."""
     given_levels = arguments.get("target_levels")
     has_bounds = arguments.get("target_lower") is not None or arguments.get("target_upper") is not None
     if given_levels is None:
         if not has_bounds:
-            return None, None  # right for a boolean target; the column's type decides before a row is read
+            return None, None  # right for a boolean target; the column's type decides before any row is read
         names = ("target_lower", "target_upper")
         for name in names:
             if isinstance(arguments[name], Mapping) or list_items(arguments[name]) is not None:
                 raise ParameterError("P037", f"{name} must be one number. {_target_hint}")
         low, high = public_bounds(arguments["target_lower"], arguments["target_upper"], names=names, hint=_target_hint)
-        return (known(float, low), known(float, high)), None  # lists were refused above
+        return (known(float, low), known(float, high)), None  # the loop above refuses lists
     if has_bounds:
         raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")
     return None, levels(given_levels)

@@ -1,4 +1,4 @@
-"""One running call: the plan, resolved against the source's column types. Types are public; rows are not."""
+"""One running call: a plan, resolved against the source's column types. Types are public; rows are not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpsql.progress import Progress
 
 # Largest number of values in a dense copy of rows: 256 MB.
 _MOST_CELLS = 1 << 25
-# Fields of a row of the long layout once its cells are gathered (statements.py).
+# Fields of a row in the long layout after its cells are gathered (statements.py).
 LONG_TARGET, LONG_POSITIONS, LONG_VALUES = "dpsql_target", "dpsql_j", "dpsql_values"
 
 
@@ -48,7 +48,7 @@ class TargetCode:
         SourceError
             A text target without levels, or a type that cannot be a target.
         ParameterError
-            A numeric target without the bounds that the function needs.
+            A numeric target without required bounds.
         """
         of_text = is_text(kind)
         if not (of_text or is_boolean(kind) or is_numeric(kind)):
@@ -106,7 +106,7 @@ class TargetCode:
 
 
 def _levels(levels: tuple[Level, Level], kind: pa.DataType, is_text: bool, column: str) -> tuple[Level, Level]:
-    """Return the two levels in the form in which `TargetCode.code` compares them."""
+    """Return the two levels in the form that `TargetCode.code` compares."""
     if is_boolean(kind):
         texts = tuple(str(level).lower() for level in levels)
         if set(texts) != {"false", "true"}:
@@ -115,7 +115,7 @@ def _levels(levels: tuple[Level, Level], kind: pa.DataType, is_text: bool, colum
     needed, words = (str, "texts") if is_text else (float, "numbers")
     if not all(isinstance(level, needed) for level in levels):
         raise ParameterError("P012", f"target_levels of target {show(column)} must be two {words}, as its type is.")
-    if pa.types.is_float32(kind):  # rounded as the column's values are
+    if pa.types.is_float32(kind):  # rounded like the column's values
         first, second = levels
         return float(np.float32(first)), float(np.float32(second))
     return levels
@@ -136,9 +136,9 @@ class Call(ABC):
     elements : tuple of int or None
         Positions of the features in a vector; None for the whole vector.
     left_out : str
-        If the call takes every suitable column: which columns it leaves out, and why. Otherwise empty.
+        Columns that a call for every suitable column leaves out, and the reason. Otherwise empty.
     kinds : tuple of pyarrow types
-        The type of each feature in the source, and of the target behind them, where there is one.
+        Type of each feature in the source, then of the target, if any.
     """
 
     plan: Plan
@@ -151,7 +151,7 @@ class Call(ABC):
 
     @property
     def remark(self) -> str:
-        """What is told beside the guarantee, of public values: which columns or keys are left out; or nothing."""
+        """Public note next to the guarantee: the columns or keys that the call leaves out; may be empty."""
         return self.left_out
 
     @classmethod
@@ -164,10 +164,10 @@ class Call(ABC):
         row : pyarrow struct type
             Types of the columns that hold target and features.
         others : dict of pyarrow types
-            Types of privacy unit, row id and the long layout's columns, by role; for the condition, a struct of the
-            columns that it names.
+            Types of privacy unit, row id and the long layout's columns, by role; for the condition, a struct of its
+            columns.
         types : sequence of str
-            SQL types of the columns that the call groups by.
+            SQL types of the group columns.
 
         Raises
         ------
@@ -195,23 +195,23 @@ class Call(ABC):
         return call
 
     def check(self) -> None:
-        """Raise if the arguments do not fit the features, or if a part of the budget cannot be drawn.
+        """Raise if the arguments do not fit the features, or if dpsql cannot draw noise for a part of the budget.
 
-        This runs at the gate, before any row is read: no later step may fail because of an argument.
+        This check runs before any row is read: no later step may fail because of an argument.
         """
         self.plan.check_features(len(self.features))
         self.plan.check_drawable(len(self.features))
 
     @cached_property
     def intervals(self) -> list[tuple[float, float]] | None:
-        """Public bounds, one pair per feature; None if there are none."""
+        """Public bounds, one pair per feature; None without bounds."""
         lower, upper = (getattr(self.plan, side, None) for side in ("lower", "upper"))
         if lower is None or upper is None:
             return None
         return bounds_by_feature(lower, upper, self.features, fold_case=self.plan.layout.kind == "wide")
 
     def refuse_extremes(self) -> None:
-        """Raise if results in products or ratios of the columns' units may be no doubles, by the public bounds."""
+        """Raise if the public bounds allow products or ratios of the columns' values that are not doubles."""
         target = self.plan.target_bounds
         refuse_extremes([*(self.intervals or ()), *(() if target is None else (target,))])
 
@@ -235,12 +235,12 @@ class Call(ABC):
             collector.add(*part)
 
     def after(self, collector: Any) -> Call:
-        """Make the draws at the end of a pass that the call itself remembers; return the call that goes on to `turn`.
+        """Make the draws that the call itself remembers after a pass; return the call for `turn`.
 
         Parameters
         ----------
         collector : Collector
-            The collector of the pass, with every row in it.
+            Collector of the pass, with all rows.
         """
         return self
 
@@ -250,7 +250,7 @@ class Call(ABC):
         Parameters
         ----------
         collector : Collector
-            The collector of the previous pass, with every row in it.
+            Collector of the previous pass, with all rows.
         progress : Progress
         """
         following: Collector = collector.turn(progress)
@@ -263,7 +263,7 @@ class Call(ABC):
         Parameters
         ----------
         statistic : ndarray or Collector
-            The sums from SQL, or the collector of the last pass with every row in it.
+            Sums from SQL, or the collector of the last pass with all rows.
         progress : Progress
 
         Returns
@@ -274,14 +274,14 @@ class Call(ABC):
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """The two levels of a label as the result names them, negative first."""
+        """The two levels of a label, as in the result, negative first."""
         levels = self.target.levels
         if levels is None:
             raise InternalError("I032", "a call without levels was asked for them. Report it.")
         return self.plan.target_levels or ((False, True) if levels == ("false", "true") else levels)
 
     def coded_target(self, rows: pa.StructArray) -> NDArray[np.float64]:
-        """Return the target of a batch of rows as doubles; NaN where the function has no target."""
+        """Return the target of a batch of rows as doubles; NaN if the function has no target."""
         if not self.plan.layout.target:
             return np.full(len(rows), np.nan)
         coded = self.target.code(rows.field(self.positions[0]))
@@ -290,14 +290,14 @@ class Call(ABC):
         return coded
 
     def parts(self, rows: pa.StructArray) -> Iterator[slice]:
-        """Split a batch of rows into parts whose dense copies fit in memory, however wide a row is."""
+        """Split a batch of rows into parts whose dense copies fit in memory, for rows of any width."""
         step = max(1, _MOST_CELLS // (1 + len(self.features)))
         return (slice(start, min(start + step, len(rows))) for start in range(0, len(rows), step))
 
     def read_parts(
         self, rows: pa.StructArray, batch: Batch
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64], Batch]]:
-        """Yield the arguments of `Collector.add` for each part of a batch of rows."""
+        """Yield the arguments of `Collector.add` for each part of a batch."""
         for part in self.parts(rows):
             yield *self.read(rows[part]), batch.part(part)
 
@@ -334,7 +334,7 @@ class BoundedCall(Call):
     """A call whose features have public bounds and become integers in ``[-S, S]``."""
 
     def check(self) -> None:
-        """Check the call as `Call.check` does, and raise if a feature has no bounds."""
+        """Check the call like `Call.check`, and raise if a feature has no bounds."""
         super().check()
         _ = self.maps
 

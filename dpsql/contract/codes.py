@@ -1,4 +1,4 @@
-"""All error codes: when each is raised, and what to do, from ``codes.toml``. ``docs/errors.md`` is made of them."""
+"""All error codes, with cause and next step, from ``codes.toml``. ``docs/errors.md`` is generated from them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The cost of a release: exact amounts, and conversions between the two accountings.
+"""Cost of a release: exact amounts, and conversions between the two accountings.
 
-`dpsql.contract.events` defines the cost of each mechanism. Amounts are integers in units of 1e-18. Charges are rounded
+`dpsql.contract.events` defines the cost of each mechanism. Amounts are integers in units of 1e-18. dpsql rounds charges
 up and limits down, so that rounding never favours the spender.
 """
 
@@ -17,9 +17,9 @@ from dpsql.errors import ParameterError
 
 UNITS_PER_ONE = 10**18
 DEFAULT_REPORT_DELTA = Fraction(1, 10**6)
-# The error at 60 digits is far below this margin, and the margin is far below one unit.
+# The error at 60 digits is far below this margin; the margin is far below one unit.
 _MARGIN = Fraction(1, 10**30)
-# One over the least rho: noise of a million rows.
+# Inverse of the least rho: noise of a million rows.
 _LARGEST_NOISE = 10**12
 
 
@@ -44,7 +44,7 @@ def units_text(units: int) -> str:
 
 
 class Spender(Protocol):
-    """What a cost keeps of its event (`dpsql.contract.events.Event`)."""
+    """Part of an event that a cost stores (`dpsql.contract.events.Event`)."""
 
     @property
     def is_profile(self) -> bool:
@@ -62,16 +62,16 @@ class Cost:
     Attributes
     ----------
     epsilon : Fraction or None
-        With `delta`: the release is (epsilon, delta)-DP, >= 0. None when no finite epsilon was stated, as for
-        Gaussian noise whose event names no delta.
+        With `delta`: the release is (epsilon, delta)-DP, >= 0. None without a finite epsilon, as for Gaussian noise
+        whose event names no delta.
     delta : Fraction
         In [0, 1).
     rho : Fraction or None
-        The release is rho-zCDP, >= 0. None when it is not zCDP at all, as for a propose-test-release.
+        The release is rho-zCDP, >= 0. None without zCDP, as for a propose-test-release.
     event : Spender or None
-        The mechanism that has this loss; None for several.
+        Mechanism with this loss; None for several.
     parts : tuple of Cost
-        The losses of the single mechanisms if there are several, for accountants that add up other quantities.
+        Losses of the single mechanisms if there are several, for accountants that add up other quantities.
     """
 
     epsilon: Fraction | None
@@ -104,12 +104,12 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     Returns
     -------
     epsilon : Fraction
-        A multiple of 1e-18, rounded up. The smaller of ``rho + 2 sqrt(rho ln(1/delta))`` and the bound below.
+        A multiple of 1e-18, rounded up: the smaller of ``rho + 2 sqrt(rho ln(1/delta))`` and the bound below.
 
     Notes
     -----
     Every alpha > 1 gives a valid epsilon, ``alpha rho + ln(1 - 1/alpha) + (ln(1/delta) - ln alpha)/(alpha - 1)``
-    [1]_. Floating point only picks the alpha; the bound at that alpha is evaluated with 60 digits.
+    [1]_. Floating point only picks alpha; the bound at that alpha has 60 digits.
 
     References
     ----------
@@ -131,7 +131,7 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return nearly the largest rho whose `zcdp_epsilon` is at most epsilon.
+    """Return nearly the largest rho with `zcdp_epsilon` at most epsilon.
 
     Parameters
     ----------
@@ -143,12 +143,12 @@ def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     Returns
     -------
     rho : Fraction
-        Below the largest one by a millionth part at most.
+        At most a millionth part below the largest rho.
 
     Raises
     ------
     ParameterError
-        P038: there is none that is of use.
+        P038: no useful rho exists.
     """
     high, low = epsilon, epsilon
     while zcdp_epsilon(low, delta) > epsilon:
@@ -174,7 +174,7 @@ def renyi_conversion(order: Fraction, delta: Fraction) -> Fraction:
     Returns
     -------
     conversion : Fraction
-        ``ln(1 - 1/order) + (ln(1/delta) - ln order) / (order - 1)``, rounded up; it may be negative.
+        ``ln(1 - 1/order) + (ln(1/delta) - ln order) / (order - 1)``, rounded up; may be negative.
 
     References
     ----------

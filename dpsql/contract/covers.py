@@ -1,31 +1,30 @@
-"""Which rows the numbers of a release cover, in words: from public arguments alone, so it costs nothing.
+"""Words for the rows that the numbers of a release cover, and its verdicts: from public arguments, so without cost.
 
-An interval and a verdict are of the noise on the rows that count. What a cap, bounds, keys or a condition leave out
-is not in them, so the words stand beside the numbers: in the column `covers`, in receipts, notebooks and pictures.
+An interval and a verdict describe the noise on the rows that count. They exclude rows and values that a row limit,
+bounds, keys or a condition leave out, so the words are next to the numbers: in the column `covers`, in receipts,
+notebooks and pictures.
 
-**Verdicts.** What a release says about its own noise, in one vocabulary for all functions.
-
-A verdict follows from what is released and from public values alone, so it costs no privacy. It speaks of the noise of
-this call, never of sampling: whether other rows would give the same answer is another question.
-
-Of these words the first that holds is the verdict; docs/verdicts.md has the whole table.
+Verdicts describe the noise of a release, in one vocabulary for all functions. A verdict follows from the released
+numbers and from public values alone, so it costs no privacy. It never covers sampling: whether other rows would give
+the same answer is another question. The verdict is the first of these words that holds; docs/verdicts.md has the whole
+table.
 
 ==============  =======================================================================================
 verdict         meaning
 ==============  =======================================================================================
 undetermined    noise leaves nothing: value and interval are NULL
-biased          the limits of privacy units left out more than half of the interval: it speaks of the rest alone
-clear           the stated claim, which can fail, holds with the stated confidence, whatever the noise was
-unclear         noise of this size explains what is seen
-not measured    the error is not known, or a claim would cost a share of the budget, and none was paid
+biased          row limits per privacy unit left out more than half of the interval: it covers only the rest
+clear           the claim, which can fail, holds with the given confidence, for any noise
+unclear         noise of this size explains the result
+not measured    the error is unknown, or a claim would cost a share of the budget that the call did not pay
 ==============  =======================================================================================
 
-Where a call asks for sampling, its intervals are about the population that the rows were drawn from, and verdicts
-follow from these. Comparisons have words of their own:
+If a call asks for sampling, its intervals cover the population of the rows, and verdicts follow from these intervals.
+Comparisons have their own words:
 
 ==============  =======================================================================================
 differs         the interval of the difference excludes 0
-no evidence     it does not: noise and sampling explain a difference of this size
+no evidence     the interval includes 0: noise and sampling explain a difference of this size
 undetermined    the interval says nothing, or a group may be empty
 ==============  =======================================================================================
 """
@@ -41,21 +40,21 @@ UNCLEAR = "unclear"
 BIASED = "biased"
 UNDETERMINED = "undetermined"
 NOT_MEASURED = "not measured"
-# Of a comparison, whose interval also counts sampling: whether there is a difference in the world.
+# Verdicts of a comparison, whose interval also counts sampling: is there a real difference?
 DIFFERS = "differs"
 NO_EVIDENCE = "no evidence"
-# What is known of a number of a query beside its interval, from the best to the worst: its claim is not to be 0; the
-# interval is at most half of what was public before; it is wider than that; limits left out too much; a divisor may be
-# 0. An expression has the worst of its numbers.
+# Knowledge about a number of a query in addition to its interval, from best to worst: its claim is not to be 0; the
+# interval is at most half of its public range; the interval is wider; limits left out too much; a divisor may be 0.
+# An expression has the worst value of its numbers.
 COUNTED, NARROWED, DOUBTED, LEFT_OUT, UNDIVIDED = range(5)
 VERDICTS = (CLEAR, UNCLEAR, BIASED, UNDETERMINED, NOT_MEASURED, DIFFERS, NO_EVIDENCE)
 
 
 ALL_ROWS = "all rows"
-# The columns and entries of receipts with the words; the second is their earlier name, for one more version.
+# Columns and entries of receipts that hold the words; the second name is the old name, for one more version.
 COVERS = "covers"
 COVERING = (COVERS, "speaks_of")
-# Parts of a query that draw limits of people, or bounds, for other parts, and what is known of them here.
+# Parts of a query that choose row limits or bounds for other parts, with their arguments here.
 _PREPARES = "prepares"
 _PREPARING: Mapping[str, Mapping[str, Any]] = {
     "dp_query.bounds": {_PREPARES: True, "bounds_share": "all"},
@@ -64,7 +63,7 @@ _PREPARING: Mapping[str, Mapping[str, Any]] = {
 
 
 def covers(arguments: Mapping[str, Any]) -> str:
-    """Return which rows count, what their values are clipped to, and whether it is known how much a row limit left out.
+    """Return the rows that count, the clipping of their values, and whether a row limit's loss is not measured.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ def covers(arguments: Mapping[str, Any]) -> str:
 
 
 def covered(record: Mapping[str, Any]) -> str | None:
-    """Return the words from what keeps them under either name."""
+    """Return the words that a record stores under either name."""
     return next((record[name] for name in COVERING if isinstance(record.get(name), str)), None)
 
 
@@ -89,14 +88,14 @@ def _has_unit(arguments: Mapping[str, Any]) -> bool:
 
 
 def _of_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments of one part of a query; what draws bounds or limits for others measures nothing itself."""
+    """Return the arguments of one part of a query; a part that chooses bounds or limits measures nothing itself."""
     return {**part["arguments"], **_PREPARING.get(part["function"], {})}
 
 
 def _is_not_measured(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a row limit may leave rows out, and nothing tells how much; of a query, in one of its parts.
+    """Return whether a row limit may leave rows out without a measure of how many; for a query, in any part.
 
-    A part that has one row of each person by the query's text is recorded with a limit of 1: nothing falls away there.
+    A part whose query text gives one row per person is recorded with a limit of 1, which leaves no row out.
     """
     if not _has_unit(arguments):
         return False
@@ -107,7 +106,7 @@ def _is_not_measured(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, 
 
 
 def _rows(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what a row must be to count."""
+    """Yield conditions for a row to count."""
     if _has_unit(arguments):
         yield f"at most {_limits(arguments)}"
         yield "none without a unit"
@@ -125,7 +124,7 @@ def _rows(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> I
 
 
 def _limits(arguments: Mapping[str, Any]) -> str:
-    """Return what one privacy unit may contribute; limits that follow from the number of rows are left out."""
+    """Return the contribution limits of one privacy unit, without limits that follow from the row limit."""
     rows, groups, group_rows = (arguments.get(name) for name in ("max_rows_per_unit", "groups", "rows_per_group"))
     limits = f"{rows} a unit"
     if groups is not None and rows is not None and groups < min(rows, _groups(arguments)):
@@ -136,7 +135,7 @@ def _limits(arguments: Mapping[str, Any]) -> str:
 
 
 def _groups(arguments: Mapping[str, Any]) -> float:
-    """Return the number of groups; infinity where it is private, or a type lists the keys."""
+    """Return the number of groups; infinity if the number is private or a type lists the keys."""
     keys, listed = arguments.get("keys"), arguments.get("key_rows")
     if keys is None or None in keys:
         return math.inf
@@ -146,7 +145,7 @@ def _groups(arguments: Mapping[str, Any]) -> float:
 
 
 def _values(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return what values are clipped to; empty where nothing is clipped, or nothing is known of it."""
+    """Return the interval that clips values; empty without clipping or for unknown bounds."""
     clipped = list(dict.fromkeys(filter(None, map(_clipped, parts))))
     return clipped[0] if len(clipped) == 1 else "their bounds" if clipped else ""
 
@@ -155,7 +154,7 @@ def _clipped(arguments: Mapping[str, Any]) -> str:
     if arguments.get("bounds_share") is not None and arguments.get("lower") is None:
         return "drawn bounds"
     ends = arguments.get("lower"), arguments.get("upper")
-    if "lowest" in arguments:  # of each number of a query, None where it has no bounds
+    if "lowest" in arguments:  # one per number of a query, None without bounds
         pairs = [pair for pair in zip(arguments["lowest"], arguments["highest"], strict=True) if None not in pair]
         lows, highs = zip(*dict.fromkeys(pairs), strict=True) if pairs else (None, None)
         ends = lows, highs

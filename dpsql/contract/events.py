@@ -1,6 +1,6 @@
-"""Events, which record what a release spends: one class per kind of mechanism, with its parameters and its cost.
+"""Events record the spending of a release: one class per kind of mechanism, with its parameters and its cost.
 
-The ledger keeps events, so that past releases can be re-evaluated under a better accountant. An event is stored as
+The ledger stores events, so that a better accountant can re-evaluate past releases. An event is stored as
 ``{"mechanism": name, …}`` with exact numbers as text. A released name never changes its meaning: a new mechanism is a
 new class.
 """
@@ -25,16 +25,16 @@ from dpsql.errors import ParameterError
 
 @dataclass(frozen=True)
 class Event(ABC):
-    """What one or more mechanisms spend.
+    """Spending of one or more mechanisms.
 
     Notes
     -----
-    Numbers that determine the cost are checked when the event is created (P048). Other values, such as the number of
-    selected features, are kept unchanged.
+    The constructor checks numbers that determine the cost (P048). Other values, such as the number of selected
+    features, stay unchanged.
     """
 
     mechanism: ClassVar[str]
-    # Fields read as exact numbers, in the order in which they are checked.
+    # Fields that are exact numbers, in the order of the checks.
     numbers: ClassVar[tuple[str, ...]] = ()
     # Whether delta is one point of a privacy profile and rho needs no delta, as for Gaussian noise.
     is_profile: ClassVar[bool] = False
@@ -62,7 +62,7 @@ class Event(ABC):
         """Return the privacy loss, without its event."""
 
     def scaled(self, factor: Fraction) -> Event:
-        """Return approximately the event of the same call with `factor` times its epsilon; only for advice."""
+        """Return approximately the event of the same call at `factor` times its epsilon; only for advice."""
         powers = {"epsilon": 1, "rho": 2}
         parameters = {name: getattr(self, name, None) for name in powers}
         changed = {name: value * factor ** powers[name] for name, value in parameters.items() if value is not None}
@@ -158,7 +158,7 @@ class GumbelNoise(_BoundedRange):
 
 @dataclass(frozen=True)
 class CanonicalLipschitz(_Pure):
-    """A set of k candidates by the canonical Lipschitz mechanism; gamma, the weight of its loss, is kept as text."""
+    """A set of k candidates by the canonical Lipschitz mechanism; gamma, the weight of its loss, is text."""
 
     mechanism: ClassVar[str] = "canonical_lipschitz"
 
@@ -168,7 +168,7 @@ class CanonicalLipschitz(_Pure):
 
 @dataclass(frozen=True)
 class SparseVectorTechnique(_Pure):
-    """Scores compared with a noisy threshold, until a fixed number of them exceeds it."""
+    """Comparisons of scores with a noisy threshold, until a fixed number of scores exceeds it."""
 
     mechanism: ClassVar[str] = "sparse_vector"
 
@@ -177,7 +177,7 @@ class SparseVectorTechnique(_Pure):
 
 @dataclass(frozen=True)
 class IntervalScan(_Pure):
-    """Two scans over cells, outwards from one of them, until the rows that are left fall below a noisy threshold."""
+    """Two scans over cells, outwards from one cell, until the remaining rows fall below a noisy threshold."""
 
     mechanism: ClassVar[str] = "interval_scan"
 
@@ -198,9 +198,9 @@ class SmoothSensitivity(_Pure):
 
 @dataclass(frozen=True)
 class SubsetExponential(_BoundedRange):
-    """One exponential mechanism over subsets of k features, or several in turn, whose epsilons add up to this one.
+    """One or several exponential mechanisms over subsets of k features, whose epsilons add up to epsilon.
 
-    Of these each is ``epsilon_i**2 / 8``-zCDP, which is ``epsilon**2 / 8`` at most in all.
+    Each mechanism is ``epsilon_i**2 / 8``-zCDP; together they are at most ``epsilon**2 / 8``.
     """
 
     mechanism: ClassVar[str] = "subset_exponential"
@@ -218,7 +218,7 @@ class DiscreteLaplace(_Pure):
 
 @dataclass(frozen=True)
 class CubeNoise(_Pure):
-    """Integers with noise of the largest coordinate, in one vector for each group."""
+    """Integers with noise of the largest coordinate, one vector per group."""
 
     mechanism: ClassVar[str] = "cube_noise"
 
@@ -232,7 +232,7 @@ class DiscreteGaussian(Event):
     rho : Fraction
         > 0.
     delta : Fraction or None
-        The delta at which an (epsilon, delta) budget is charged.
+        Delta for the charge of an (epsilon, delta) budget.
     """
 
     mechanism: ClassVar[str] = "discrete_gaussian"
@@ -274,7 +274,7 @@ class GaussianDP(Event):
 
 @dataclass(frozen=True)
 class PrivateTree(Event):
-    """Counts with Gaussian noise and rounds of the exponential mechanism, zCDP together, with what that covers.
+    """Counts with Gaussian noise and exponential mechanism rounds, zCDP together, with an implied (epsilon, delta).
 
     Attributes
     ----------
@@ -305,7 +305,7 @@ class PrivateTree(Event):
 
 @dataclass(frozen=True)
 class Approximate(Event):
-    """(epsilon, delta)-DP whose delta is a chance of failure, so that it satisfies rho-zCDP for no rho."""
+    """(epsilon, delta)-DP whose delta is a chance of failure, so that no rho-zCDP holds."""
 
     mechanism: ClassVar[str] = "approximate"
     numbers: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
@@ -320,7 +320,7 @@ class Approximate(Event):
 
 @dataclass(frozen=True)
 class Composed(Event):
-    """Events in order, each of which may depend on the results of those before."""
+    """Events in order; each event may depend on the results of earlier events."""
 
     mechanism: ClassVar[str] = "composed"
 
@@ -332,7 +332,7 @@ class Composed(Event):
 
     @cached_property
     def cost(self) -> Cost:
-        """The privacy loss: the sum, with every mechanism's own loss among its parts."""
+        """The privacy loss: the sum, with the loss of every mechanism in its parts."""
         return self._loss()
 
     def _loss(self) -> Cost:
@@ -386,13 +386,13 @@ _EVENTS: dict[str, type[Event]] = {
 
 
 def event_from_json(record: Mapping[str, object]) -> Event:
-    """Return the event of a record, written by this version or an earlier one.
+    """Return the event of a record from this version or an earlier one.
 
     Parameters
     ----------
     record : mapping
         ``{"mechanism": name, …}`` with numbers as text, such as ``{"mechanism": "gumbel_noise", "epsilon": "1",
-        "rounds": 5}``, where epsilon is the loss of all rounds together.
+        "rounds": 5}``, where epsilon is the total loss of all rounds.
 
     Raises
     ------
@@ -408,19 +408,19 @@ def event_from_json(record: Mapping[str, object]) -> Event:
 
 
 def cost_of(record: Mapping[str, object]) -> Cost:
-    """Return the privacy loss of an event's record; for errors see `event_from_json`."""
+    """Return the privacy loss of an event's record; errors as in `event_from_json`."""
     return event_from_json(record).cost
 
 
 def additive_noise(epsilon: Fraction, mu: Fraction | None, delta: Fraction | None) -> Event:
-    """Return the event of integers with noise: Gaussian, or Laplace where `mu` or `delta` is None."""
+    """Return the event of integers with noise: Gaussian, or Laplace if `mu` or `delta` is None."""
     if mu is None or delta is None:
         return DiscreteLaplace(epsilon)
     return GaussianDP(mu, epsilon, delta)
 
 
 def composed(events: Sequence[Event]) -> Event:
-    """Return one event for several in order; a single event is returned as it is."""
+    """Return one event for several in order; a single event unchanged."""
     return events[0] if len(events) == 1 else Composed(tuple(events))
 
 

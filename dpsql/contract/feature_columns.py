@@ -1,4 +1,4 @@
-"""The columns that a call reads, determined by its arguments and the column types; misfits are refused."""
+"""Columns that a call reads, from its arguments and the column types; errors for columns that do not fit."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector
 from dpsql.kernels.identity import has_identity, is_name
 
-# Most elements of a vector, the limit of DuckDB's arrays.
+# Most elements of a vector: DuckDB's limit for arrays.
 MOST_ELEMENTS = 100_000
-# The type that a column has in the probe when the source does not have that column (statements.py).
+# Type in the probe of a column that the source does not have (statements.py).
 MISSING = "dpsql_missing"
-# Most left-out columns that a message names.
+# Most left-out columns in a message.
 _MOST_NAMED = 20
 
 # Position and field of each column of a row, by its folded name.
@@ -40,9 +40,9 @@ class FeatureColumns:
     elements : tuple of int or None
         Positions of the features in the vector; None for the whole vector.
     left_out : str
-        If the call takes every suitable column: which columns it leaves out, and why. Otherwise empty.
+        Columns that a call for every suitable column leaves out, and the reason. Otherwise empty.
     kinds : tuple of pyarrow types
-        The type of each feature in the source; BOOLEAN for long rows without a value, where a feature is 0 or 1.
+        Type of each feature in the source; BOOLEAN for long rows without a value, where a feature is 0 or 1.
     """
 
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ class FeatureColumns:
 
 
 def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> FeatureColumns:
-    """Return the location of a plan's features in a source; for parameters and errors see `Call.resolve`."""
+    """Return the location of a plan's features in a source; parameters and errors as in `Call.resolve`."""
     layout = plan.layout
     if layout.kind == "long":
         kind = require(others["features"], "features", str(layout.features))
@@ -80,7 +80,7 @@ def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> 
 
 
 def check_ids(plan: Plan, others: Mapping[str, pa.DataType]) -> None:
-    """Raise if the type of an id column cannot identify anybody, if the value is not numeric, or the date is none."""
+    """Raise if an id column's type cannot identify a person, a value is not numeric, or a date is not a date."""
     layout = plan.layout
     for part in ("privacy_unit", "row_id", "value"):
         column = getattr(layout, part)
@@ -97,7 +97,7 @@ def check_ids(plan: Plan, others: Mapping[str, pa.DataType]) -> None:
 
 
 def _check_date(dated: Dated, column_type: pa.DataType) -> None:
-    """Raise if the column that dates rows is no date; how a text is read as one would follow from it."""
+    """Raise if the column that dates rows is not a date; reading text as dates would affect the period."""
     kind = require(column_type, "period_of", dated.column)
     if dated.zone is not None:
         fits = pa.types.is_timestamp(kind) and kind.tz is not None
@@ -114,13 +114,13 @@ def _check_date(dated: Dated, column_type: pa.DataType) -> None:
 
 
 def check_condition(struct: pa.DataType) -> None:
-    """Raise if the condition names a column that the source lacks; a field of the type is a column that it names."""
+    """Raise if the condition names a column that the source lacks; the fields of the type are its columns."""
     for column in struct:
         require(column.type, "condition's", column.name)
 
 
 def check_named(plan: Plan, columns: Sequence[str]) -> None:
-    """Raise if a plan names a column that is not among those of its source."""
+    """Raise if a plan names a column that its source lacks."""
     layout, names = plan.layout, set(map(fold, columns))
     target = (("target", layout.target),) if layout.target else ()
     others = (("column", name) for name in (plan.row_columns or {}).values())
@@ -149,7 +149,7 @@ def _is_missing(kind: pa.DataType) -> bool:
 
 
 def require(kind: pa.DataType | None, part: str, column: str, names: Iterable[str] = ()) -> pa.DataType:
-    """Return the column's type, or raise if the source has no such column; the columns that are known may be meant."""
+    """Return the column's type, or raise if the source has no such column; the message suggests known columns."""
     if kind is None or _is_missing(kind):
         step = did_you_mean(column, names, "Check the name.")
         raise SourceError("S002", f"{part} {show(column)} is not a column of the source. {step}")
@@ -157,7 +157,7 @@ def require(kind: pa.DataType | None, part: str, column: str, names: Iterable[st
 
 
 def column_of(kinds: Kinds, part: str, column: str) -> tuple[int, pa.DataType]:
-    """Return position and type of a column in the row; the case of its name does not matter."""
+    """Return position and type of a column in the row; names ignore case."""
     position, field = kinds.get(fold(column), (-1, None))
     names = () if field is not None else (other.name for _, other in kinds.values())
     return position, require(None if field is None else field.type, part, column, names)
@@ -191,7 +191,7 @@ def _wide_columns(plan: Plan, kinds: Kinds) -> tuple[list[str], list[int]]:
 
 
 def _left_out(plan: Plan, kinds: Kinds, positions: set[int]) -> str:
-    """Return which columns are left out when every numeric column is a feature, and why; empty if none is."""
+    """Return the columns that a call for every numeric column leaves out, and the reason; may be empty."""
     apart = _apart(plan)
     others = [field for column, (position, field) in kinds.items() if column not in apart and position not in positions]
     if not others:
@@ -203,7 +203,7 @@ def _left_out(plan: Plan, kinds: Kinds, positions: set[int]) -> str:
 
 
 def _why_not(kind: pa.DataType) -> str:
-    """Return why a column of this type is not a feature unless it is named."""
+    """Return why an unnamed column of this type is not a feature."""
     if is_boolean(kind):
         return "boolean: cast it to integer, or name it in features"
     if is_text(kind):

@@ -1,10 +1,10 @@
-"""Folds over batches of rows, which compute a statistic before noise. Their states merge in any order and in any tree.
+"""Folds over batches of rows, which compute a statistic before noise. Fold states merge in any order and in any tree.
 
 A fold starts from zero, adds batches of rows, and absorbs the states of other folds of its kind. Merging is associative
 and commutative, and zero is neutral, to the last bit. So a result does not depend on the order of the rows, on their
 division into batches, or on the number of threads, processes or machines.
 
-A fold is not thread-safe. An engine gives each thread a fold of its own and merges the folds at the end
+A fold is not thread-safe. An engine gives each thread its own fold and merges the folds at the end
 (`dpsql.engines.duckdb.running`), or lets threads wait for each other.
 """
 
@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Batch:
-    """Data of a batch of rows besides its values.
+    """Data of a batch of rows, in addition to its values.
 
     Attributes
     ----------
     keys : ndarray of uint64, shape (rows,), or None
-        Keyed hash of a row's privacy unit or row id. It determines the row's block, or which of its features count.
+        Keyed hash of a row's privacy unit or row id. It determines the row's block, or which row features count.
     sizes : ndarray of int64, shape (rows,), or None
         Number of rows in the row's block, if rows come block by block.
     secret : bytes
-        The call's key, with which `keys` are hashed.
+        The call's key for the hash in `keys`.
     """
 
     keys: NDArray[np.uint64] | None = None
@@ -45,7 +45,7 @@ class Batch:
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Return the data of the rows of several batches of one pass, in their order: all have keys, or none has."""
+    """Return the data of the rows of several batches of one pass, in order: all have keys, or none has."""
     keys = [batch.keys for batch in batches if batch.keys is not None]
     sizes = [batch.sizes for batch in batches if batch.sizes is not None]
     return Batch(np.concatenate(keys) if keys else None, np.concatenate(sizes) if sizes else None, batches[0].secret)
@@ -56,7 +56,7 @@ class Collector(ABC):
 
     @property
     def whole_blocks(self) -> int:
-        """Number of blocks that it takes in as wholes, each in one batch (`Batch.sizes`); 0 if there are none."""
+        """Number of whole blocks that the collector adds, each in one batch (`Batch.sizes`); may be 0."""
         return 0
 
     @abstractmethod
@@ -76,16 +76,16 @@ class Collector(ABC):
 
     @abstractmethod
     def merge(self, other: Self) -> None:
-        """Merge another collector of the same kind into this one; the other is no longer used."""
+        """Merge another collector of the same kind into this one, and discard the other."""
 
     @property
     def size(self) -> int:
-        """Bytes that another collector allocates at the start; 0 if they are few."""
+        """Bytes that another collector allocates at the start; 0 for few bytes."""
         return 0
 
 
 class Recreatable(Collector):
-    """A collector whose empty copies are created with the arguments that it was created with."""
+    """A collector that creates empty copies from its own constructor arguments."""
 
     _created_with: tuple[tuple[object, ...], dict[str, object]]
 
@@ -107,7 +107,7 @@ class Fold(Recreatable):
     Attributes
     ----------
     grows : bool
-        Whether the size of a state depends on the rows, such as on how many names they hold.
+        Whether the size of a state depends on the rows, such as on their number of names.
     """
 
     grows: bool = False
@@ -142,17 +142,17 @@ class Several(Fold):
         return Several(*(fold.zero() for fold in self.folds))
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add a batch of rows to each."""
+        """Add a batch of rows to each fold."""
         for fold in self.folds:
             fold.add(target, features, batch)
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """Bytes of all folds."""
         return sum(fold.size for fold in self.folds)
 
     def state(self) -> pa.RecordBatch:
-        """Return the states side by side."""
+        """Return all states in one record."""
         fields: dict[str, pa.Array] = {}
         for number, fold in enumerate(self.folds):
             state = fold.state()
@@ -160,17 +160,17 @@ class Several(Fold):
         return record(fields)
 
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Merge other states, each into its own."""
+        """Merge each of the other states into its fold."""
         for number, fold in enumerate(self.folds):
             names = [name for name in state.schema.names if name.startswith(f"{number} ")]
             fold.absorb(state.select(names).rename_columns([name.partition(" ")[2] for name in names]))
 
 
 class KeptRows(Recreatable):
-    """Rows that are stored, because a later step needs them one by one.
+    """Stored rows, for a later step that needs them one by one.
 
-    This is not a fold: it grows with the rows, has no state to send, and `merge` appends the rows of the other. What is
-    computed from the rows does not depend on their order.
+    This is not a fold: it grows with the rows, has no state to send, and `merge` appends the rows of the other. Results
+    do not depend on the order of the rows.
     """
 
 
@@ -189,7 +189,7 @@ class Ignoring(Collector):
 
 
 class Waiting(Ignoring):
-    """A pass that is skipped, because what it would show is known by now."""
+    """A skipped pass, because its result is already known."""
 
     def __init__(self, following: Collector) -> None:
         self._following = following
@@ -203,13 +203,13 @@ Inner = TypeVar("Inner", bound=Collector)
 
 
 class RowTransform(Collector, Generic[Inner]):
-    """A pass over the rows that transforms them and passes them to another collector."""
+    """A pass that transforms rows and passes them to another collector."""
 
-    # Attributes that only the end of the pass uses, in the process of the ledger: workers get none of them.
+    # Attributes for the end of the pass, in the process of the ledger: workers do not get them.
     ending: ClassVar[tuple[str, ...]] = ()
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what a worker needs to add rows."""
+        """Return the state for a worker."""
         return {name: value for name, value in self.__dict__.items() if name not in self.ending}
 
     def __init__(self, inner: Inner) -> None:
@@ -232,7 +232,7 @@ class RowTransform(Collector, Generic[Inner]):
 
     @property
     def whole_blocks(self) -> int:
-        """Number of blocks that the inner collector takes in as wholes."""
+        """Number of whole blocks that the inner collector adds."""
         return self.inner.whole_blocks
 
     @property
@@ -242,7 +242,7 @@ class RowTransform(Collector, Generic[Inner]):
 
 
 def record(fields: Mapping[str, Sequence[int] | NDArray[np.int64] | pa.Array]) -> pa.RecordBatch:
-    """Return a record of one row, in which each field is a list of integers: int64 or decimal128(38, 0)."""
+    """Return a record of one row whose fields are lists of integers: int64 or decimal128(38, 0)."""
     columns = []
     for values in fields.values():
         array = values if isinstance(values, pa.Array) else pa.array(np.asarray(values, dtype=np.int64).ravel())

@@ -5,8 +5,8 @@ mu-GDP, and (epsilon, delta)-DP with [1]_::
 
     delta(epsilon) = Phi(mu / 2 - epsilon / mu) - exp(epsilon) Phi(-mu / 2 - epsilon / mu)
 
-Releases of mu_1, mu_2, … compose to ``sqrt(mu_1**2 + mu_2**2 + …)``, even if each depends on those before. The noise
-drawn is *discrete*; `EPSILON_MARGIN` and `DELTA_MARGIN` cover the difference, as `dpsql.mechanisms.gaussian` proves.
+Releases of mu_1, mu_2, … compose to ``sqrt(mu_1**2 + mu_2**2 + …)``, even if each depends on earlier ones. dpsql draws
+*discrete* noise; `EPSILON_MARGIN` and `DELTA_MARGIN` cover the difference, as `dpsql.mechanisms.gaussian` proves.
 
 References
 ----------
@@ -27,11 +27,11 @@ DELTA_MARGIN = Fraction(1, 1 << 38)
 LARGEST_EPSILON = 1 << 19
 SMALLEST_DELTA = Fraction(1, 10**300)
 MU_UNIT = 10**9
-# Parts of a mu are rounded down to a multiple of this.
+# Parts of a mu round down to a multiple of this.
 _SHARE_UNIT = 10**12
 # At this mu the noise on every sum is a million rows, which is useless; the samplers' range ends below it.
 _LEAST_MU = Fraction(1, 10**6)
-# Bounds below `_NEGLIGIBLE` are rounded up to it. Above `_ALL` standard deviations, delta is 1 to within 1e-300.
+# Bounds below `_NEGLIGIBLE` round up to it. Above `_ALL` standard deviations, delta is 1 to within 1e-300.
 _NEGLIGIBLE = Fraction(1, 10**1000)
 _ALL = 40
 # The ratio Phi(x) / phi(x) is a power series above -6 and a continued fraction below.
@@ -55,9 +55,9 @@ def gaussian_delta(mu: Fraction, epsilon: Fraction) -> Fraction:
 
     Notes
     -----
-    With ``a = mu / 2 - epsilon / mu``, ``b = a - mu`` and ``R = Phi / phi`` it is ``phi(a) (R(a) - R(b))``, because
-    ``exp(epsilon) phi(b) = phi(a)``. Each factor is enclosed by two decimal numbers, with more digits until the
-    enclosure is tight.
+    With ``a = mu / 2 - epsilon / mu``, ``b = a - mu`` and ``R = Phi / phi``, delta is ``phi(a) (R(a) - R(b))``, because
+    ``exp(epsilon) phi(b) = phi(a)``. Two decimal numbers enclose each factor, with more digits until the enclosure is
+    tight.
     """
     if not mu > 0 or not epsilon >= 0:
         raise ParameterError("P018", f"mu must be > 0 and epsilon >= 0; got {float(mu)!r} and {float(epsilon)!r}.")
@@ -135,7 +135,7 @@ def gaussian_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     Raises
     ------
     ParameterError
-        P001 (epsilon), P027 (delta), when out of range; P038, when mu would be below 1e-9.
+        P001 (epsilon) or P027 (delta): out of range; P038: mu would be below 1e-9.
     """
     if not isinstance(epsilon, Fraction) or not 0 < epsilon <= LARGEST_EPSILON:
         raise ParameterError(
@@ -171,7 +171,7 @@ def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     Raises
     ------
     ParameterError
-        P038: the noise would have a scale of more than a million rows.
+        P038: the noise has a scale above a million rows.
     """
     mu = gaussian_mu(epsilon, delta)
     if mu < _LEAST_MU:
@@ -182,7 +182,7 @@ def usable_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def share_of_mu(share: Fraction, mu: Fraction) -> Fraction:
-    """Return ``sqrt(share) * mu``, rounded down: the mu of a release that gets this share of mu squared.
+    """Return ``sqrt(share) * mu``, rounded down: the mu of a release with this share of mu squared.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 def _distribution_over_density(x: Fraction, digits: int) -> tuple[Decimal, Decimal]:
-    """Return lower and upper bounds of ``Phi(x) / phi(x)`` for x <= 40, computed with `digits` digits.
+    """Return lower and upper bounds of ``Phi(x) / phi(x)`` for x <= 40, with `digits` digits.
 
     30 guard digits keep the rounding errors of x and of fewer than ``10**5`` operations on positive numbers below a
     relative ``10**-(digits + 10)`` of each sum.
@@ -219,7 +219,7 @@ def _distribution_over_density(x: Fraction, digits: int) -> tuple[Decimal, Decim
             first, second = t + k / first, t + k / second
         low, high = sorted((1 / first, 1 / second))
         return low * (1 - slack), high * (1 + slack)
-    # sqrt(pi / 2) exp(x^2 / 2) + (x + x^3 / 3 + x^5 / (3 5) + …), the sum with the sign of x.
+    # sqrt(pi / 2) exp(x^2 / 2) + (x + x^3 / 3 + x^5 / (3 5) + …), where the sum has the sign of x.
     size = _decimal(abs(x))
     square = size * size
     half = (_pi(digits) / 2).sqrt() * (square / 2).exp()

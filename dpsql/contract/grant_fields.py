@@ -1,4 +1,4 @@
-"""What is said of a grant, once: the options of ``dpsql grant`` and the fields of the owner's form are made of it."""
+"""Fields of a grant, defined once: they determine the options of ``dpsql grant`` and the fields of the owner's form."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ NEVER = "never"
 
 @dataclass(frozen=True)
 class GrantField:
-    """One thing that is said of a grant, by the name of an argument of `dpsql.ledger.grants.Grant.of`.
+    """One field of a grant, named after an argument of `dpsql.ledger.grants.Grant.of`.
 
     Attributes
     ----------
     name : str
     kind : {'text', 'number', 'names', 'days', 'choice', 'flag'}
-        Names are separated by commas; days are a number, or never.
+        Commas separate names; days are a number, or never.
     help : str
-        On the command line.
+        Text for the command line.
     label : str
-        In a form.
+        Text for a form.
     usual : str
-        What holds where it is left empty, in a form.
+        Meaning of an empty field, for a form.
     choices : tuple of str
     needed : bool
     """
@@ -39,7 +39,7 @@ class GrantField:
     needed: bool = False
 
 
-# Beside the principal.
+# All except the principal.
 GRANT_FIELDS = (
     GrantField("dataset", "text", "The budget that may be asked about.", "Dataset", needed=True),
     GrantField(

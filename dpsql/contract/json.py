@@ -1,4 +1,4 @@
-"""The type of JSON values."""
+"""Type of JSON values."""
 
 from __future__ import annotations
 

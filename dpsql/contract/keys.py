@@ -1,12 +1,12 @@
-"""Public keys of groups: which values the columns of `by` may have, as texts that an engine casts to a column's type.
+"""Public keys of groups: allowed values of the columns of `by`, as texts that an engine casts to the column's type.
 
-The keys are the caller's: a list for one column, a struct with a list per column (their product), a list of structs
-(those combinations alone), or the name of a public table with these columns. A column that is not mentioned has all
-values of its type, which is public where the type lists them: BOOLEAN, and an ENUM whose labels its owner declared. A
-column with other labels is read as text (`dpsql.engines.duckdb.lineage.labels`). NULL is a key like any other: a type
-lists it, and a list counts it only where it has it.
+The caller gives keys: a list for one column, a struct with a list per column (their product), a list of structs (only
+those combinations), or the name of a public table with these columns. A column without keys has all values of its type,
+which are public if the type lists them: BOOLEAN, and an ENUM with labels that its owner declared. A column with other
+labels is read as text (`dpsql.engines.duckdb.lineage.labels`). NULL is a key like any other: a type lists NULL, and a
+list includes NULL only if the caller writes it.
 
-Texts are compared only after the cast: '1' and '01' are one key of an integer column, and are refused there.
+Engines compare texts only after the cast: '1' and '01' are one key of an integer column, an error there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpsql.errors import ParameterError
 # Most groups with public keys: each has a few integers in memory.
 MOST_GROUPS = 1_000_000
 PRIVATE = "private"
-# In place of a table: the keys are those that another part of the same query has released.
+# In place of a table: another part of the same query has released the keys.
 RELEASED = "(released)"
 _HINT = "Give keys := [...] from public knowledge, not from the table."
 _ENUM = re.compile(r"'((?:[^']|'')*)'")
@@ -43,11 +43,11 @@ class PublicKeys:
     Attributes
     ----------
     lists : tuple of (tuple of str or None) or None
-        The values of each column; None in place of a list for all values of the column's type.
+        Values of each column; None instead of a list for all values of the column's type.
     rows : tuple of tuple of int, or None
-        The combinations that are groups, as positions in the lists; None for all of them.
+        Combinations that are groups, as positions in the lists; None for all combinations.
     table : str or None
-        The public table that lists the keys, if no list does.
+        Public table that lists the keys, if no list does.
     """
 
     lists: Lists
@@ -56,7 +56,7 @@ class PublicKeys:
 
     @property
     def count(self) -> int | None:
-        """Number of groups; None where a column's type decides."""
+        """Number of groups; None if a column's type decides."""
         if self.rows is not None:
             return len(self.rows)
         sizes = [len(values) for values in self.lists if values is not None]
@@ -68,14 +68,14 @@ class PublicKeys:
         Parameters
         ----------
         kinds : sequence of str
-            The SQL type of each column.
+            SQL type of each column.
         columns : sequence of str
             Names, for messages.
 
         Raises
         ------
         ParameterError
-            P065: a column has no list, and its type lists no values. P068: there are too many groups.
+            P065: a column has no list, and its type lists no values. P068: too many groups.
         """
         lists = []
         for values, kind, column in zip(self.lists, kinds, columns, strict=True):
@@ -102,13 +102,13 @@ def values_of(kind: str) -> tuple[Key, ...] | None:
 
 
 def read_keys(argument: object, by: Sequence[str]) -> PublicKeys | None:
-    """Return the public keys of the columns `by`; None for private keys. Keys that were read are returned as they are.
+    """Return the public keys of the columns `by`; None for private keys. `PublicKeys` pass unchanged.
 
     Raises
     ------
     ParameterError
-        P065: a list is missing where only a list can say. P066: the keys have another form. P044: a key occurs twice.
-        P068: there are too many groups.
+        P065: a required list is missing. P066: the keys have another form. P044: a key occurs twice. P068: too many
+        groups.
     """
     if isinstance(argument, PublicKeys):
         return argument
@@ -139,7 +139,7 @@ def read_keys(argument: object, by: Sequence[str]) -> PublicKeys | None:
 
 
 def refuse_many(count: int | None) -> None:
-    """Raise if there are more groups than may have public keys."""
+    """Raise if there are more groups than the limit for public keys."""
     if count is not None and count > MOST_GROUPS:
         raise ParameterError(
             "P068",
@@ -148,7 +148,7 @@ def refuse_many(count: int | None) -> None:
 
 
 def keys_of_rows(rows: Sequence[Sequence[Key]], columns: int) -> PublicKeys:
-    """Return the keys that the rows of a public table list, whose values are given as texts; each row once."""
+    """Return the keys in the rows of a public table, whose values are texts; each row once."""
     positions: list[dict[Key, int]] = [{} for _ in range(columns)]
     indices = [
         tuple(position.setdefault(text, len(position)) for position, text in zip(positions, row, strict=True))
@@ -159,7 +159,7 @@ def keys_of_rows(rows: Sequence[Sequence[Key]], columns: int) -> PublicKeys:
 
 
 def _by_column(entries: Mapping[str, object], by: Sequence[str]) -> dict[str, object]:
-    """Return what is given by the folded names of columns; raise for a name that is not in `by`."""
+    """Return the entries by folded column names; raise for a name that is not in `by`."""
     values = {fold(str(name)): value for name, value in entries.items()}
     for name in values:
         if name not in map(fold, by):
@@ -173,7 +173,7 @@ def _texts(column: str, values: object) -> tuple[Key, ...]:
     if items is None or not items:
         raise ParameterError("P066", f"keys of {show(column)} must be a list with at least one value. {_HINT}")
     refuse_many(len(items))
-    kinds = set(map(type, items))  # a million integers or texts are read at once
+    kinds = set(map(type, items))  # fast check for a million integers or texts
     if kinds == {int} or (kinds == {str} and parameters.is_storable("".join(items))):
         texts: tuple[Key, ...] = tuple(map(str, items))
     else:

@@ -1,8 +1,8 @@
 """The layout of a source: the role of each column.
 
-Three layouts (docs/calls.md, "Layouts"): **wide**, a column per feature; **array**, one vector column;
-**long**, one row per (row id, feature, value). Which one it is follows from the arguments alone;
-column types are checked once the query runs, before a row is read.
+The three layouts (docs/calls.md, "Layouts") are **wide**, a column per feature; **array**, one vector column;
+**long**, one row per (row id, feature, value). The arguments alone determine the layout;
+dpsql checks column types when the query runs, before it reads a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_FEATURES = MOST_ITEMS
 
 @dataclass(frozen=True)
 class Layout:
-    """The role of each column of a source. It is public and fixed by the arguments.
+    """Role of each column of a source, public and fixed by the arguments.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Layout:
     target : str
         Column of the target; ``''`` for a function without a target.
     features : tuple of str, str or None
-        Wide: the columns, None for every numeric one. Array: the vector's column. Long: the column
+        Wide: the columns, None for every numeric column. Array: the vector's column. Long: the column
         that names the feature.
     names : tuple of str or None
         Feature names of the array and long layouts.
@@ -36,7 +36,7 @@ class Layout:
         Length of the vectors of the array layout, at most `MOST_FEATURES`.
     value, row_id : str or None
         Long layout: column of the value (None: presence is 1) and of the row id. In the other
-        layouts `row_id` may name a stored unique id, used to sample rows per privacy unit.
+        layouts `row_id` may name a stored unique id, for sampling rows per privacy unit.
     privacy_unit : str or None
         Column of the id of the protected person; None protects single rows.
     chosen : tuple of str or None
@@ -60,7 +60,7 @@ class Layout:
         Raises
         ------
         ParameterError
-            If the arguments fit no layout, or contradict each other.
+            The arguments fit no layout, or contradict each other.
         """
         target = ""
         if "target" in arguments:
@@ -125,7 +125,7 @@ def _column(arguments: Mapping[str, object], name: str, hint: str) -> str | None
 
 
 def _vector(arguments: Mapping[str, object]) -> tuple[tuple[str, ...] | None, int | None]:
-    """Return the names and the number of features; None for what is not given."""
+    """Return the names and the number of features; None for each missing argument."""
     names, length = arguments.get("names"), arguments.get("n_features")
     listed = None if names is None else text_list("names", names, hint="Give one name per feature.")
     if listed is not None:
@@ -136,7 +136,7 @@ def _vector(arguments: Mapping[str, object]) -> tuple[tuple[str, ...] | None, in
 
 
 def _features(argument: object) -> tuple[str, tuple[str, ...] | str | None]:
-    """Return the layout that `features` implies, with ``'array'`` also for a possible long layout, and the columns."""
+    """Return the layout that `features` implies and the columns; ``'array'`` may still become a long layout."""
     if argument is None:
         return "wide", None
     if isinstance(argument, str):

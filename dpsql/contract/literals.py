@@ -1,4 +1,4 @@
-"""Values as literals of SQL, for statements that are handed over as text."""
+"""Values as SQL literals, for statements that are passed as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpsql.rendering import text
 
 
 def literal_of(value: object) -> str | None:
-    """Return a value as one literal of SQL.
+    """Return a value as one SQL literal.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def literal_of(value: object) -> str | None:
         return str(value) if value.is_finite() else None
     if isinstance(value, Integral):
         return str(int(value))
-    if isinstance(value, Real):  # and numbers of NumPy
+    if isinstance(value, Real):  # and NumPy numbers
         return repr(float(value)) if math.isfinite(value) else None
     if isinstance(value, list | tuple):
         items = [literal_of(item) for item in value]

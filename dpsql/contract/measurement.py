@@ -1,8 +1,8 @@
-"""Measurements: what a call spends and what it draws, as one object, so that the two cannot differ.
+"""Measurements: the spending and the draws of a call in one object, so that the two cannot differ.
 
-A plan builds one `Measurement` from its public arguments. It consists of parts. Each part is one mechanism with its
-share of the loss: it has the `event` that the ledger records, and only the part samples that mechanism. A part samples
-only under a `Permit` of its measurement, and only as often as its event says.
+A plan builds one `Measurement` of parts from its public arguments. Each part is one mechanism with its share of the
+loss: it has the `event` that the ledger records, and only the part samples that mechanism. A part samples only under a
+`Permit` of its measurement, and only as often as its event allows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 P = TypeVar("P", bound="Part")
 Planned = TypeVar("Planned", bound="Measured")
-# The permit under which this thread samples.
+# The permit of this thread's sampling.
 _current: ContextVar[Permit | None] = ContextVar("dpsql_permit", default=None)
 
 
@@ -37,11 +37,11 @@ class Part(ABC):
     Attributes
     ----------
     name : str
-        Its role in its measurement.
+        Role of the part in its measurement.
 
     Notes
     -----
-    Equal parts are the same mechanism at the same cost. Every method that samples is decorated with `sampled`.
+    Equal parts are the same mechanism at the same cost. The decorator `sampled` marks every method that samples.
     """
 
     name: str
@@ -52,16 +52,16 @@ class Part(ABC):
         """The event that the ledger records."""
 
     def draws(self, share: str) -> int:
-        """Return how often the part may be sampled for one of its shares; most parts have a single, unnamed share."""
+        """Return the allowed draws of the part for one of its shares; most parts have a single, unnamed share."""
         return 0 if share else 1
 
     def covers(self, other: Part) -> bool:
-        """Whether `other` is this part, or the same part at no higher cost because less of it was needed."""
+        """Return whether `other` is this part, or a smaller use of it at no higher cost."""
         return self == other
 
 
 def sampled(draw: Callable[Concatenate[P, Given], Drawn]) -> Callable[Concatenate[P, Given], Drawn]:
-    """Decorate a method of a part that samples: each call needs a permit, and uses up one of its draws."""
+    """Decorate a sampling method of a part: each call needs a permit, and uses up one of its draws."""
 
     @wraps(draw)
     def permitted(part: P, /, *arguments: Given.args, **keywords: Given.kwargs) -> Drawn:
@@ -77,7 +77,7 @@ def take(part: Part, share: str = "") -> None:
     Raises
     ------
     InternalError
-        I034: no running call is charged for the part, or it was already sampled.
+        I034: no running call pays for the part, or the part already sampled.
     """
     permit = _current.get()
     if permit is None:
@@ -86,7 +86,7 @@ def take(part: Part, share: str = "") -> None:
 
 
 def exchange(before: Measurement, after: Measurement) -> None:
-    """Let the running call sample other parts in place of some of its measurement; see `Permit.exchange`."""
+    """Let the running call sample other parts instead of parts of its measurement; see `Permit.exchange`."""
     permit = _current.get()
     if permit is None:
         raise InternalError("I034", "parts were to be drawn without a charge. Report it.")
@@ -95,12 +95,12 @@ def exchange(before: Measurement, after: Measurement) -> None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Everything that a call may sample, in the order in which the ledger records it.
+    """All samples that a call may draw, in the order of the ledger's record.
 
     Attributes
     ----------
     parts : tuple of Part or Measurement
-        At least one; a nested measurement is recorded as one event.
+        At least one; the ledger records a nested measurement as one event.
     """
 
     parts: tuple[Part | Measurement, ...]
@@ -112,7 +112,7 @@ class Measurement:
 
     @cached_property
     def leaves(self) -> tuple[Part, ...]:
-        """The parts of this measurement and of all nested ones."""
+        """The parts of this measurement and of all nested measurements."""
         leaves: list[Part] = []
         for part in self.parts:
             leaves.extend(part.leaves if isinstance(part, Measurement) else (part,))
@@ -123,19 +123,19 @@ class Measurement:
         return {part.name: part for part in self.parts if isinstance(part, Part)}[name]
 
     def only(self, *names: str) -> Measurement:
-        """Return the measurement of the named parts alone."""
+        """Return the measurement of only the named parts."""
         return Measurement(tuple(part for part in self.parts if isinstance(part, Part) and part.name in names))
 
 
 @dataclass(frozen=True)
 class Within(Measurement):
-    """Parts in place of which others may be sampled that are within the same loss; see `exchange`.
+    """Parts that a call may replace by others within the same loss; see `exchange`.
 
     Attributes
     ----------
     bound : Event
-        What the ledger records: the parts cost no more than it, each epsilon and delta added up. It is one event with
-        an (epsilon, delta) and no privacy profile, so each accountant charges it as any release of that loss.
+        The event that the ledger records: the sums of the parts' epsilons and deltas do not exceed it. It is one event
+        with an (epsilon, delta) and no privacy profile, so each accountant charges it as any release of that loss.
 
     Raises
     ------
@@ -160,12 +160,12 @@ class Within(Measurement):
 
 @dataclass(frozen=True)
 class Draw:
-    """A draw that costs less than planned, because an earlier draw showed that the rest is useless.
+    """A draw at less than the planned cost, because an earlier draw showed that the rest is useless.
 
     Attributes
     ----------
     measurement : Measurement
-        What was spent, in parts of the plan's measurement.
+        The spending, in parts of the plan's measurement.
     run : callable
         Returns the result as JSON values.
     """
@@ -175,11 +175,11 @@ class Draw:
 
 
 class Permit:
-    """The right of one call to sample its measurement, each part as often as its event says.
+    """The right of one call to sample its measurement, each part as often as its event allows.
 
     A call gets its permit at the gate. Passes over the rows may sample before the ledger's transaction, because a later
-    pass needs their draws. Any failure from then on is charged for the whole measurement. All other draws are made
-    while the charge is written. So nothing is sampled without being charged. Where draws leave the process before that
+    pass needs their draws. Any failure from then on is charged for the whole measurement. All other draws happen while
+    the ledger writes the charge. So nothing is sampled without a charge. If draws leave the process before that
     transaction, the ledger charges the whole measurement first (`reserve`).
 
     Parameters
@@ -196,11 +196,11 @@ class Permit:
 
     @property
     def event(self) -> Event:
-        """The event that is charged."""
+        """The event of the charge."""
         return self._measurement.event if self._reserved is None else self._reserved
 
     def reserve(self) -> Event:
-        """Return the event of the whole measurement, which stays what is charged however the call ends."""
+        """Return the event of the whole measurement, and fix it as the charge for any end of the call."""
         with self._lock:
             self._reserved = self.event
         return self._reserved
@@ -215,7 +215,7 @@ class Permit:
             _current.reset(token)
 
     def take(self, part: Part, share: str) -> None:
-        """Use up one permitted draw of a part; raise I034 if none is left."""
+        """Use up one permitted draw of a part; raise I034 if no draw remains."""
         with self._lock:
             allowed = sum(leaf.draws(share) for leaf in self._measurement.leaves if leaf == part)
             if not self._samples[part, share] < allowed:
@@ -224,12 +224,12 @@ class Permit:
             self._samples[part, share] += 1
 
     def exchange(self, before: Measurement, after: Measurement) -> None:
-        """Let a call sample other parts in place of some of its measurement, which cost exactly as much.
+        """Let a call sample other parts instead of parts of its measurement, at exactly the same cost.
 
         Raises
         ------
         InternalError
-            I034: the measurement has no such part, or one of it was sampled, or the other parts cost something else.
+            I034: the measurement has no such part, a replaced part already sampled, or the costs differ.
         """
         with self._lock:
             parts = list(self._measurement.parts)
@@ -240,20 +240,20 @@ class Permit:
             self._measurement = Measurement(tuple(parts))
 
     def reduce(self, measurement: Measurement) -> None:
-        """Charge less: for some parts only, or for cheaper parts. The rest can no longer be sampled.
+        """Charge less: for some parts only, or for cheaper parts. The other parts can no longer sample.
 
-        A reserved measurement was charged already, so that nothing becomes cheaper.
+        The ledger has already charged a reserved measurement, so it becomes no cheaper.
 
-        What a call spends may follow from its own output. Basic composition adds up epsilons and deltas of stages, each
-        fixed before the stage is sampled: a stage may be left out, or lose its delta, because of outputs of earlier
-        stages. A part with a privacy profile is one stage, whose epsilon and delta are one point of the profile of all
-        its releases. So the part keeps both, whatever is left out of it. Its rho falls, since Rényi losses of releases
-        add up for every order, and each account charges the losses that it adds up (`Spent`, `Composition`).
+        A call's spending may depend on its own output. Basic composition adds up epsilons and deltas of stages, each
+        fixed before the stage samples: outputs of earlier stages may leave a stage out, or remove its delta. A part
+        with a privacy profile is one stage, whose epsilon and delta are one point of the profile of all its releases.
+        So the part keeps both, even if it leaves releases out. Its rho falls, since Rényi losses of releases add up for
+        every order, and each account charges the losses that it adds up (`Spent`, `Composition`).
 
         Raises
         ------
         InternalError
-            I034: the measurement holds a part that the call may not sample, lacks one that was already sampled, or
+            I034: the measurement holds a part that the call may not sample, lacks a part that already sampled, or
             has another epsilon or delta of a part with a privacy profile.
         """
         with self._lock:
@@ -272,7 +272,7 @@ class Permit:
 
 
 def _keeps_its_point(planned: Cost, spent: Cost) -> bool:
-    """Return whether a cheaper part is charged as a stage that was fixed before it was sampled; see `Permit.reduce`."""
+    """Return whether the charge of a cheaper part was fixed before it sampled; see `Permit.reduce`."""
     has_profile = any(mechanism.is_profile for mechanism in (*planned.mechanisms, *spent.mechanisms))
     fixed = spent.delta == planned.delta or (spent.delta == 0 and not has_profile)
     return fixed and spent.epsilon == planned.epsilon
@@ -283,13 +283,13 @@ class Measured(Protocol):
 
     @property
     def measurement(self) -> Measurement:
-        """What the plan samples."""
+        """The measurement of the plan."""
 
 
 def draw_once(
     draw: Callable[Concatenate[Planned, Given], Drawn], plan: Planned, *arguments: Given.args, **keywords: Given.kwargs
 ) -> Drawn:
-    """Draw once from a plan's measurement without a ledger. This is for studies and tests of laws, never for calls.
+    """Draw once from a plan's measurement without a ledger: only for studies and tests of laws, never for calls.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def measurement_of(*parts: Part | Measurement) -> Measurement:
 
 
 def one_of(names: Sequence[str], share: str) -> int:
-    """Return how often a share may be sampled if each name allows one draw: for `Part.draws`."""
+    """Return the number of allowed draws of a share if each name allows one draw: for `Part.draws`."""
     return list(names).count(share)
 
 

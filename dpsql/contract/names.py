@@ -1,14 +1,13 @@
-"""The identity of a table, independent of how its name is spelled.
+"""Identity of a table, independent of the spelling of its name.
 
 The identity of a table has three parts: database, schema and name. They are folded as in DuckDB, which folds A to Z
-only, so É and é differ. For a marked database (`dpsql.engines.duckdb.mark`) the database part is the identity in its
-mark; for any other it is the number of the attached object or, for a budget, the name that it is attached under.
+only, so É and é differ. If a database has a database ID (`dpsql.engines.duckdb.mark`), the database part is that ID;
+otherwise it is the number of the attached object or, for a budget, the name of the attached database.
 
 A table of an engine's catalog is in no database of DuckDB. Its identity is the engine's name and its full name, as the
-catalog spells it: on some engines, names that differ in case are two tables.
+catalog spells it: some engines have two tables whose names differ only in case.
 
-**Spelling.** What a misspelt name may have meant, from public names; and how messages spell calls in SQL, Python and on
-frames.
+The module also suggests public names for misspelt names, and spells calls in messages in SQL, in Python and on frames.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 
-MARKED = "#"  # first character of a marked database's part; `identifier` never writes such a name without quotes
-ATTACHED = "@"  # the same for a database without a mark: the number of the object that is attached, gone at DETACH
+MARKED = "#"  # first character of the database part for a database ID; `identifier` always quotes such a name
+ATTACHED = "@"  # the same without a database ID: the number of the attached object, until DETACH
 
 
 class TableName(NamedTuple):
-    """The identity of a table or view: three parts, folded. On an engine the database is empty, see `on_engine`."""
+    """The identity of a table or view: three folded parts. On an engine the database is empty, see `on_engine`."""
 
     database: str
     schema: str
@@ -40,7 +39,7 @@ class TableName(NamedTuple):
 
     @classmethod
     def on_engine(cls, engine: str, parts: Iterable[str]) -> TableName:
-        """Return the identity of a table of an engine's catalog from its full name; no database has an empty name."""
+        """Return the identity of an engine's table from its full name; no database has an empty name."""
         return cls("", engine, dotted(parts))
 
     @property
@@ -50,12 +49,12 @@ class TableName(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Of a table of an engine: its full name behind the engine's, as the catalog spells it."""
+        """For an engine's table: the engine's and the full table name, as the catalog spells it."""
         return f"{self.schema}.{self.name}"
 
     @property
     def budget(self) -> str:
-        """Of a table of an engine: the name of its budget, which has no case."""
+        """For an engine's table: the name of its budget, without case."""
         return fold(self.path)
 
 
@@ -85,7 +84,7 @@ def parts_of(text: str, *, most: int | None = 3) -> list[str]:
 
 
 def path_of(text: str) -> list[str]:
-    """Split a search path, which DuckDB writes as ``catalog.schema`` entries separated by commas."""
+    """Split a search path, which DuckDB writes as comma-separated ``catalog.schema`` entries."""
     return [match.group(0).strip() for match in re.finditer(r'(?:"(?:[^"]|"")*"|[^",])+', text)]
 
 
@@ -97,7 +96,7 @@ def display(database: str, schema: str, name: str, main: str) -> str:
     database, schema, name : str
         The table's path.
     main : str
-        The main database; its name is left out, and so is its schema main.
+        The main database; the spelling omits its name and its schema main.
     """
     parts = [name] if fold(schema) == "main" else [schema, name]
     if fold(database) != fold(main):
@@ -106,30 +105,30 @@ def display(database: str, schema: str, name: str, main: str) -> str:
 
 
 def dotted(parts: Iterable[str]) -> str:
-    """Return a name of several parts, which `parts_of` splits again."""
+    """Join the parts of a name, so that `parts_of` can split it again."""
     return ".".join(identifier(part) if "." in part or '"' in part else part for part in parts)
 
 
 _FILE = re.compile(r"\.(parquet|csv|tsv|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
 
-# A frame passed from Python has no name; it is registered under this prefix and a random suffix.
+# A frame from Python has no name; dpsql registers it under this prefix and a random suffix.
 FRAME_PREFIX = "dpsql_frame_"
-# The budget of rows that nobody named.
+# The budget of rows without a named budget.
 NAMELESS = "default"
 
 
 def source_sql(source: str) -> str:
     """Return the FROM item for a source's name.
 
-    The name is read as in DuckDB: dots separate catalog, schema and table, and a part in double
-    quotes is taken literally (``'"odd.name"'``). A name without dots and quotes, or a path to a
-    data file, is one identifier whatever characters it contains.
+    dpsql reads the name as DuckDB does: dots separate catalog, schema and table, and a part in double
+    quotes is literal (``'"odd.name"'``). A name without dots and quotes, or a path to a data file, is one
+    identifier with any characters.
     """
     return ".".join(identifier(part) for part in source_parts(source))
 
 
 def read_as_text(item: str, texts: Iterable[Sequence[str]]) -> str:
-    """Return the FROM item of a source of which columns are read as text: by name, with the SQL that reads each."""
+    """Return the FROM item of a source with some columns read as text, given the SQL of each by name."""
     listed = ", ".join(f"{sql} AS {identifier(name)}" for name, sql in texts)
     return f"(SELECT * REPLACE ({listed}) FROM {item})" if listed else item
 
@@ -148,7 +147,7 @@ def dataset_name(source: str) -> str:
 
 
 def is_file(source: str) -> bool:
-    """Whether a source is the path of a data file."""
+    """Return whether a source is the path of a data file."""
     return _FILE.search(source) is not None
 
 
@@ -159,7 +158,7 @@ def source_parts(source: str) -> list[str]:
     return parts_of(source)
 
 
-# What others call an argument, by its names here; all of them are meant. The spelling decides about any other word.
+# Other words for arguments, each with all the arguments that it means. The spelling decides about any other word.
 MEANT = {
     "aggregate": ("aggregates",),
     "bounds": ("lower", "upper"),
@@ -208,14 +207,14 @@ MEANT = {
 
 
 def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
-    """Return a question with the names that are spelled most like a word, or another text where there is none.
+    """Suggest the names with the closest spelling to a word, as a question; else return another text.
 
     Parameters
     ----------
     word : str
-        As the caller gave it.
+        As the caller wrote it.
     candidates : iterable of str
-        Public names: of columns, protected tables, functions.
+        Public names of columns, protected tables or functions.
     otherwise : str
         A sentence.
     """
@@ -225,12 +224,12 @@ def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
 
 
 def meant_argument(word: str, parameters: Collection[str]) -> str:
-    """Return what to say of an argument that a function does not have: the one that is meant, or all that it has.
+    """Suggest the intended argument for one that a function does not have, or list the function's arguments.
 
     Parameters
     ----------
     word : str
-        As the caller gave it.
+        As the caller wrote it.
     parameters : collection of str
         The function's arguments.
     """
@@ -241,7 +240,7 @@ def meant_argument(word: str, parameters: Collection[str]) -> str:
     return f"Did you mean {close[0]}?" if close else f"It takes: {', '.join(parameters)}."
 
 
-# Between quotes a message shows what somebody wrote. An apostrophe within a word is none.
+# Messages quote the user's text. An apostrophe within a word is not a quote.
 _QUOTED = re.compile(r"((?<!\w)'(?:[^']|'')*')")
 _CALL = re.compile(r"\b(?:SELECT (?:\* )?(?:FROM )?|FROM )(?=dp_\w+\()")
 _GIVEN = re.compile(r"\b(\w+) := ?")
@@ -249,21 +248,21 @@ _NOTHING_GIVEN = re.compile(r"\b(\w+) := (?=(?:and|from|or)\b)")
 _FRAME = re.compile(rf"'{FRAME_PREFIX}\w*'")
 _CONSTANT = re.compile(r"=(true|false|NULL)\b")
 _CONSTANTS = {"true": "True", "false": "False", "NULL": "None"}
-# Of a call in Python: one that sets a budget, a budget that is named, and any other call of a private function.
+# Python calls: one that sets a budget, a named budget, and any other call of a private function.
 _PROTECTS = re.compile(r"\bctx\.dp_protect\(('(?:[^']|'')*')(?:, source=False)?(?:, )?")
 _DATASET = re.compile(r"\bdataset=('(?:[^']|'')*')")
 _RELEASES = re.compile(r"\bctx\.dp_(\w+)\('(?:[^']|'')*'(?:, )?")
 
 
 def refuse_unknown(arguments: Iterable[str], parameters: Collection[str], function: str) -> None:
-    """Raise when Python code passes an argument that the function does not have."""
+    """Raise if Python code passes an argument that the function does not have."""
     for name in arguments:
         if name not in parameters:
             raise ParameterError("P016", f"{function} has no argument {show(name)}. {meant_argument(name, parameters)}")
 
 
 def in_python(message: str) -> str:
-    """Return a message that spells the next step in SQL with the step as a call of `dpsql.Context`."""
+    """Rewrite the next step of a message from SQL to a call of `dpsql.Context`."""
     parts = _QUOTED.split(_FRAME.sub("the frame", message))
     return "".join(part if index % 2 else _python(part) for index, part in enumerate(parts))
 
@@ -276,6 +275,6 @@ def _python(text: str) -> str:
 
 
 def on_frames(message: str) -> str:
-    """Return a message that spells the next step in SQL or Python with the step as a call on a Polars frame."""
+    """Rewrite the next step of a message from SQL or Python to a call on a Polars frame."""
     text = _PROTECTS.sub(r"frame.dp.of(\1).dp.protect(", in_python(message))
     return _RELEASES.sub(r"frame.dp.\1(", _DATASET.sub(r"frame.dp.of(\1)", text))

@@ -1,8 +1,8 @@
-"""Read and check the public arguments of a call; nothing here has seen a row.
+"""Read and check the public arguments of a call; no code here reads a row.
 
-A number is read as its shortest decimal, so ``0.1`` is exactly 1/10 in the mechanism, the charge and the budget. Checks
-are written so that NaN fails them. Every number has a largest value, so that no argument can make a call use unlimited
-memory or time.
+dpsql reads a number as its shortest decimal, so ``0.1`` is exactly 1/10 in the mechanism, the charge and the budget.
+NaN fails every check. Every number has a largest value, so that no argument can make a call use unlimited memory or
+time.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from dpsql.errors import InternalError, ParameterError
 
 _Kind = TypeVar("_Kind")
 _Value = TypeVar("_Value", covariant=True)
-# Whole numbers below this are shown digit by digit.
+# Messages show whole numbers below this in full.
 _MOST_DIGITS = 10**16
-# Characters of the longest text that a message shows: a name, and no frame that was written as text.
+# Most characters of a text in a message: enough for a name, not for a frame as text.
 _LONGEST_SHOWN = 60
-# Containers are named, and what they hold is not shown.
+# Messages name containers, and do not show their contents.
 _CONTAINERS: dict[type, str] = {list: "a list", tuple: "a tuple", dict: "a struct", set: "a set"}
 # Largest value of an integer argument, unless its function sets a smaller limit.
 MOST = 1_000_000_000
 # Most entries of a list or a struct, equal to the most features.
 MOST_ITEMS = 1_000_000
-# Numbers beyond the range of doubles are refused, because they would overflow in later steps.
+# Checks refuse numbers beyond the range of doubles, because they would overflow later.
 _LARGEST = Fraction(sys.float_info.max)
 _SMALLEST = Fraction(5e-324)
 
 
 class FrozenMapping(Mapping[str, _Value], Generic[_Value]):
-    """Values by name that never change, so that a plan which holds them has a hash.
+    """Immutable values by name, so that a plan with them has a hash.
 
     Parameters
     ----------
     values : mapping of str to hashable
-        Its order is kept.
+        The order is kept.
     """
 
     def __init__(self, values: Mapping[str, _Value]) -> None:
@@ -68,24 +68,24 @@ class FrozenMapping(Mapping[str, _Value], Generic[_Value]):
 
 # One side of the features' bounds: one number for all, one per feature in order, or one per name.
 Side = float | tuple[float, ...] | FrozenMapping[float]
-# A public value that rows may have: a level of a target, or a key.
+# A public value of rows: a level of a target, or a key.
 Level = str | bool | float
 
 
 def fold(name: str) -> str:
-    """Return a name as DuckDB compares names: without regard to ASCII case."""
+    """Fold a name as DuckDB compares names: without regard to ASCII case."""
     if name.isascii():
         return name.lower()
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
 def show(value: object) -> str:
-    """Return a short rendering of an argument for an error message: a literal as it was given, else its type.
+    """Return a short rendering of an argument for an error message: a literal unchanged, else its type.
 
-    Rows may stand where a name or a number was meant: as a column of a frame, as a list of values, or as a text of
-    many lines. So only values of exactly these types are shown: text of one line of at most 60 characters, numbers,
-    booleans, NULL, dates and times. A subclass, such as a string of NumPy, is a cell of somebody's array. No message
-    shows an argument in another way, and the text is printable on every terminal.
+    A caller may pass rows instead of a name or a number: a column of a frame, a list of values, or a text of many
+    lines. So messages show only values of exactly these types: text of one line of at most 60 characters, numbers,
+    booleans, NULL, dates and times. A subclass, such as a NumPy string, is a cell of an array. No message shows an
+    argument in another way, and the text is printable on every terminal.
     """
     literal = _literal(value)
     if literal is None:
@@ -94,7 +94,7 @@ def show(value: object) -> str:
 
 
 def _literal(value: object) -> str | None:
-    """Return a literal as it was given; None for anything else, and for a number of too many digits to write."""
+    """Return a literal unchanged; None for anything else, and for a number with too many digits."""
     try:
         return _spell(value)
     except Exception:
@@ -102,7 +102,7 @@ def _literal(value: object) -> str | None:
 
 
 def _spell(value: object) -> str | None:
-    """Return a literal as it was given; None for anything else."""
+    """Return a literal unchanged; None for anything else."""
     kind = type(value)
     if kind is str:
         return _text(str(value))
@@ -121,12 +121,12 @@ def _spell(value: object) -> str | None:
 
 
 def is_literal(value: object) -> bool:
-    """Whether a message shows a value as it was given."""
+    """Return whether a message shows a value unchanged."""
     return is_shown(value) if isinstance(value, str) else type(value) not in _CONTAINERS and _literal(value) is not None
 
 
 def is_shown(value: str) -> bool:
-    """Whether a message shows a text: it is short, has one line, and is no cell of an array."""
+    """Return whether a message shows a text: it is short, has one line, and is no cell of an array."""
     return type(value) is str and len(value) <= _LONGEST_SHOWN and "\n" not in value and "\r" not in value
 
 
@@ -139,7 +139,7 @@ def _text(value: str) -> str:
 
 
 def stored_text(value: object) -> str:
-    """Return a checked value that the ledger keeps and everybody may read, such as bounds that an owner stated."""
+    """Return the text of a checked value that the ledger stores for all readers, such as declared bounds."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(stored_text, value))}]"
     if isinstance(value, Mapping):
@@ -148,7 +148,7 @@ def stored_text(value: object) -> str:
 
 
 def _decimal(number: Fraction) -> str:
-    """Return the decimal that a number was read from (`_as_fraction`)."""
+    """Return the decimal from which a number was read (`_as_fraction`)."""
     try:
         as_float = float(number)
     except OverflowError:
@@ -170,7 +170,7 @@ def _as_fraction(value: object) -> Fraction | None:
         small = value.is_finite() and (value == 0 or abs(value.adjusted()) < 400)
         fraction = Fraction(value) if small else None
     elif isinstance(value, numbers.Real):
-        with suppress(Exception):  # of a class of the caller's, of which none is shown
+        with suppress(Exception):  # of a caller's class, whose errors are not shown
             if isinstance(value, numbers.Integral):
                 fraction = Fraction(int(value))
             elif math.isfinite(as_float := float(value)):
@@ -183,7 +183,7 @@ def _as_fraction(value: object) -> Fraction | None:
 def list_items(value: Any, most: int = MOST_ITEMS) -> tuple[Any, ...] | None:
     """Return the entries of a list, or None for anything else, such as text, a struct or a set (which has no order).
 
-    At most ``most + 1`` entries are read, which is enough to detect that there are too many.
+    This reads at most ``most + 1`` entries, enough to detect too many.
     """
     if isinstance(value, (str, bytes, bytearray, Mapping, Set)):
         return None
@@ -195,7 +195,7 @@ def list_items(value: Any, most: int = MOST_ITEMS) -> tuple[Any, ...] | None:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """What stands for an argument that cannot be read: every check refuses it, and `show` can name it."""
+    """Placeholder for an unreadable argument: every check refuses it, and `show` can name it."""
 
     kind: str
 
@@ -203,16 +203,16 @@ class Unreadable:
         return f"a value of type {self.kind}"
 
 
-# Deeper than any argument goes: a struct of lists.
+# Deeper than any argument: a struct of lists.
 _DEEPEST = 6
 _PLAIN = (str, float, bool, type(None))
 
 
 def plain_value(value: object, depth: int = 0) -> object:
-    """Return an argument of a caller's classes as lists, dicts and values that can be shown and compared by that.
+    """Convert an argument of a caller's classes to lists, dicts and values that messages can show and compare.
 
-    It is read here alone, and once: an iterator becomes a list, of which at most ``MOST_ITEMS + 1`` entries are read.
-    A part whose class fails when it is read, or that has no text, becomes `Unreadable`.
+    Only this function reads the argument, once: an iterator becomes a list of at most ``MOST_ITEMS + 1`` entries.
+    A part becomes `Unreadable` if its class fails on reading or has no text.
     """
     if type(value) in _PLAIN or (type(value) is int and value.bit_length() < 1000):
         return value
@@ -226,7 +226,7 @@ def plain_value(value: object, depth: int = 0) -> object:
         if items is not None:
             return [plain_value(item, depth + 1) for item in items]
         repr(value), hash(value), as_double(value)
-    except Exception:  # of any kind: they are a caller's classes
+    except Exception:  # of any kind: a caller's class raised it
         return Unreadable(type(value).__name__)
     return value
 
@@ -237,7 +237,7 @@ def positive_number(name: str, value: object, *, hint: str) -> Fraction:
     Raises
     ------
     ParameterError
-        When the value is missing, not a number, not finite, or not > 0.
+        The value is missing, not a number, not finite, or not > 0.
     """
     number = _as_fraction(value)
     if number is None or not number > 0:
@@ -254,7 +254,7 @@ def number_from_zero(name: str, value: object, *, hint: str) -> Fraction:
 
 
 def boolean(name: str, value: object) -> bool:
-    """Return `value` when it is true or false."""
+    """Return `value` if it is true or false."""
     if isinstance(value, bool):
         return value
     raise ParameterError("P023", f"{name} must be true or false; got {show(value)}.")
@@ -269,7 +269,7 @@ def open_unit_interval(name: str, value: object, *, hint: str) -> Fraction:
 
 
 def known(kind: type[_Kind], value: object) -> _Kind:
-    """Return a value that is already checked to be of this type."""
+    """Return a value whose type is already checked."""
     if isinstance(value, kind):
         return value
     raise InternalError("I032", f"an argument was checked, and is no {kind.__name__} now. Report it.")
@@ -312,7 +312,7 @@ def within(
     *,
     hint: str,
 ) -> None:
-    """Raise if a number is beyond its argument's limits. None means no limit, or no number to check."""
+    """Raise if a number is outside its argument's limits. None means no limit, or no number to check."""
     if value is None or ((least is None or value >= least) and (most is None or value <= most)):
         return
     if most is None:
@@ -342,7 +342,7 @@ def text(name: str, value: object, *, hint: str) -> str:
 
 
 def is_storable(value: str) -> bool:
-    """Whether SQL can store a text: it has no NUL and no lone surrogate."""
+    """Return whether SQL can store a text: it has no NUL and no lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -1,31 +1,31 @@
-"""Periods, by which a dataset's rows are dated: their names, their numbers, and which of them a call names.
+"""Periods that date a dataset's rows: their names, their numbers, and the periods that a call names.
 
-A dataset with periods protects the rows of one person in one period, the *unit* (person, period). Each period has an
-account of its own, its *block*, and a call sees the rows of the blocks that it names in `during`, and no others.
+A dataset with periods protects the rows of one person in one period, the *unit* (person, period). Each period has its
+own account, its *block*, and a call sees only the rows of the blocks that it names in `during`.
 
-**Guarantee.** Fix a person u, a period t, and two databases that grow, by a rule that may look at everything released,
-so that at each time they differ in rows of u in period t alone.
+**Guarantee.** Fix a person u, a period t, and two databases that grow, by a rule that may depend on all releases, so
+that at each time they differ only in rows of u in period t.
 
-1. A call with t outside of `during` selects, before anything else, the same rows of both: its laws are equal.
-2. A call with t in `during` sees two tables that are neighbours for the unit (u, t): its loss is what block t is
-   charged, given all earlier results.
-3. So the likelihood ratio of everything released is a product over the calls that charge t, to which the proof in
-   `dpsql.ledger.composition` applies, with the account of t as the filter.
-4. Blocks are filtered apart, so every (u, t) has the epsilon and delta of the budget, for ever.
+1. A call with t outside of `during` first selects the same rows of both databases: its laws are equal.
+2. A call with t in `during` sees two tables that are neighbours for the unit (u, t): its loss is the charge of block t,
+   given all earlier results.
+3. So the likelihood ratio of all releases is a product over the calls that charge t. The proof in
+   `dpsql.ledger.composition` applies to this product, with the account of t as the filter.
+4. Each block has its own filter, so every (u, t) has the epsilon and delta of the budget, for ever.
 5. A person: see `dpsql.ledger.blocks.of_person`.
 
-What must hold for 1 and 2: rows are chosen by their period before anything else; a row without a period is in no
-block; and what limits or groups the rows of a unit (caps, merges, blocks of a fit) takes (person, period) for the unit.
-A cap per person over two charged blocks changes two rows where one is charged; a cap before the choice of rows lets one
-block change what another released; rows without a date that counted everywhere would, too.
+Points 1 and 2 need this: a call selects rows by their period first; a row without a period is in no block; and every
+step that limits or groups the rows of a unit (row limits, merges, blocks of a fit) uses (person, period) as the unit. A
+row limit per person over two charged blocks changes two rows for one charge; a row limit before the selection lets one
+block change another block's releases; so would rows without a date that count everywhere.
 
-**Undated tables.** Of several tables of the same people some may have no date. A call on their rows alone is charged to
-the block `UNDATED`, which is never renewed; a call on dated rows may look the undated ones of the same person up. What
-holds then, of a period and of a person, is in `dpsql.engines.duckdb.lineage.rows`.
+**Undated tables.** Some of several tables of the same people may have no date. A call on their rows alone charges the
+block `UNDATED`, which never renews; a call on dated rows may look up the undated rows of the same person.
+`dpsql.engines.duckdb.lineage.rows` states the guarantee for a period and for a person.
 
-**Numbers.** The number of a period follows from parts of the date that are defined for every date: year, month and day,
-or the year and week of ISO 8601. So nothing that a row holds makes an error: the parts of NULL and of infinite dates
-are NULL, and years outside of 1 to 9999 have numbers that no name has.
+**Numbers.** The number of a period follows from parts of the date that every date has: year, month and day, or the year
+and week of ISO 8601. So no value in a row raises an error: the parts of NULL and of infinite dates are NULL, and years
+outside of 1 to 9999 have numbers without a name.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from dpsql.contract.parameters import fold, known, list_items, show
 from dpsql.errors import ParameterError
 
 PERIODS = ("day", "week", "month", "quarter", "year")
-DATED = "dated"  # what an owner stated of periods, beside the stated arguments of a call
-NO_PERIOD = "none"  # what an owner gives to withdraw periods
-UNDATED = "undated"  # in place of a period's name: the block of rows that a person has at all times
+DATED = "dated"  # declared periods, next to the declared arguments of a call
+NO_PERIOD = "none"  # the owner's word to withdraw periods
+UNDATED = "undated"  # replaces a period's name: the block of rows that a person has at all times
 ZONES = ("UTC",)
 MOST_BLOCKS = 1200
 _EXAMPLES = dict(zip(PERIODS, ("2026-10-05", "2026-W41", "2026-10", "2026-Q4", "2026"), strict=True))
@@ -55,7 +55,7 @@ _FORMS = {
     "quarter": r"(\d{4})-Q([1-4])",
     "year": r"(\d{4})",
 }
-# The parts of a date that make a period's number, and how many values the later ones have: ((y * 12 + m - 1) * 31 + …).
+# Date parts of a period's number, and the number of values of the later parts: ((y * 12 + m - 1) * 31 + …).
 PARTS: Mapping[str, tuple[str, tuple[tuple[str, int], ...]]] = {
     "day": ("year", (("month", 12), ("day", 31))),
     "week": ("isoyear", (("week", 53),)),
@@ -73,7 +73,7 @@ _FIRST: Mapping[str, Callable[..., date]] = {
 
 
 def block_of(period: str, day: date) -> str:
-    """Return the name of the period that a day is in."""
+    """Return the name of the period that contains a day."""
     iso = day.isocalendar()
     return {
         "day": day.isoformat(),
@@ -84,9 +84,9 @@ def block_of(period: str, day: date) -> str:
     }[period]
 
 
-@lru_cache(maxsize=1 << 14)  # a ledger asks again and again for the few that it has
+@lru_cache(maxsize=1 << 14)  # a ledger repeats the few names that it has
 def first_day(period: str, name: str) -> date | None:
-    """Return the first day of a period by its name; None where no period of this kind has the name."""
+    """Return the first day of a period by its name; None if no period of this kind has the name."""
     match = re.fullmatch(_FORMS[period], name, re.ASCII)
     if match is None:
         return None
@@ -97,12 +97,12 @@ def first_day(period: str, name: str) -> date | None:
 
 
 def period_named(name: str) -> str | None:
-    """Return the kind of period that has a name; None for no period's name."""
+    """Return the kind of the period with this name; None for any other name."""
     return next((period for period in PERIODS if first_day(period, name) is not None), None)
 
 
 def number_of(period: str, name: str) -> int:
-    """Return a period's number, by its name: it grows with time, and no two periods of a kind share one."""
+    """Return a period's number, by its name: it grows with time and is unique within a kind."""
     parts = list(map(int, re.fullmatch(_FORMS[period], name).groups()))  # type: ignore[union-attr]
     number = parts[0]
     for part, (_, values) in zip(parts[1:], PARTS[period][1], strict=True):
@@ -145,7 +145,7 @@ def _from_to(period: str, first: str, last: str) -> Iterator[str]:
 
 
 def spans(period: str, names: Sequence[str]) -> list[str]:
-    """Return sorted names of periods as spans of those that follow each other: ``['2026-01/2026-03', '2026-07']``."""
+    """Return sorted period names as spans of consecutive periods: ``['2026-01/2026-03', '2026-07']``."""
     out: list[tuple[str, str]] = []
     for name in names:
         if out and UNDATED not in (name, out[-1][1]) and following(period, out[-1][1]) == name:
@@ -157,21 +157,21 @@ def spans(period: str, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Dated:
-    """How a dataset's rows are dated, as its owner stated.
+    """The owner's declaration of the dates of a dataset's rows.
 
     Attributes
     ----------
     period : str
-        Of `PERIODS`.
+        One of `PERIODS`.
     column : str
-        The column that holds the date.
+        Column of the date.
     zone : str or None
-        The time zone of a column of type TIMESTAMP WITH TIME ZONE; None for a DATE or a TIMESTAMP.
+        Time zone of a column of type TIMESTAMP WITH TIME ZONE; None for a DATE or a TIMESTAMP.
     base : str or None
-        What the owner calls the column, where a view calls it otherwise.
+        The owner's name of the column, if a view has another name.
     tables : tuple of (str, str or None)
-        Of several tables, by name: the column of each, the path of one that takes its parent's date, or None for one
-        without dates. The `column` is that of a source that reads some of them, or ``''`` where none has a date.
+        For several tables, by name: the table's column, its path to the parent with the date, or None without dates.
+        `column` is then the column of a source that reads some of the tables, or ``''`` if none has a date.
     """
 
     period: str
@@ -182,17 +182,17 @@ class Dated:
 
     @property
     def is_undated(self) -> bool:
-        """Whether the tables that a source reads have no dates."""
+        """Whether the source's tables have no dates."""
         return bool(self.tables) and not self.column
 
     @property
     def text(self) -> str:
-        """The columns of dates in words."""
+        """The date columns in words."""
         columns = [f"{name}.{column}" for name, column in self.tables if column is not None and " -> " not in column]
         return ", ".join(columns) or self.column
 
     def of_source(self, date: str | None, tables: tuple[tuple[str, str | None], ...]) -> Dated:
-        """Return the same of a source, which has the date in a column of its own and reads some of the tables."""
+        """Return the declaration for a source, which has its own date column and reads some of the tables."""
         if self.tables:
             return replace(self, column=date or "", tables=tables)
         if date is None:
@@ -200,19 +200,19 @@ class Dated:
         return replace(self, column=date, base=None if fold(date) == fold(self.column) else self.column)
 
     def of_table(self, name: str | None) -> tuple[str, str | None] | None:
-        """Return what is stated of one of several tables; None where there is but one."""
+        """Return the declaration of one of several tables; None for a single table."""
         if not self.tables:
             return None
         return next((table for table in self.tables if table[0] == name), (name or "", ""))
 
     def goes_on(self, declaration: Dated) -> bool:
-        """Whether rows have the dates that an owner states now, whatever the periods; tables may have been added."""
+        """Return whether rows have the owner's current dates, for any periods; the owner may have added tables."""
         if self.tables or declaration.tables:
             return bool(self.tables) and set(self.tables) <= set(declaration.tables) and self.zone == declaration.zone
         return (self.column, self.zone) == (declaration.column, declaration.zone)
 
     def is_as(self, declaration: Dated) -> bool:
-        """Whether rows have the periods that an owner states now."""
+        """Return whether rows have the owner's current periods."""
         if self.tables or declaration.tables:
             return self.goes_on(declaration) and self.period == declaration.period
         is_same_column = parameters.fold(self.base or self.column) == parameters.fold(declaration.column)
@@ -220,12 +220,12 @@ class Dated:
 
     @classmethod
     def stated(cls, period: object, column: object, zone: object) -> Dated | None:
-        """Return what an owner states; None for no periods.
+        """Return the owner's declaration; None for no periods.
 
         Raises
         ------
         ParameterError
-            P112: the arguments do not go together.
+            P112: the arguments contradict each other.
         """
         kind = None if period is None else parameters.choice("period", period, (*PERIODS, NO_PERIOD))
         if kind in (None, NO_PERIOD):
@@ -250,9 +250,9 @@ class During:
     Attributes
     ----------
     dated : Dated
-        How the source's rows are dated; the column is that of the source.
+        Dates of the source's rows; the column is the source's column.
     blocks : tuple of str
-        Names of periods, in the order of time, each once.
+        Names of periods, in time order, each once.
     """
 
     dated: Dated
@@ -265,7 +265,7 @@ class During:
         Raises
         ------
         ParameterError
-            P110: it is missing, stands where there are no periods, or names what is no period.
+            P110: the argument is missing, the dataset has no periods, or a name is not a period.
         """
         if dated is None:
             if argument is not None:
@@ -299,12 +299,12 @@ class During:
 
     @property
     def is_undated(self) -> bool:
-        """Whether the rows have no date, and so are not chosen by one."""
+        """Whether the rows have no date, so that no date selects them."""
         return self.blocks == (UNDATED,)
 
     @property
     def within(self) -> str:
-        """Which rows of one person count, in words, after what they are called."""
+        """Words for the rows of one person that count, to follow their name."""
         return " without a date" if self.is_undated else f" in one {self.dated.period}"
 
     @property
@@ -314,13 +314,13 @@ class During:
 
     @property
     def numbers(self) -> list[tuple[int, int]]:
-        """The numbers of the blocks, as ranges from the first to the last that no other period's number is in."""
+        """The numbers of the blocks, as ranges from first to last without numbers of other periods."""
         ends = (span.split("/") for span in spans(self.dated.period, self.blocks))
         return [(number_of(self.dated.period, end[0]), number_of(self.dated.period, end[-1])) for end in ends]
 
     @property
     def of_one_table(self) -> During | None:
-        """The same blocks of a dataset of the source's one table; None where it reads several, or the end of a path."""
+        """The same blocks for the source's one table; None if it reads several tables or the end of a path."""
         dated, tables = self.dated, self.dated.tables
         column = tables[0][1] if len(tables) == 1 else None
         if column is None or " -> " in column:
@@ -355,7 +355,7 @@ class During:
 
 
 def _period_names(entry: object, period: str) -> Iterable[str]:
-    """Return the names of a period, or of those from one to another."""
+    """Return the name of a period, or all names from one period to another."""
     ends = entry.split("/") if isinstance(entry, str) else []
     wrong = [end for end in ends if first_day(period, end) is None]
     if wrong or len(ends) not in (1, 2):

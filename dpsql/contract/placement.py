@@ -1,4 +1,4 @@
-"""The placement of a source: where its rows come from, and which budgets a call on it is charged to."""
+"""Placement of a source: the origin of its rows, and the budgets that a call on it charges."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from dpsql.contract.json import Json
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a source's rows come from.
+    """Origin of a source's rows.
 
     Attributes
     ----------
     counter : int
         State of the ledger's declarations at the decision; see `Declarations.counter`.
     charged : tuple of str
-        The budgets to charge; the policy of the first one applies.
+        Budgets to charge; the policy of the first budget applies.
     written : str
         The source as the caller wrote it.
     source : str
-        The spelling to read, which no WITH query of the caller can shadow.
+        Spelling to read, which no WITH query of the caller can shadow.
     tables : tuple of str
-        The tables read, as far as they are visible.
+        Tables that the source reads, as far as they are visible.
     seen : bool
         Whether DuckDB could serialise the plan.
     claimed : bool
         Whether `charged` rests on the caller's statement alone.
     unit : str or None
-        The column that holds the privacy unit, traced through the plan.
+        Column of the privacy unit, traced through the plan.
     date : str or None
-        The column that holds the date by which the dataset has periods, traced through the plan.
+        Column of the date for the dataset's periods, traced through the plan.
     dated : tuple of (str, str or None)
-        What is stated of the dates of those among several tables that are read, see `Dated.tables`.
+        Date declarations of the tables that the source reads, if there are several; see `Dated.tables`.
     undated : bool
         Whether the rows of a dataset with periods have no date.
     numbered : bool
@@ -41,44 +41,44 @@ class Placement:
     content : str
         Digest of the source's meaning: equal for different spellings, different for different views.
     earlier : str
-        The same with private labels in it, as earlier versions recorded it; ``''`` where none are read.
+        Digest with private labels, as earlier versions recorded it; ``''`` if the source reads none.
     direct : bool
         Whether the source is a table of the catalog, not a view, file or frame.
     checked : bool
-        Whether DuckDB checked that all text in the source is UTF-8: when it stored the rows.
+        Whether DuckDB checked that all text in the source is UTF-8, when it stored the rows.
     governed : bool
         Whether the ledger protects any table.
     views : str
-        Digest of the SQL of the views that the source depends on. The gate sets it, so it does not tell calls apart.
+        Digest of the SQL of the views that the source depends on. The gate sets it, so it does not distinguish calls.
     plan : str
         Digest of the source's bound plan.
     enums : bool
         Whether a column that the plan reads has an ENUM type.
     texts : tuple of (str, str)
-        The columns whose labels are private, by name, each with the SQL that reads it as text. They do not tell calls
-        apart: what is read is the same.
+        Columns with private labels, by name, each with the SQL that reads it as text. They do not distinguish calls:
+        the rows are the same.
     state : int or None
         State of the catalog at the decision; see `CatalogState`.
     read : bool
-        Whether the texts behind the source were judged before, in this state of the catalog.
+        Whether the texts behind the source were already judged in this state of the catalog.
     generated : bool
-        Whether a table that is read as it is has columns that are computed when they are read.
+        Whether a directly read table has columns that DuckDB computes on reading.
     joined : str
-        The FROM item of a table with the joins along its path to the privacy unit; ``''`` where none are added.
+        FROM item of a table with the joins along its path to the privacy unit; ``''`` without joins.
     rows_per_unit : int or None
-        How many rows of one privacy unit count, by what is stated of the tables that are read.
+        Row limit per privacy unit, from declarations of the tables.
     once : bool
-        Whether the plan leaves each privacy unit one row at most, so that no more need to count.
+        Whether the plan leaves each privacy unit at most one row, so that a row limit of 1 is enough.
     free : tuple of (str, str, str)
-        The paths of tables that are read as public.
+        Paths of tables that the source reads as public.
     keyed : tuple of tuple of str
-        The keys of tables by which orders are total: database, schema, table, and the key's columns. They are read
-        again when the statement runs.
+        Table keys that make orders total: database, schema, table, and the key's columns. dpsql reads them again when
+        the statement runs.
     loose : tuple of (str, str)
-        The columns of numbers, with their types, whose values are fixed but for their spellings, as 0 and -0 are. A
-        call reads them with one spelling.
+        Number columns, with types, whose values are fixed except for their spelling, such as 0 and -0. A call reads
+        them with one spelling.
     engine : str
-        The engine that holds the source, and its version; ``''`` for DuckDB.
+        Engine that holds the source, and its version; ``''`` for DuckDB.
     """
 
     counter: int
@@ -115,18 +115,18 @@ class Placement:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the source is a table of which every column is stored, so that no text is behind it."""
+        """Whether the source is a table that stores all its columns, so that no text is behind it."""
         return self.direct and not self.generated
 
     @property
     def key(self) -> str:
-        """What a judgement of the texts behind the source is about; ``''`` where there are none."""
+        """Key for a judgement of the texts behind the source; ``''`` without texts."""
         return "" if self.is_plain else f"{self.enums} {self.plan} {self.source}"
 
     def rows_stated(self, policy: object) -> object:
-        """Return how many rows of one privacy unit count if a call says nothing of it, and its owner's `policy` this.
+        """Return the row limit per privacy unit for a call without one; `policy` is the owner's limit.
 
-        It is a default: any limit that is applied to the rows keeps the guarantee.
+        This is a default: any limit on the rows keeps the guarantee.
         """
         return 1 if self.once else self.rows_per_unit or policy
 

@@ -1,6 +1,6 @@
-"""The plan of a call: its checked public arguments, and nothing private.
+"""Plan of a call: its checked public arguments, and nothing private.
 
-**Passes.** What every engine must know of each before a row is read.
+A `Pass` states what every engine must know before it reads a row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpsql.contract.relation import Relation, relation_of
 from dpsql.errors import InternalError, ParameterError
 from dpsql.noise.discrete import LARGEST_SCALE
 
-# The statements that compute a statistic: from rows passed to the call's collector, or as sums in SQL.
+# Statements that compute a statistic: from rows that the call's collector reads, or as sums in SQL.
 COLLECTED, XTY, HISTOGRAM, SCORES = "collected", "xty", "histogram", "scores"
 FEATURE_COUNTS, GROUPED = "feature_counts", "grouped"
 
@@ -44,20 +44,20 @@ class Pass:
     statement : str
         Name of the statement that computes the statistic.
     keyed : bool
-        Whether every row comes with a key that is the same in all passes: a hash of its id, or without an id of its
+        Whether every row has a key that is the same in all passes: a hash of its id, or without an id of its
         contents. The key decides the block of the row.
     whole_blocks : int
-        Number of blocks that the rows are sorted into before they are collected; 0 for no sorting.
+        Number of blocks that sort the rows before collection; 0 for no sorting.
     most_rows : int or None
-        Limit on the number of rows that count; excess rows are dropped at random. None for no limit.
+        Limit on the number of rows that count; the call drops excess rows at random. None for no limit.
     draws_names : bool
         Whether the feature names are private, and drawn from the rows of this pass.
     keeps_rows : str
-        What to ask for on an engine if rows must be kept one by one; empty if the statistic is a fold.
+        Alternative to request on an engine if the pass must store single rows; empty if the statistic is a fold.
     may_stop : bool
-        Whether the rows of earlier passes may decide that this one is left out.
+        Whether the rows of earlier passes may leave this pass out.
     reads_rows : bool
-        Whether it reads rows, rather than what the call has drawn.
+        Whether the pass reads rows, rather than earlier draws.
     """
 
     statement: str = COLLECTED
@@ -74,9 +74,9 @@ class Pass:
 Quantity = tuple[str, float, str]
 # Gaussian noise of this many rows exceeds any signal, but is still within the samplers' range.
 WIDEST_ROWS = 10**9
-# Largest number of rows that an argument may state.
+# Largest number of rows in an argument.
 MOST_ROWS = 10**12
-# For functions that do not use the owner's stated bounds of features and target.
+# For functions that do not use the owner's declared bounds of features and target.
 NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
 
 
@@ -84,14 +84,14 @@ NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_
 class Plan(ABC):
     """The checked public arguments of one call.
 
-    A field of a function's own plan holds the checked value of the argument of its name, unless a comment says more.
+    A field of a function's own plan holds the checked value of the argument with its name, unless a comment says more.
 
     Attributes
     ----------
     source : str
-        The source's name as given; ``''`` in the aggregate form.
+        The source's name as written; ``''`` in the aggregate form.
     layout : Layout
-        The role of each column.
+        Role of each column.
     epsilon : Fraction
         Privacy loss of the whole call, > 0.
     target_bounds : tuple of float or None
@@ -101,23 +101,23 @@ class Plan(ABC):
     neighbours : {'add_remove', 'replace'}
         The neighbouring relation.
     max_rows_per_unit : int
-        Rows that one privacy unit may contribute, from 1 to 1e9.
+        Row limit per privacy unit, from 1 to 1e9.
     dataset : str
-        Name of the budget charged.
+        Name of the budget to charge.
     release : str or None
         Name of the release.
     condition : str or None
-        The condition that rows must meet to count, see `dpsql.contract.relation`; None for all rows.
+        Condition for rows to count, see `dpsql.contract.relation`; None for all rows.
     judged : Judged or None
-        What runs in the condition's place; None while the types of its columns are not known.
+        SQL that replaces the condition; None until the types of its columns are known.
     placement : Placement or None
-        Where the rows come from and which budgets are charged; None if not determined.
+        Origin of the rows and budgets to charge; None if not determined.
     engine : str or None
         Name of the attached engine that holds the source; None for DuckDB.
     during : During or None
-        The periods whose rows the call sees, and whose blocks it charges; None for a dataset without periods.
+        Periods whose rows the call sees, and whose blocks it charges; None for a dataset without periods.
     principal : str or None
-        Who asks through the gateway; no part of what is asked.
+        Principal of a gateway query; not a part of the query.
     """
 
     source: str
@@ -137,17 +137,17 @@ class Plan(ABC):
     principal: str | None = None
 
     function: ClassVar[str]
-    # Every argument after the source.
+    # All arguments after the source.
     arguments: ClassVar[Signature]
-    # The argument after which the aggregate form takes `n_features` and `names`; None keeps their position.
+    # Argument after which the aggregate form has `n_features` and `names`; None keeps their position.
     names_after: ClassVar[str | None] = None
     # Whether the target has two public levels, by default false and true, or 0 and 1; other rows are ignored.
     target_is_label: ClassVar[bool] = False
-    # The argument that gives the two levels.
+    # Argument for the two levels.
     levels_argument: ClassVar[str] = "target_levels"
-    # The names under which this function takes the owner's stated bounds; None drops a bound.
+    # This function's names for the owner's declared bounds; None drops a bound.
     stated_as: ClassVar[Mapping[str, str | None]] = {}
-    # Whether a row of few columns takes less time to add up than to reach Python.
+    # Whether adding up a row of few columns takes less time than passing it to Python.
     adds_fast: ClassVar[bool] = False
 
     @classmethod
@@ -161,16 +161,16 @@ class Plan(ABC):
         source : str
             The source's name, or ``''`` in the aggregate form.
         arguments : mapping
-            Values by the names in `arguments`; a missing one has its default. The further key ``chosen`` holds the
+            Values by the names in `arguments`; a missing argument has its default. The further key ``chosen`` holds the
             elements of a vector that an earlier release selected.
         protection : mapping, optional
-            Values that the data's owner stated with `dp_protect` (bounds, neighbours, privacy unit). They are used
-            for arguments that the call leaves out. `DATED` says how the source's rows are dated, if they are.
+            Values that the data's owner declared with `dp_protect` (bounds, neighbours, privacy unit), for arguments
+            that the call leaves out. `DATED` holds the dates of the source's rows, if any.
 
         Raises
         ------
         ParameterError
-            With the code, and the form that the failing argument must have.
+            The code, and the valid form of the failing argument.
         """
         values = cls.arguments.fill(arguments)
         dated = (protection or {}).get(DATED)
@@ -183,7 +183,7 @@ class Plan(ABC):
             release = parameters.text("release", release, hint="Give the release a name, or leave it out.")
         dataset = values["dataset"] if values["dataset"] is not None else source or NAMELESS
         dataset = parameters.text("dataset", dataset, hint="Give the name of the budget to charge.")
-        build: Callable[..., Self] = cls  # each function has fields of its own
+        build: Callable[..., Self] = cls  # each function has its own fields
         return build(
             source=source,
             layout=layout,
@@ -208,7 +208,7 @@ class Plan(ABC):
 
     @classmethod
     def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
-        """Fill in the owner's stated values for arguments that the call leaves out."""
+        """Fill in the owner's declared values for arguments that the call leaves out."""
         keys = protection.pop("keys", {})
         target = arguments["label"] if "label" in arguments else arguments.get("target")  # curves call it a label
         levels = known(dict, keys).get(parameters.fold(str(target))) if of_table else None
@@ -227,12 +227,12 @@ class Plan(ABC):
 
     @property
     def target_needs_bounds(self) -> bool:
-        """Whether a numeric target needs bounds, because the statistic sums its coded values; else it is not coded."""
+        """Whether a numeric target needs bounds, because the statistic sums its coded values; else it stays uncoded."""
         return True
 
     @classmethod
     def stand_ins(cls, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return values for required arguments that the noise does not depend on, beside the given ones, by name."""
+        """Return values, by name, for required arguments that do not affect the noise, next to the given ones."""
         return cls.arguments.stand_ins
 
     @classmethod
@@ -263,17 +263,17 @@ class Plan(ABC):
 
     @classmethod
     def _read(cls, arguments: Mapping[str, object], *names: str) -> dict[str, object]:
-        """Return the checked values of some arguments, checked in this order."""
+        """Return the checked values of some arguments, and check them in this order."""
         return {name: cls.arguments[name].read(arguments) for name in names}
 
     def check_features(self, count: int) -> None:  # noqa: B027 - a function may have nothing to check
         """Raise if the arguments do not fit the number of features."""
 
     def check_drawable(self, count: int) -> None:
-        """Raise unless every part of the budget can be drawn for `count` features.
+        """Raise unless dpsql can draw every part of the budget for `count` features.
 
-        A share of a budget can be too small to be of use, and its noise can exceed the samplers' range. Both follow
-        from public arguments, so they are refused before a row is read, and no later step fails because of them.
+        A share of a budget can be too small to be useful, and its noise can exceed the samplers' range. Both follow
+        from public arguments, so this check runs before dpsql reads a row, and no later step fails because of them.
         """
         for scale in self.laplace_scales(count):
             refuse_wide_noise(scale)
@@ -281,16 +281,16 @@ class Plan(ABC):
             refuse_small_part(part)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scales of all Laplace noise that the call adds for `count` features."""
+        """Return the scales of all Laplace noise of the call for `count` features."""
         return ()
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the shares of mu spent on Gaussian noise, each per row of a privacy unit."""
+        """Return the shares of mu for Gaussian noise, each per row of a privacy unit."""
         return ()
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
-        """The columns that the row's struct holds, by their names in it; None for all columns of the source."""
+        """Columns in the row's struct, by their names there; None for all columns of the source."""
         layout = self.layout
         if layout.kind == "wide" and layout.features is None:
             return None
@@ -303,13 +303,13 @@ class Plan(ABC):
 
     @property
     def told_rows(self) -> int | None:
-        """How many rows of a privacy unit count at most, as it is told; None where another number is."""
+        """Row limit per privacy unit, as messages show it; None if they show another number."""
         return self.max_rows_per_unit
 
     @final
     @cached_property
     def passes(self) -> tuple[Pass, ...]:
-        """The passes of the call, in order; each may use draws made after the one before."""
+        """The passes of the call, in order; each may use draws that follow earlier passes."""
         return self._passes()
 
     def _passes(self) -> tuple[Pass, ...]:
@@ -330,7 +330,7 @@ class Plan(ABC):
     @final
     @property
     def keeps_rows(self) -> str:
-        """What to ask for on an engine if a pass must keep rows one by one; empty if all statistics are folds."""
+        """Alternative to request on an engine if a pass must store single rows; empty if all statistics are folds."""
         return next((reading.keeps_rows for reading in self.passes if reading.keeps_rows), "")
 
     @final
@@ -342,7 +342,7 @@ class Plan(ABC):
     @property
     @abstractmethod
     def measurement(self) -> Measurement:
-        """What the call spends and draws: its mechanisms in order, each with its share of the loss."""
+        """Spending and draws of the call: its mechanisms in order, each with its share of the loss."""
 
     @property
     def event(self) -> Event:
@@ -351,13 +351,13 @@ class Plan(ABC):
 
     @abstractmethod
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, from public numbers.
+        """Return the noise of the call, from public numbers.
 
         Parameters
         ----------
         n_features : int
         n_rows : int or None
-            A public guess of the number of rows, to which noise is compared.
+            A public guess of the number of rows, for comparison with the noise.
 
         Returns
         -------
@@ -365,14 +365,14 @@ class Plan(ABC):
         """
 
     def has_enough_rows(self, line: str, n_features: int, rows: int) -> bool:
-        """Whether so many rows are as many as a line of `noise`, such as ``'rows_needed'``, asks for."""
+        """Return whether this many rows satisfy a line of `noise`, such as ``'rows_needed'``."""
         return any(name == line and value <= rows for name, value, _ in self.noise(n_features, rows))
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as earlier versions recorded the same call, where their defaults were others.
+        """Yield the arguments as earlier versions, with other defaults, recorded the same call.
 
-        An argument that has its present default may have been left out, and a call that is asked for again by its name
-        means the one that was made then.
+        A call may have left out an argument that has its present default. A repeated call with a release name means the
+        original call.
         """
         record = self.public_arguments
         changed: list[tuple[str, list[Json]]] = []
@@ -389,12 +389,12 @@ class Plan(ABC):
 
     @property
     def chosen_by_date(self) -> During | None:
-        """The periods by which rows are chosen; None where they have none."""
+        """The periods that select rows; None without such periods."""
         return None if self.during is None or self.during.is_undated else self.during
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments of the call as JSON values; they are stored with the charge and compared on a replay."""
+        """The call's arguments as JSON values, stored with the charge and compared on a replay."""
         record = self._record()
         del record["placement"], record["judged"]
         record.pop("principal", None)
@@ -406,7 +406,7 @@ class Plan(ABC):
         return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
 
     def _record(self) -> dict[str, object]:
-        """Return the fields by name, including those of the layout."""
+        """Return the fields by name, including the layout's fields."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.principal is None:
             del record["principal"]
@@ -442,12 +442,12 @@ class Plan(ABC):
 
     @property
     def charged(self) -> tuple[str, ...]:
-        """The budgets that a release is charged to; the first is `dataset`."""
+        """Budgets that a release charges; the first is `dataset`."""
         return (self.dataset,) if self.placement is None else self.placement.charged
 
     @property
     def traced(self) -> bool:
-        """Whether the column of the privacy unit was traced through the source's plan."""
+        """Whether dpsql traced the column of the privacy unit through the source's plan."""
         return self.placement is not None and self.placement.unit is not None and not self.placement.claimed
 
     @property
@@ -472,7 +472,7 @@ class Plan(ABC):
 
 
 def refuse_wide_noise(scale: Fraction) -> None:
-    """Raise if the noise would exceed the samplers' range; it would be useless anyway."""
+    """Raise if the noise would exceed the samplers' range and so be useless."""
     if scale > LARGEST_SCALE:
         raise ParameterError("P038", "epsilon is too small: the noise would drown any table. Raise epsilon.")
 

@@ -1,13 +1,13 @@
-"""The neighbouring relation: which tables are neighbours, and how sensitivity to one row extends to them.
+"""Neighbouring relation: which tables are neighbours, and how sensitivity to one row extends to them.
 
-A statistic states only the effect of adding one row. The relation alone knows how many rows neighbouring tables differ
+A statistic states only the effect of adding one row. Only the relation knows how many rows neighbouring tables differ
 by. So the factors 1, 2, sqrt 2 and m occur only here, where m is the largest number of rows of one privacy unit:
 
 ==============  ======================  ===========  =====================  ================  =================
 relation        neighbours              norm of one  squared norm of one    rise of one       spread of one
 ==============  ======================  ===========  =====================  ================  =================
 add_remove      a unit comes or goes    m            m**2                   m                 m
-replace         a unit for another      2 m          4 m**2; 2 m**2 where   m                 2 m
+replace         a unit for another      2 m          4 m**2; 2 m**2 if      m                 2 m
                                                      terms never oppose
 ==============  ======================  ===========  =====================  ================  =================
 
@@ -15,33 +15,34 @@ A replacement removes at most m rows and adds at most m. *norm*: the triangle in
 *squared norm*: its square. If the product of any two rows' terms is not negative (counts, ``q q'`` with the
 Frobenius product), ``||A - B||**2 <= ||A||**2 + ||B||**2``, with at most ``(m b)**2`` each: the factor is 2, not 4, and
 sqrt 2 for the norm. *rise*: if every row raises a number by a term in [0, b], then in both tables the number lies in
-[c, c + m b], where c comes from the rows that the tables share; so it moves by at most m b. *spread*: if one row moves
-all scores by amounts in an interval of length b, then 2 m rows move them by amounts in one of length 2 m b.
+[c, c + m b], where c comes from the rows that the tables share; so the number moves by at most m b. *spread*: if one
+row moves all scores by amounts in an interval of length b, then 2 m rows move them by amounts in an interval of length
+2 m b.
 
 If a statistic has a better bound for a replaced row than for a removal and an addition, it states both, with a proof,
 and `Relation.pick` selects one.
 
-**Conditions.** A condition looks at one row. So whether a row passes depends on nothing else, neighbouring tables
-remain neighbouring tables once rows are left out, and no sensitivity changes. Under 'replace' a unit that passes may be
-replaced by one that does not: a unit of at most m rows by one of fewer rows, for which the bounds of `Relation` hold.
+**Conditions.** A condition reads one row. So only the row decides whether it passes, neighbouring tables remain
+neighbours after the condition drops rows, and no sensitivity changes. Under 'replace', a unit that does not pass may
+replace a unit that passes: a unit of at most m rows becomes a unit of fewer rows, and the bounds of `Relation` hold.
 
-**Contributions.** How much one privacy unit contributes to grouped sums, and what follows for the sensitivity of all
-groups together.
+**Contributions.** This part bounds one privacy unit's contribution to grouped sums, and the sensitivity of all groups
+together.
 
-A unit has at most m rows in the table, at most g groups with any of them, and at most r rows in one group; engines
-enforce this before they add anything up. A statistic states only what one row adds to the vector of its group. This
-module alone knows the factors. With ``Q = floor(m / r)`` and ``rest = m - Q r``::
+A unit has at most m rows in the table, rows in at most g groups, and at most r rows in one group; engines enforce this
+before they add anything up. A statistic states only how much one row adds to the vector of its group. Only this module
+knows the factors. With ``Q = floor(m / r)`` and ``rest = m - Q r``::
 
     K1 = min(m, g r)
     K2 = g r**2                if Q >= g
          Q r**2 + rest**2      otherwise
 
-Under replace the unit that goes and the one that comes share groups where there are few. With K groups in all, which
-are public, ``t = min(2 g, K)`` of them have rows of one of both; without a public number t is ``2 g``. In the best case
-for an attacker each of these has rows of one unit alone::
+Under replace, the old and the new unit share groups if there are few groups. With K groups in all, where K is public,
+``t = min(2 g, K)`` groups have rows of either unit; without a public number t is ``2 g``. In the best case for an
+attacker each of these groups has rows of only one unit::
 
-    M  = min(m, ceil(t / 2) r) + min(m, floor(t / 2) r)            between m and 2 m; m where K = 1
-    M2 = the same of squares: full groups add r**2, and what is left of m the square of that
+    M  = min(m, ceil(t / 2) r) + min(m, floor(t / 2) r)            between m and 2 m; m if K = 1
+    M2 = the same for squares: full groups add r**2, and the rest of m adds its square
     s  = max(0, 2 Q - K)                                           groups that both fill, if r divides m
 
 ============  ============  ==========================================================================
@@ -60,25 +61,25 @@ Here b bounds the L1 norm of a row's vector f and B its squared L2 norm; D1 and 
 ``k_j <= r`` of the groups, whose sum is at most m, and in the rows' vectors. So it is largest at a vertex: Q groups
 (or g) with r equal rows each, and one group with the rest.
 
-*Replaced.* Say a group has k rows of one unit and ``k' <= k`` of the other. By convexity the rows of each are equal
+*Replaced.* Let a group have k rows of one unit and ``k' <= k`` of the other. By convexity each unit's rows are equal
 there, and the change is ``k f(x) - k' f(y) = k' (f(x) - f(y)) + (k - k') f(x)``.
 
-* L1: at most ``k' D1 + (k - k') b``. Over all groups, with X the sum of the larger counts and N that of the smaller
-  ones, that is ``N D1 + (X - N) b``, where ``X + N <= 2 m`` and ``X <= M``: a larger count stands for one unit alone
-  once the smaller one is set to 0, and a unit that has a of the t groups has at most ``min(m, a r)`` rows in them,
-  which is concave in a, so that even halves are the most. The linear form is largest at ``X = M`` with ``N = 0`` or
+* L1: at most ``k' D1 + (k - k') b``. Over all groups, with X the sum of the larger counts and N the sum of the smaller
+  counts, this is ``N D1 + (X - N) b``, where ``X + N <= 2 m`` and ``X <= M``: if the smaller counts become 0, each
+  larger count belongs to one unit alone, and a unit with a of the t groups has at most ``min(m, a r)`` rows in them.
+  This is concave in a, so even halves are the maximum. The linear form is largest at ``X = M`` with ``N = 0`` or
   ``N = 2 m - M``.
 * Squared L2, ``D2 <= B``: the norm is at most ``k' sqrt(D2) + (k - k') sqrt(B) <= k sqrt(B)``, as if the smaller count
   were 0. The squares of the counts are largest in halves, as above.
-* Squared L2, r divides m: at vertices a group is full or empty for each unit. With s groups full for both and l for
-  one, it is ``r**2 (s D2 + l B)`` with ``2 s + l <= 2 Q`` and ``s + l <= K``: linear, and for ``D2 > B`` largest at s
-  as above or at ``s = Q``.
+* Squared L2, r divides m: at vertices a group is full or empty for each unit. With s groups full for both units and l
+  for one, it is ``r**2 (s D2 + l B)`` with ``2 s + l <= 2 Q`` and ``s + l <= K``: linear, and for ``D2 > B`` largest at
+  s as above or at ``s = Q``.
 * Squared L2, always: at most ``k**2 B + k'**2 B + 2 k k' c``, and ``2 k k' <= k**2 + k'**2``: together
   ``2 K2 (B + c)``.
 
 A count has ``D1 = D2 = 0``: replaced without groups, it moves by m and not by 2 m, since both units' counts lie between
-0 and m. `tests/property/test_sensitivity_aggregates.py` finds a pair of units that reaches each bound but the last one,
-which only vectors at right angles or opposite ones reach.
+0 and m. `tests/property/test_sensitivity_aggregates.py` finds a pair of units that reaches each bound except the last
+bound, which only vectors at right angles or opposite vectors reach.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class Relation(ABC):
 
     @abstractmethod
     def pick(self, added: Stated, replaced: Stated) -> Stated:
-        """Return the bound that applies: for an added or removed row, or for a replaced one."""
+        """Return the applicable bound: for an added or removed row, or for a replaced row."""
 
     @property
     def steps(self) -> int:
@@ -132,7 +133,7 @@ class Relation(ABC):
         return self.rows * self.changes
 
     def norm(self, bound: Number) -> Number:
-        """Return a bound on any norm of the change of a sum in which each row's term has a norm of at most `bound`."""
+        """Return a bound on any norm of the change of a sum whose row terms have a norm of at most `bound`."""
         return self.steps * bound
 
     def squared_norm(self, bound: Number, *, opposing: bool) -> Number:
@@ -152,7 +153,7 @@ class Relation(ABC):
         return self.rows * bound
 
     def spread(self, length: Number) -> Number:
-        """Return a bound on the spread of score changes, if those by one row lie in an interval of this length."""
+        """Return a bound on the spread of score changes if one row's changes lie in an interval of this length."""
         return self.steps * length
 
 
@@ -211,7 +212,7 @@ _hints = {
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one privacy unit contributes at most, and the neighbouring relation.
+    """Largest contribution of one privacy unit, and the neighbouring relation.
 
     Attributes
     ----------
@@ -219,21 +220,21 @@ class Contribution:
     rows : int
         Largest number of rows of one unit in all groups together, >= 1.
     groups : int
-        Largest number of groups in which one unit has rows, >= 1.
+        Largest number of groups with rows of one unit, >= 1.
     rows_per_group : int
         Largest number of rows of one unit in one group, >= 1.
     keys : int or None
-        Number of groups in all, >= 1; None if it is not public.
+        Number of groups in all, >= 1; None if not public.
 
     Raises
     ------
     ParameterError
-        P018, when an argument is out of range.
+        P018: an argument is out of range.
 
     Notes
     -----
-    The first three are lowered to what they allow together: `groups` to `keys`, `rows` to ``groups * rows_per_group``,
-    and the others to `rows`.
+    The constructor lowers the first three to fit together: `groups` to `keys`, `rows` to
+    ``groups * rows_per_group``, and the others to `rows`.
     """
 
     neighbours: str
@@ -271,18 +272,17 @@ class Contribution:
         ----------
         neighbours : {'add_remove', 'replace'}
         rows, groups, rows_per_group : int or None
-            The arguments `max_rows_per_unit`, `max_groups_per_unit` and `max_rows_per_unit_group`. Without any of them
-            the privacy unit is a row. Left out beside the others: `rows` is ``groups * rows_per_group``, `groups` is
-            `rows`, and `rows_per_group` is `rows`.
+            Arguments `max_rows_per_unit`, `max_groups_per_unit` and `max_rows_per_unit_group`. Without them the privacy
+            unit is a row. Defaults next to the others: `rows` is ``groups * rows_per_group``, `groups` is `rows`, and
+            `rows_per_group` is `rows`.
         key_count : int or None
-            Number of groups if it is public, 1 without `by`; None if the keys are private. There are never more groups
-            per unit than this.
+            Number of groups if it is public, 1 without `by`; None for private keys. A unit never has more groups.
 
         Raises
         ------
         ParameterError
-            P021, P050: not an integer of at least 1, or too large. P046: only `groups` is given, or only
-            `rows_per_group` where keys are private, and nothing bounds the rows of a unit.
+            P021, P050: not an integer of at least 1, or too large. P046: nothing bounds the rows of a unit, because the
+            call has only `groups`, or only `rows_per_group` with private keys.
         """
         limits = {ROWS: rows, GROUPS: groups, ROWS_PER_GROUP: rows_per_group}
         m, g, r = (
@@ -354,12 +354,12 @@ class Contribution:
         return self.relation.pick(self.squared_rows * bound, replaced)
 
     def _in_halves(self, most: Callable[[int], int]) -> int:
-        """Return M or M2: what two units have at most where no group has rows of both."""
+        """Return M or M2: the largest total of two units if no group has rows of both."""
         half, odd = divmod(self.changed_groups, 2)
         return most(half + odd) + most(half)
 
     def _rows_in(self, groups: int) -> int:
-        """Return how many rows one unit has at most in some groups."""
+        """Return the largest number of rows of one unit in some groups."""
         return min(self.rows, groups * self.rows_per_group)
 
     def _squares_in(self, groups: int) -> int:

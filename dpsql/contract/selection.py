@@ -1,6 +1,6 @@
-"""What all functions that select features share: their arguments, and the fields of their plans.
+"""Arguments and plan fields that all functions for feature selection share.
 
-An argument for all selectors stands in `selector_arguments`, its field in `SelectorPlan`, and its name in `_shared`.
+An argument for all selectors is in `selector_arguments`, its field in `SelectorPlan`, and its name in `_shared`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dpsql.errors import ParameterError
 
 
 def selector_arguments(*own: Argument) -> Signature:
-    """Return the arguments of a selector, with those that it alone has."""
+    """Return the arguments of a selector, including its own."""
     return Signature(*COLUMNS, *own, *PROTECTION)
 
 
@@ -24,7 +24,7 @@ def selector_arguments(*own: Argument) -> Signature:
 class SelectorPlan(Plan):
     """The plan of a function that selects features."""
 
-    k: int | None  # None where a threshold decides
+    k: int | None  # None if a threshold decides
 
     @classmethod
     def _shared(cls, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -50,7 +50,7 @@ class SelectionPlan(SelectorPlan):
 
 
 def read_k(arguments: Mapping[str, object], layout: Layout) -> int:
-    """Return the number of features to select, which is at most that of the features where the arguments say it."""
+    """Return the number of features to select; raise if it exceeds a declared number of features."""
     k = known(int, K.read(arguments))
     count = stated_features(layout)
     if count:
@@ -59,7 +59,7 @@ def read_k(arguments: Mapping[str, object], layout: Layout) -> int:
 
 
 def stated_features(layout: Layout) -> int:
-    """Return the number of features where the arguments say it, else 0."""
+    """Return the number of features that the arguments declare, else 0."""
     return len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
 
 

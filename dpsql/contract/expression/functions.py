@@ -1,14 +1,14 @@
-"""Which functions may be called, and where: the one list of all that reads SQL; and on rows, what they may be given.
+"""Functions that SQL may call, by place: the one list for all SQL readers; and the arguments of functions on rows.
 
-`functions.toml` has every function of DuckDB, with its places and the reason. A reader of SQL refuses what the list
-does not give its place.
+`functions.toml` has every function of DuckDB, with its places and the reason. A reader of SQL refuses a function
+outside the places on the list.
 
-An expression over one row calls functions with the place ``row``. Their entries here say by kinds what each argument
-may be once DuckDB has typed the call, and by `Literal` which arguments must be literals, and of which list. The reason
-stands beside it: why its arguments alone decide it, and why a row can raise nothing that DuckDB's TRY does not catch.
-TRY does not catch what DuckDB calls "not implemented": a date part that a type lacks, or ``%Z`` in `strptime`; so parts
-and formats are literals from a list for each type. The entries are tried on extreme values on every version of DuckDB
-(`tests/conformance/test_expressions.py`): a new entry is tried without a new test.
+An expression over one row calls functions with the place ``row``. Their entries here list the kinds of each argument
+after DuckDB has typed the call; `Literal` marks arguments that must be literals from a list. Each entry has a reason:
+why its arguments alone determine its result, and why a row can raise no error that DuckDB's TRY does not catch. TRY
+does not catch "not implemented" errors of DuckDB: a date part that a type lacks, or ``%Z`` in `strptime`; so parts and
+formats are literals from a list for each type. A generator tests the entries on extreme values on every version of
+DuckDB (`tests/conformance/test_expressions.py`): a new entry needs no new test.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _TYPES, _EVERYWHERE, _NOWHERE = "types", "everywhere", "nowhere"
 
 @dataclass(frozen=True)
 class ListedFunction:
-    """A function of DuckDB's own, or of dpsql's that may stand in a source.
+    """A function of DuckDB, or of dpsql that a source may call.
 
     Attributes
     ----------
     group : str
-        The group that it is in: what holds for it, for one reason.
+        Group of functions with one rule and one reason.
     places : frozenset of str
-        Where it may be called: ``row``, in an expression over one row; ``view``, in the text of a source; ``post``,
-        over released and public rows; ``stranger``, in a text that comes through the gateway.
+        Places that may call it: ``row``, an expression over one row; ``view``, the text of a source; ``post``, over
+        released and public rows; ``stranger``, a text that comes through the gateway.
     reason : str
     instead : str
-        What to write in its place.
+        Replacement to write.
     """
 
     group: str
@@ -55,7 +55,7 @@ def _entries() -> Mapping[str, Mapping[str, object]]:
 
 
 def _lists(entry: Mapping[str, object], newer: bool | None) -> Iterator[tuple[str, list[str]]]:
-    """Yield the lists of an entry that hold for a version: from DuckDB 2.0 on, before, or any for None."""
+    """Yield an entry's lists for a version: True for DuckDB 2.0 and later, False for earlier, None for any."""
     for key, names in entry.items():
         prefix, _, only = key.partition("_only_")
         if isinstance(names, list) and (not only or newer is None or newer == (only == "2_0")):
@@ -69,7 +69,7 @@ def listed(newer: bool | None = None) -> Mapping[str, ListedFunction]:
     Parameters
     ----------
     newer : bool or None
-        Only those that DuckDB has from 2.0 on, or those that it has before; by default those of any version.
+        Only functions of DuckDB 2.0 and later, or only functions before; by default those of any version.
     """
     functions: dict[str, ListedFunction] = {}
     for group, entry in _entries().items():
@@ -80,18 +80,18 @@ def listed(newer: bool | None = None) -> Mapping[str, ListedFunction]:
     return functions
 
 
-# On any version of DuckDB.
+# On any DuckDB version.
 ANYWHERE = listed()
 
 
 def called_in(scope: str) -> frozenset[str]:
-    """Return the functions that may be called in a place, on any version of DuckDB."""
+    """Return the functions that a place may call, on any version of DuckDB."""
     return frozenset(name for name, function in ANYWHERE.items() if scope in function.places)
 
 
 @cache
 def types_of(newer: bool) -> frozenset[str]:
-    """Return the names of the types that DuckDB has from 2.0 on, or before."""
+    """Return the names of DuckDB's types, from 2.0 on or before."""
     return frozenset(name for _, names in _lists(_entries()[_TYPES], newer) for name in names)
 
 
@@ -102,15 +102,15 @@ class Literal:
     Attributes
     ----------
     what : str
-        What it is, in a message.
+        Name of the argument in a message.
     words : mapping of str to frozenset of str
-        What it may be, in lower case, by the kind of the argument that it is about.
+        Allowed words, in lower case, by the kind of the argument that they refer to.
     pattern : str
-        Or the regular expression that the whole of it must match.
+        Or a regular expression for the whole literal.
     examples : tuple of str
-        Some that are allowed where there is a pattern, for tests.
+        Allowed literals for a pattern, for tests.
     kinds : frozenset of str
-        The kinds that it may have: text, or whole numbers, as SQL writes them.
+        Allowed kinds: text, or whole numbers, as SQL writes them.
     """
 
     what: str
@@ -120,7 +120,7 @@ class Literal:
     kinds: Kinds = TEXT
 
     def takes(self, literal: object, others: Sequence[Type]) -> bool:
-        """Whether a literal is one of these; `others` are the types of the arguments after it or before it."""
+        """Return whether a literal is allowed; `others` are the types of the other arguments."""
         if not isinstance(literal, str):
             return False
         if self.pattern:
@@ -128,30 +128,30 @@ class Literal:
         return any(literal.lower() in self.words.get(other.kind, ()) for other in others)
 
     def listed(self, others: Sequence[Type]) -> list[str]:
-        """Return what it may be beside arguments of these types."""
+        """Return the allowed words next to arguments of these types."""
         return sorted({word for other in others for word in self.words.get(other.kind, ())})
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """Functions that take the same arguments for the same reason.
+    """Functions that accept the same arguments for the same reason.
 
     Attributes
     ----------
     names : tuple of str
     takes : tuple of frozenset of str or Literal
-        The kinds that each argument may have.
+        Allowed kinds of each argument.
     because : str
-        Why it is pure, total and local.
+        Why the functions are pure, total and local.
     alike : bool
         Whether all arguments but literals have one type.
     more : bool
-        Whether the last argument may come any number of times.
+        Whether the last argument may repeat.
     written : str
-        The SQL that is written, if a setting of DuckDB would decide something otherwise: ``{call}`` is the call,
-        ``{0}`` its first argument, ``{type0}`` the type of that.
+        SQL to write if a DuckDB setting could change the result: ``{call}`` is the call, ``{0}`` its first argument,
+        ``{type0}`` the type of that argument.
     newer : str
-        The same from DuckDB 2.0 on, where it differs; ``''`` where it does not.
+        SQL from DuckDB 2.0 on, if different; else ``''``.
     """
 
     names: tuple[str, ...]
@@ -163,7 +163,7 @@ class Allowed:
     newer: str = ""
 
     def fits(self, types: Sequence[Type]) -> bool:
-        """Whether arguments of these types are taken; literals are not looked at."""
+        """Return whether the arguments' types fit; ignores literal values."""
         takes = self.takes
         if self.more and len(types) > len(takes):
             takes = (*takes, *takes[-1:] * (len(types) - len(takes)))
@@ -186,7 +186,7 @@ _INTERVAL = frozenset(("INTERVAL",))
 _LISTS = frozenset(("LIST",))
 _ANY = frozenset((*NUMBERS, *TEXT, *TIMES, *TIMESTAMPS, "BOOLEAN", "BLOB", "BIT", "UUID", "DATE", "INTERVAL"))
 
-# Parts of dates by what they are taken from. TRY catches nothing of a part that a type lacks.
+# Date parts by type. TRY catches no error about a part that a type lacks.
 _CLOCK = _words(
     "hour hours hr hrs h minute minutes min mins m second seconds sec secs s millisecond milliseconds ms msec msecs",
     "msecond mseconds microsecond microseconds us usec usecs usecond useconds epoch",
@@ -236,8 +236,8 @@ _DOMAIN = (
 )
 
 
-# With `ieee_floating_point_ops` off, DuckDB divides by zero, and takes roots and logarithms of what has none, in other
-# ways; from 2.0 on, `error_on_division_by_zero` is a setting, too. What is written does as DuckDB does by default.
+# With `ieee_floating_point_ops` off, DuckDB divides by zero, and takes undefined roots and logarithms, in other ways;
+# from 2.0 on, `error_on_division_by_zero` is a setting, too. The written SQL computes DuckDB's default result.
 def _divided(value: str, by: str, kind: str) -> str:
     """Return the quotient of doubles by IEEE 754, also by zero; the product with 1 or infinity is exact."""
     infinite = f"CASE WHEN system.main.signbit({by}) THEN '-inf'::{kind} ELSE 'inf'::{kind} END"
@@ -425,12 +425,12 @@ for _function in FUNCTIONS:
     for _name in _function.names:
         _NAMED.setdefault(_name, []).append(_function)
 
-# What an expression calls once other names are replaced; AT TIME ZONE is read before it is typed.
+# Functions that an expression calls after name replacement; AT TIME ZONE is read before typing.
 CALLED = frozenset((*_NAMED, "timezone")) - {"normalized_interval"}
-# Those with names that are no signs.
+# Functions whose names are not signs.
 KNOWN = frozenset(name for name in CALLED if name.isidentifier()) - {"timezone"}
 
 
 def function_of(name: str, types: Sequence[Type]) -> Allowed | None:
-    """Return the entry of a function for arguments of these types; None if it does not take them."""
+    """Return the entry of a function for arguments of these types; None if no entry accepts them."""
     return next((entry for entry in _NAMED.get(name, ()) if entry.fits(types)), None)

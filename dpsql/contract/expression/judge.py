@@ -1,24 +1,21 @@
-"""Which expressions over one row are run, judged by their types: the one place that decides, and that writes what runs.
+"""Judge expressions over one row by their types: the one place that accepts or refuses them and writes the SQL to run.
 
-DuckDB has typed the expression (`dpsql.engines.duckdb.typed_expression`), so every overload, every cast that it adds by
-itself and every operator is a node here. A node is judged by the tables of `functions` and `kinds`, and its SQL is
-written from what was judged, with every cast spelled out. So the statement that runs binds to what was judged,
-whatever settings the session has.
+DuckDB has typed the expression (`dpsql.engines.duckdb.typed_expression`), so every overload, every implicit cast and
+every operator is a node here. The tables of `functions` and `kinds` judge each node, and the judge writes its SQL with
+every cast spelled out. So the statement that runs binds to the judged nodes, under any session settings.
 
-What settings could change is written so that they do not:
+The written SQL does not depend on settings:
 
-- Text is compared with ``COLLATE C``, where a column's type names no collation (`default_collation`). Where it names
-  one, DuckDB has put its functions around the text, and they are judged like any others.
+- ``COLLATE C`` compares text if a column's type names no collation (`default_collation`). If the type names a
+  collation, DuckDB has put its functions around the text, and the judge treats them like any others.
 - A timestamp with time zone is read as a timestamp in UTC (`TimeZone`, `Calendar`).
-- Division by zero and roots of negative numbers are what `Allowed.written` says (`ieee_floating_point_ops`).
+- `Allowed.written` defines division by zero and roots of negative numbers (`ieee_floating_point_ops`).
 
-**Expressions that cannot fail.** Which judged expressions cannot fail, whatever a row holds: they need no TRY, and so
-no lambda around it.
-
-The list is short, because whatever is on it is left to DuckDB's optimizer (`dpsql.engines.duckdb.keys` says what that
-does with others): comparisons of integers, decimals and dates of one type with each other or with literals that fit,
-tests for NULL, and what AND, OR and NOT make of these. Arithmetic can overflow: a product of two decimals of 15 digits
-has 18 in DuckDB. Of doubles files state a minimum and a maximum without NaN. What frames hold as text may be none.
+`cannot_fail` finds expressions that cannot fail for any row: they need no TRY, and so no lambda around it. The list is
+short, because DuckDB's optimizer gets these expressions (`dpsql.engines.duckdb.keys` describes its effect on others):
+comparisons of integers, decimals and dates of one type with each other or with literals that fit, tests for NULL, and
+AND, OR and NOT of these. Arithmetic can overflow: a product of two decimals of 15 digits has 18 in DuckDB. Files state
+a minimum and a maximum of doubles without NaN. Text in frames may be invalid.
 """
 
 from __future__ import annotations
@@ -45,17 +42,17 @@ from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, text
 
-# Operators whose result, for decimals, is wider than their operands.
+# Operators that widen decimals.
 _WIDENING = ("+", "-", "*")
-# Functions that replace parts of a text by a literal, and how many bytes a text that they make may have.
+# Functions that replace parts of a text by a literal, and the most bytes of their result.
 _REPLACING = frozenset(("replace", "regexp_replace"))
 _LONGEST_TEXT = 65_536
 _ONE = "dpsql_text_of_row"
-# The type of a constant that DuckDB has computed while it typed an expression, from literals alone.
+# The type of a constant that DuckDB has computed from literals alone during typing.
 UNREADABLE = Type("unknown")
-# Longest SQL that is written for an expression: a value may be written several times.
+# Longest SQL of one expression: it may repeat a value several times.
 _MOST_WRITTEN = 200_000
-# A timestamp's time, and behind it an offset or a zone: as a TIMESTAMP, DuckDB drops it without a word.
+# A timestamp's time with an offset or a zone, which DuckDB silently drops in a TIMESTAMP.
 _ZONED = re.compile(r":\d{2}[.\d]*\s*(?:[+-]\s*\d|(?!\(BC\))[A-Za-z])")
 _LISTED = "docs/calls.md lists what a condition may call."
 
@@ -72,7 +69,7 @@ class Bound:
     type : Type
     children : tuple of Bound
     name : str
-        Of a function, a column, or the sign of a comparison.
+        Name of a function or column, or the sign of a comparison.
     value : str or None
         SQL of a constant, or the text of a constant text.
     tries : bool
@@ -88,7 +85,7 @@ class Bound:
 
     @property
     def columns(self) -> Iterator[Bound]:
-        """The columns in it, from left to right."""
+        """The node's columns, from left to right."""
         if self.what == "column":
             yield self
         for child in self.children:
@@ -97,16 +94,16 @@ class Bound:
 
 @dataclass(frozen=True)
 class Judged:
-    """A condition that was judged.
+    """A judged condition.
 
     Attributes
     ----------
     sql : str
-        What runs in its place.
+        SQL that runs instead.
     columns : tuple of str
-        The columns whose values it reads.
+        Columns whose values the SQL reads.
     types : str
-        The type of a struct of these columns, as `typeof` spells it.
+        Type of a struct of these columns, as `typeof` spells it.
     """
 
     sql: str
@@ -114,12 +111,12 @@ class Judged:
     types: str
 
     def to_json(self) -> dict[str, Json]:
-        """Return it as JSON values."""
+        """Return the JSON form."""
         return {**vars(self), "columns": list(self.columns)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Judged:
-        """Return what `to_json` wrote."""
+        """Read the output of `to_json`."""
         columns = record["columns"]
         return cls(str(record["sql"]), tuple(columns if isinstance(columns, list) else ()), str(record["types"]))
 
@@ -131,7 +128,7 @@ class Judge:
     Attributes
     ----------
     types : mapping of str to Type
-        The types of the columns in their source.
+        Types of the columns in their source.
     column : callable
         Returns the SQL of a column from its name.
     newer : bool
@@ -148,8 +145,8 @@ class Judge:
         Raises
         ------
         ParameterError
-            P080: a function, operator or cast does not take these types. P082: an argument must be another literal.
-            P084: nothing can be done with values of this type.
+            P080: a function, operator or cast does not accept these types. P082: an argument must be another literal.
+            P084: expressions cannot use values of this type.
         """
         sql = getattr(self, f"_{node.what}")(node)
         if len(sql) > _MOST_WRITTEN:
@@ -157,7 +154,7 @@ class Judge:
         return str(sql)
 
     def _value(self, node: Bound) -> str:
-        """Return the SQL of a node whose value something is done with."""
+        """Return the SQL of a node whose value an expression uses."""
         if node.type == UNREADABLE:
             raise ParameterError(
                 "P082", "condition casts a literal that it computes. Write it out, such as DATE '2026-01-31'."
@@ -171,7 +168,7 @@ class Judge:
         return [self._value(child) for child in node.children]
 
     def _source(self, node: Bound) -> Type | None:
-        """Return the type of a column, or a field of one, in its source; None for any other node."""
+        """Return the source type of a column or of a field of a column; None for any other node."""
         if node.what == "column":
             return self.types[node.name]
         if node.what == "function" and node.name == "struct_extract":
@@ -226,7 +223,7 @@ class Judge:
         return f"{word}({sql} AS {node.type.sql})"
 
     def _narrow(self, node: Bound) -> str:
-        """Return an operand of decimals without the width that DuckDB adds for the result: it would add it again."""
+        """Return a decimal operand without the width that DuckDB adds for the result: it would add it again."""
         [operand] = node.children if node.what == "cast" and not node.tries else [node]
         if operand is node or operand.type.kind not in INTEGERS | {"DECIMAL"}:
             return self._value(node)
@@ -244,7 +241,7 @@ class Judge:
     def _coalesce(self, node: Bound) -> str:
         """Return the first value that is not NULL.
 
-        DuckDB 1.5 frees memory twice where a later value fails within TRY, which ends the process: there it is a CASE.
+        DuckDB 1.5 frees memory twice if a later value fails within TRY, which ends the process: it gets a CASE.
         """
         *first, last = self._chosen(node)
         if self.newer or not first:
@@ -253,15 +250,15 @@ class Judge:
         return f"(CASE{whens} ELSE {last} END)"
 
     def _chosen(self, node: Bound) -> list[str]:
-        """Return the values that a node chooses among.
+        """Return the values among which a node chooses.
 
-        DuckDB 2.0 has no CASE of arrays, which TRY does not catch.
+        DuckDB 2.0 has no CASE of arrays; TRY does not catch this.
         """
         if "ARRAY" in node.type.kinds:
             raise _unfit(node.what.upper(), node)
         return self._values(node)
 
-    # Truth.
+    # Booleans.
 
     def _and(self, node: Bound) -> str:
         return f"({' AND '.join(map(self.write, node.children))})"
@@ -320,7 +317,7 @@ class Judge:
         return f"({template.format(*values, call=call(node.name, *values), **kinds)})"
 
     def _moved(self, node: Bound) -> str:
-        """Return a timestamp of one zone as that of another: through an instant, which nothing else is done with."""
+        """Return a timestamp of one zone as a timestamp of another zone, through an instant used only here."""
         out, instant = node.children[:2]
         if instant.what != "function" or instant.name != "timezone" or len(instant.children) != 2:
             raise _unfit("AT TIME ZONE", node)
@@ -332,20 +329,20 @@ class Judge:
 
 
 def _bare(node: Bound) -> Bound:
-    """Return a node without casts to the type that it has."""
+    """Return a node without casts to its own type."""
     while node.what == "cast" and node.type == node.children[0].type:
         [node] = node.children
     return node
 
 
 def _kept_short(node: Bound, values: list[str]) -> str:
-    """Return a text with parts replaced, or NULL where it may become too long: a row's text is looked at once."""
+    """Return a text with parts replaced, or NULL if it may become too long; this reads a row's text once."""
     pattern, put = (str(_bare(child).value) for child in node.children[1:3])
     before, after = len(pattern.encode()), len(put.encode())
     plain = node.name == "replace"
     if not put or (plain and after <= before) or (not plain and put.startswith("\\")):
         return f"({call(node.name, *values)})"
-    # Of a pattern every place may match, also that between two letters.
+    # A pattern may match at every place, also between two letters.
     most = _LONGEST_TEXT * before // after if plain else _LONGEST_TEXT // (after + 1) - 1
     name = f"{_ONE}{values[0].count(_ONE)}"
     shortened = f"CASE WHEN {call('strlen', name)} <= {most} THEN {call(node.name, name, *values[1:])} END"
@@ -355,14 +352,14 @@ def _kept_short(node: Bound, values: list[str]) -> str:
 
 
 def _in_range(value: str, kind: str) -> str:
-    """Return a time or timestamp, or NULL if no text stands for it."""
+    """Return a time or timestamp, or NULL if it has no text form."""
     lowest, highest, *infinite = (f"CAST('{end}' AS {kind})" for end in RANGES[kind])
     more = "".join(f" OR {value} = {end}" for end in infinite)
     return f"(CASE WHEN {value} BETWEEN {lowest} AND {highest}{more} THEN {value} END)"
 
 
 def _check_literal(node: Bound, number: int, parameter: Literal) -> None:
-    """Raise unless an argument is one of the literals that a function takes."""
+    """Raise unless an argument is an allowed literal of a function."""
     argument = _bare(node.children[number])
     others = [child.type for position, child in enumerate(node.children) if position != number]
     if argument.what == "constant" and parameter.takes(argument.value, others):
@@ -378,7 +375,7 @@ def _check_literal(node: Bound, number: int, parameter: Literal) -> None:
 
 
 def _unreadable(constant: Bound, target: Type) -> bool:
-    """Whether a constant NULL becomes a value of a type that expressions do not know."""
+    """Return whether a constant NULL becomes a value of a type that expressions do not know."""
     return constant.type.kind == NOTHING and not target.known
 
 
@@ -387,7 +384,7 @@ def _article(kind: str) -> str:
 
 
 def _unfit(sign: str, node: Bound) -> ParameterError:
-    """Return the refusal of a function or operator that does not take these types."""
+    """Return the error for a function or operator that does not accept these types."""
     types = ", ".join(child.type.shown for child in node.children)
     columns = described(node)
     return ParameterError(
@@ -405,7 +402,7 @@ def described(node: Bound) -> str:
 
 
 def unknown(columns: str, kind: Type) -> ParameterError:
-    """Return the refusal of a value of a type that expressions do not know, from its columns in words."""
+    """Return the error for a value of an unknown type, given its columns in words."""
     may = "ask whether it is NULL, and read its fields" if kind.kind == "STRUCT" else "only ask whether it is NULL"
     return ParameterError(
         "P084",
@@ -423,7 +420,7 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def cannot_fail(node: Bound) -> bool:
-    """Whether an expression has a value, or NULL, for every row."""
+    """Return whether an expression has a value, or NULL, for every row."""
     if node.type.kind not in _PLAIN or node.type.alias:
         return False
     if node.what == "column":
@@ -443,7 +440,7 @@ def cannot_fail(node: Bound) -> bool:
 
 
 def _fits(literal: Bound, target: Type) -> bool:
-    """Whether a literal is a value of a type."""
+    """Return whether a literal is a value of a type."""
     value = literal.value or ""
     if target.kind == "DATE" and literal.type.kind == "VARCHAR":
         return _is_day(value)
@@ -455,7 +452,7 @@ def _fits(literal: Bound, target: Type) -> bool:
         return False
     if target.kind == "DECIMAL":
         width, scale = target.sizes
-        return abs(number) < Decimal(10) ** (width - scale) - 1  # it may be rounded up
+        return abs(number) < Decimal(10) ** (width - scale) - 1  # it may round up
     if target.kind not in _WHOLE or number != number.to_integral_value():
         return False
     least, most = _WHOLE[target.kind]

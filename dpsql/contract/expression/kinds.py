@@ -1,7 +1,7 @@
-"""The types of columns and values that expressions may read, and the casts between them: one table of each.
+"""Types of columns and values that expressions may read, and casts between them: one table of each.
 
-A type's *kind* is its name without sizes: DECIMAL, LIST, ENUM. Every kind and every cast is tried by a generator on
-extreme values (`tests/conformance/test_expressions.py`), on every version of DuckDB.
+A type's *kind* is its name without sizes: DECIMAL, LIST, ENUM. A generator tests every kind and every cast on extreme
+values (`tests/conformance/test_expressions.py`), on every version of DuckDB.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TEXT = frozenset(("VARCHAR",))
 ZONED_TIME, ZONED_TIMESTAMP = "TIME WITH TIME ZONE", "TIMESTAMP WITH TIME ZONE"
 TIMES = frozenset(("TIME", "TIME_NS", ZONED_TIME))
 TIMESTAMPS = frozenset(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"))
-# A literal NULL, which has no type of its own.
+# A literal NULL without a type.
 NOTHING = "NULL"
 
-# Kinds without parts that values of an expression may have, and why each is right.
+# Kinds of values without parts that expressions may read, and the reason for each.
 SCALARS: Mapping[str, str] = {
     "BOOLEAN": "Two values.",
     **dict.fromkeys(sorted(INTEGERS), "Integers: an overflow is an error that TRY catches."),
@@ -42,7 +42,7 @@ SCALARS: Mapping[str, str] = {
     "JSON": "Text; a part of it is not looked at.",
     NOTHING: "A literal NULL.",
 }
-# Kinds with parts, whose parts are of any kind here.
+# Kinds with parts; the parts may be of any kind here.
 NESTED: Mapping[str, str] = {
     "LIST": "Compared element by element.",
     "ARRAY": "Compared element by element.",
@@ -50,12 +50,12 @@ NESTED: Mapping[str, str] = {
     "MAP": "Compared entry by entry.",
     "UNION": "Compared by tag and value.",
 }
-# Columns of other kinds can be asked whether they are NULL, and nothing else. VARIANT is one: its values have types of
-# their own, so that a row would decide what an operator meets.
+# Expressions may only test columns of other kinds for NULL. VARIANT is such a kind: each of its values has its own
+# type, so a row would determine the operand type of an operator.
 
 _DATED = TEXT | TIMESTAMPS
-# The casts between kinds, where the two differ; a cast to other sizes of one kind is allowed as well. Text parses the
-# same under every setting. A cast of a timestamp with time zone would depend on the session's zone, so there is none.
+# Casts between two different kinds; casts to other sizes of one kind are allowed too. Text parses the same under every
+# setting. A cast of a timestamp with time zone would depend on the session's zone, so this table has none.
 CASTS: Mapping[str, frozenset[str]] = {
     "BOOLEAN": NUMBERS | TEXT,
     **dict.fromkeys(sorted(NUMBERS), NUMBERS | TEXT | {"BOOLEAN"}),
@@ -76,8 +76,8 @@ CASTS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(sorted(NESTED), TEXT),
     NOTHING: frozenset(SCALARS) | frozenset(NESTED),
 }
-# A frame or file may hold a time or timestamp that no text stands for; a number may become one, too. Made text of (or a
-# time, or seconds), it ends DuckDB 2.0's instance, and TRY does not help. So values outside of these become NULL there.
+# A frame, a file or a cast number may hold a time or timestamp without a text form. A cast of it to text, to a time or
+# to seconds ends DuckDB 2.0's instance, and TRY does not help. So values outside these ranges become NULL.
 _ENDS = ("290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54", "-infinity", "infinity")
 RANGES: Mapping[str, tuple[str, ...]] = {
     "TIME": ("00:00:00", "24:00:00"),
@@ -88,11 +88,11 @@ RANGES: Mapping[str, tuple[str, ...]] = {
     "TIMESTAMP_MS": _ENDS,
 }
 RANGED = TEXT | TIMES | {"TIMESTAMP_S"}
-# Collations that are functions of the text alone. Others follow a locale's rules, which differ between libraries.
+# Collations that depend on the text alone. Others follow locale rules, which differ between libraries.
 _COLLATIONS = frozenset(("nocase", "noaccent", "nfc", "c", "posix", "binary"))
-# Those of them that compare bytes.
+# Collations that compare bytes.
 BY_BYTES = frozenset(("c", "posix", "binary"))
-# The labels of an ENUM in a text of DuckDB's, which may be cut off.
+# The labels of an ENUM in a DuckDB text, which may be cut off.
 _LABELS = re.compile(r"\bENUM\s*\((?:\s*'(?:[^']|'')*'\s*,?)*\)?")
 
 
@@ -106,13 +106,13 @@ class Type:
     sizes : tuple of int
         Width and scale of a DECIMAL, length of an ARRAY.
     collation : str
-        Of a VARCHAR; ``''`` for none.
+        Collation of a VARCHAR; ``''`` for none.
     values : tuple of str
-        Of an ENUM.
+        Labels of an ENUM.
     fields : tuple of (str, Type)
-        Of a STRUCT, MAP (``key`` and ``value``) or UNION; of a LIST or ARRAY one without a name.
+        Fields of a STRUCT, MAP (``key`` and ``value``) or UNION; one unnamed field for a LIST or ARRAY.
     alias : str
-        Another name that the type was given; ``''`` for none.
+        Another name of the type; ``''`` for none.
     """
 
     kind: str
@@ -131,7 +131,7 @@ class Type:
 
     @property
     def sql(self) -> str:
-        """The type as SQL spells it."""
+        """The type in SQL."""
         parts = [part.sql for _, part in self.fields]
         members = ", ".join(f"{identifier(name)} {part.sql}" for name, part in self.fields)
         if self.kind == "DECIMAL":
@@ -148,7 +148,7 @@ class Type:
 
     @property
     def shown(self) -> str:
-        """The type as messages show it: short."""
+        """The short form of the type for messages."""
         if self.alias:
             return self.alias
         if self.collation:
@@ -161,22 +161,22 @@ class Type:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Its kind and those of its parts."""
+        """Kinds of the type and its parts."""
         return frozenset((self.kind,)).union(*(part.kinds for _, part in self.fields))
 
     @property
     def collated(self) -> bool:
-        """Whether it is text of which equal values may differ."""
+        """Whether the type is text whose equal values may differ."""
         return self.collation.lower() not in ("", *BY_BYTES)
 
     @property
     def labels(self) -> Iterator[tuple[str, ...]]:
-        """The labels of every ENUM in it."""
+        """Labels of every ENUM in the type."""
         return (leaf.values for leaf in self.leaves if leaf.kind == "ENUM")
 
     @property
     def without_labels(self) -> Type:
-        """The type with VARCHAR in the place of every ENUM, whose labels rows may have made."""
+        """The type with VARCHAR for every ENUM, whose labels may come from rows."""
         if self.kind == "ENUM":
             return Type("VARCHAR")
         if not any(self.labels):
@@ -185,7 +185,7 @@ class Type:
 
     @property
     def leaves(self) -> Iterator[Type]:
-        """The types of the values in it that have no parts."""
+        """Leaf types of a nested type."""
         if not self.fields:
             yield self
         for _, part in self.fields:
@@ -195,13 +195,13 @@ class Type:
     def comparable(self) -> bool:
         """Whether two values of this type can be compared.
 
-        Text in a list or struct would be compared by the session's collation, which nothing written can prevent.
+        DuckDB compares text in a list or struct by the session's collation, which no SQL can prevent.
         """
         return self.known and not (self.fields and any(leaf.kind in ("VARCHAR", "JSON") for leaf in self.leaves))
 
     @property
     def in_utc(self) -> Type:
-        """The type with which an expression sees it: a timestamp with time zone is a timestamp in UTC."""
+        """The type in an expression: a timestamp with time zone is a timestamp in UTC."""
         if self.kind == ZONED_TIMESTAMP:
             return Type("TIMESTAMP")
         if self.kind == "STRUCT":
@@ -214,7 +214,7 @@ class Type:
 
 
 def type_of(record: Mapping[str, object]) -> Type:
-    """Return a type from DuckDB's JSON form of it."""
+    """Return a type from its JSON form in DuckDB."""
     kind = str(record.get("id"))
     details = record.get("type_info")
     if not isinstance(details, Mapping):
@@ -246,17 +246,17 @@ def _records(entry: object) -> list[dict[str, dict[str, object]]]:
 
 
 def has_labels(text: str) -> bool:
-    """Whether types of which a text of DuckDB's speaks have labels."""
+    """Return whether a DuckDB text contains types with labels."""
     return _LABELS.search(text) is not None
 
 
 def without_labels(text: str) -> str:
-    """Return a text of DuckDB's in which types stand, without the labels of an ENUM."""
+    """Return a DuckDB text about types, without the labels of an ENUM."""
     return _LABELS.sub("ENUM", text)
 
 
 def may_cast(source: Type, target: Type) -> bool:
-    """Whether a value of one type may become one of another."""
+    """Return whether a cast from one type to another is allowed."""
     if source == target:
         return True
     if not (source.known and target.known):
