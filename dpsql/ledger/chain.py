@@ -117,7 +117,7 @@ def row_hash(previous: str, row: Row) -> str:
 
 
 def hash_of_row(previous: str, row: Row) -> str | None:
-    """Return `row_hash`, or None for a row whose contents no dpsql wrote."""
+    """Return `row_hash`, or None for a row whose contents cannot be valid."""
     try:
         return row_hash(previous, row)
     except (TypeError, ValueError):
@@ -171,7 +171,7 @@ def name_key(dataset: str, name: str) -> str:
 
 
 def keys_of(row: Row) -> list[str]:
-    """Return the keys whose last row is a new row."""
+    """Return the keys under which a new row is the last one."""
     block = row["block"]
     keys = [CHAIN, dataset_key(row["dataset"]) if block is None else block_key(row["dataset"], block)]
     if row["kind"] not in NO_DECLARATIONS:

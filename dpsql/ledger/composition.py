@@ -146,7 +146,7 @@ class Composition:
         return replace(self, **sums)  # type: ignore[arg-type]
 
     def beyond(self, earlier: Composition) -> dict[str, str | None]:
-        """Return the sums that `with_added` adds to an earlier state of this phase to get this one."""
+        """Return the amounts from an earlier state of the same phase to this one, for `with_added`."""
         added: dict[str, str | None] = {}
         for name in _SUMS:
             before, after = getattr(earlier, name), getattr(self, name)

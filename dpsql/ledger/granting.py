@@ -84,7 +84,7 @@ T = TypeVar("T")
 
 
 class _Reading(threading.local):
-    """This thread's transaction while it reads one state."""
+    """The thread's transaction while it reads one state."""
 
     transaction: Transaction | None = None
 

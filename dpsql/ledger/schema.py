@@ -398,7 +398,7 @@ def upgrade(connection: Connection, ledger_id: str, location: str) -> None:
 
 
 def _make_lasts(connection: Connection, lasts: dict[str, Last]) -> None:
-    """Make the table of last rows, a second end of the chain."""
+    """Make the second record of the chain's end."""
     connection.execute(CreateTable(last))
     if lasts:
         names = ("key", "sequence", "hash", "number")

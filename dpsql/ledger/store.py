@@ -616,7 +616,7 @@ class Store:
         raise failure
 
     def _committed(self, stands: Callable[[Connection], bool]) -> bool:
-        """Whether a transaction stands after a failed commit; it ends before its lock is ours."""
+        """Whether a transaction stands after a failed commit; its end frees its lock for us."""
         deadline = time.monotonic() + LOCK_WAIT_SECONDS
         while True:
             try:

@@ -68,7 +68,7 @@ class EngineRegistry(Protocol):
         ParameterError
             P074: no engine has this name.
         SourceError, BudgetError
-            The source has no budget.
+            The source cannot be placed.
         """
 
 
@@ -122,7 +122,7 @@ class Planner:
         ParameterError
             An argument is missing or not allowed.
         SourceError, BudgetError
-            The source has no budget.
+            The source cannot be placed.
         """
         listen()
         typed = next((plan for query, plan in seen or () if query.startswith(TYPES)), None)

@@ -167,7 +167,7 @@ def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
     listed = call("unnest", call("dpsql_key_list", ticket, str(column)))
     witness = f"SELECT {typed_key(column)} AS witness FROM {frame.name('types')}"
     # A column of its own: DuckDB 1.5.6 moves the cast of a struct's field out of TRY.
-    # Positions have 32 bits: what rows are sorted by is compared in fewer words.
+    # Positions have 32 bits: sort keys then take fewer words to compare.
     texts = f"SELECT {cast(field('f', 'p'), 'INTEGER')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
     value = f"TRY({call('cast_to_type', 'given', 'witness')})"
     return Step(
@@ -182,7 +182,7 @@ def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
 
 
 def mapped(frame: GroupedFrame, name: str, rows: str, *columns: str) -> Step:
-    """Return the step that maps rows to the positions of their keys; drop rows of other keys, or group them."""
+    """Return the step that maps rows to their keys' positions; drop rows of other keys, or put them in one group."""
     other, joins = frame.plan.other, []
     for column in frame.columns:
         alias = f"found{column}"

@@ -198,7 +198,7 @@ class GroupedFrame(Frame):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether bounds are drawn before values are coded, by an own pass or by another part."""
+        """Whether bounds are drawn before values are coded, by a separate pass or by another part."""
         return self.draws_bounds or self.bounding is not None
 
     @property
