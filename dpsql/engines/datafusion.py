@@ -203,10 +203,8 @@ class DataFusionEngine:
         ------
         SourceError
             S024: the table does not exist. S034: values would depend on the minimum and maximum of a Parquet file,
-            which
-            leave NaN out. If a column has equal minimum and maximum, DataFusion 55 replaces every NaN by that value,
-            and
-            a filter skips NaN. So one row would change how others are read.
+            which leave NaN out. If a column has equal minimum and maximum, DataFusion 55 replaces every NaN by that
+            value, and a filter skips NaN. So one row would change how others are read.
         """
         frame = self._frame(source)
         plan = frame.execution_plan().display_indent()

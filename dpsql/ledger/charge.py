@@ -163,8 +163,7 @@ class Charge:
         Name of the budget.
     event : Permit, Event or mapping
         The spending. A draw samples under a permit, and costs at most the allowed amount; an event, or its record, is
-        for
-        a draw without its own mechanisms.
+        for a draw without its own mechanisms.
     function : str
         Such as ``'dp_sis'``.
     arguments : mapping

@@ -13,24 +13,24 @@ and ``tail``, half of the remaining delta. It keeps three sums over its releases
     epsilon = min(pure, max(0, renyi + c)),   c = ln(1 - 1/a) + (ln(1/tail) - ln a) / (a - 1)
     delta   = tail + failure                  (0 before the first release)
 
-If dpsql refuses every release that would bring epsilon above E or delta above D, then all releases together are (E,
-D)-DP. Phases add up: a later phase may spend the rest of E and D after earlier phases.
+If dpsql refuses every release that would bring epsilon above E or delta above D, then all releases together are
+(E, D)-DP. Phases add up: a later phase may spend the rest of E and D after earlier phases.
 
 **Proof.** Fix two neighbouring tables. An (e, d)-DP release is a function of a release that fails with chance d, and
 else is e-DP [1]_. Let p and q be the densities of everything released, without the branches in which a release failed;
-these branches have a mass of at most `failure`. Let ``Z = ln(p / q)``.
+these have at most a mass of `failure`. Let ``Z = ln(p / q)``.
 
 1. Whatever the caller chose after earlier results, a release multiplies the mean of ``exp((a - 1) Z)`` by at most
-``exp((a - 1) r)``, where r is its Rényi loss. So ``exp((a - 1)(Z - renyi))`` has a mean under p of at most 1,
-   although `renyi` itself depends on the results: it is the exponent of a supermartingale [2]_ [3]_.
-2. ``max(0, 1 - exp(e - Z)) <= exp((a - 1)(Z - e)) (1 - 1/a)**(a - 1) / a`` for every e and Z. At ``e = renyi + c`` its
-mean is at most `tail`, by the choice of c [4]_. A larger e makes it smaller. If e is `pure`, it is 0, as ``Z <= pure``.
-So the integral of ``max(0, p - exp(epsilon) q)`` is at most `tail`, with the epsilon above, which
+   ``exp((a - 1) r)``, where r is its Rényi loss. So ``exp((a - 1)(Z - renyi))`` has a mean under p of at most 1,
+   though `renyi` itself depends on the results: it is the exponent of a supermartingale [2]_ [3]_.
+2. ``max(0, 1 - exp(e - Z)) <= exp((a - 1)(Z - e)) (1 - 1/a)**(a - 1) / a`` for every e and Z. At ``e = renyi + c`` the
+   mean of the left side is at most `tail`, by the choice of c [4]_. A larger e makes it smaller. At e = `pure` it is 0,
+   as ``Z <= pure``. So the integral of ``max(0, p - exp(epsilon) q)`` is at most `tail`, with the epsilon above, which
    is a function of the results.
-3. Filter: if epsilon <= E, any event has ``P <= exp(E) Q + tail + failure``. 4. Phases: let the later phases be (E -
-epsilon, D - delta)-DP for any results so far. Given these, let A and B be
+3. Filter: if epsilon <= E, any event has ``P <= exp(E) Q + tail + failure``.
+4. Phases: let the later phases be (E - epsilon, D - delta)-DP for any results so far. Given these, let A and B be
    the chances of an event on the two tables, ``A <= min(1, exp(E - epsilon) B) + D - delta``. Then ``p A - exp(E) q B
-   <= max(0, p - exp(epsilon) q) + p (D - delta)``, and its integral, with all failures, is at most D.
+   <= max(0, p - exp(epsilon) q) + p (D - delta)``, and the integral of that, with all failures, is at most D.
 
 **Assumes** that each event's loss holds for any earlier releases, that order and tail do not change within a phase, and
 that the owner's E and D do not depend on the releases (as for any budget). Floating point chooses only the order: any
@@ -146,7 +146,7 @@ class Composition:
         return replace(self, **sums)  # type: ignore[arg-type]
 
     def beyond(self, earlier: Composition) -> dict[str, str | None]:
-        """Return the amounts from an earlier state of the same phase to this one, for `with_added`."""
+        """Return the increase since an earlier state of the same phase, for `with_added`."""
         added: dict[str, str | None] = {}
         for name in _SUMS:
             before, after = getattr(earlier, name), getattr(self, name)

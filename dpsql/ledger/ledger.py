@@ -147,10 +147,9 @@ class Ledger(AcceptingLedger):
         Notes
         -----
         Merged datasets may contain rows of one person, so their spending adds up, under basic composition: each under
-        its
-        own accountant is (epsilon, delta)-DP, or rho-zCDP, and all of them together are as private as the sums say. The
-        spending, the new budget and the end of the old ones are one transaction, so the ledger refuses a call that was
-        admitted under an old budget and not charged.
+        its own accountant is (epsilon, delta)-DP, or rho-zCDP, and all of them together are as private as the sums say.
+        The spending, the new budget and the end of the old ones are one transaction, so the ledger refuses a call that
+        was admitted under an old budget and not charged.
         """
         dataset = folded_dataset(dataset)
 
@@ -303,8 +302,8 @@ class Ledger(AcceptingLedger):
         ParameterError
             The name has another call's result, or an argument is not recordable; nothing was charged or drawn.
         InternalError
-            I001: `draw` failed. The charge stands; an interrupt is raised again, and its charge stands too. I035: the
-            reservation is of another call, or has ended; nothing was released.
+            I001: `draw` failed. The charge stands; an interrupt is raised again, and its charge stands too.
+            I035: the reservation is of another call, or has ended; nothing was released.
         LedgerError
             The database failed; nothing is returned.
         """
@@ -345,17 +344,13 @@ class Ledger(AcceptingLedger):
         """Charge a call in full before its first draw, because its draws leave this process before its release.
 
         `charge` and `charge_failure` take the entry's sequence as `reservation`, and charge nothing more. If neither
-        runs,
-        for example after the driver is killed, the charge stays. Unused parts of it are not refunded.
+        runs, for example after the driver is killed, the charge stays. Unused parts of it are not refunded.
 
         If a named call has an open reservation, because its driver died or still runs, the call gets that reservation,
-        and
-        is charged nothing more. A charge pays for one release of everything that the call draws, and exactly one
-        results:
-        a repeated call draws anew, and only the engine's workers, who have the rows themselves, saw the draws of a lost
-        driver. A reservation ends once, and a name has one result, so only one of several drivers publishes; a driver
-        that
-        finds the reservation ended pays its own charge.
+        and is charged nothing more. A charge pays for one release of everything that the call draws, and exactly one
+        results: a repeated call draws anew, and only the engine's workers, who have the rows themselves, saw the draws
+        of a lost driver. A reservation ends once, and a name has one result, so only one of several drivers publishes;
+        a driver that finds the reservation ended pays its own charge.
 
         Parameters
         ----------

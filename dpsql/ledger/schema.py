@@ -235,7 +235,7 @@ class Statements:
     datasets : Select
         The last row of each dataset, by an index.
     blocks, blocks_named : Select
-        The last row of each block of `:dataset`, by an index; only blocks in `:blocks`.
+        The last row of each block of `:dataset`, by an index; `blocks_named` reads only `:blocks`.
     last_of_blocks : Select
         The note under each of `:keys` with its hash, the row of that number, and the hash of the row before it.
     declarations, grants : Select

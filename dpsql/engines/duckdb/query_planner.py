@@ -581,8 +581,7 @@ class QueryPlanner:
         """Return the plan under the name of a stored release that is recent enough, or of a new one.
 
         An unnamed query gets a name from its contents, or a `unique` one if its contents do not determine the rows that
-        it
-        reads. When its answer is too old, or must be fresh, the next answer has the next number behind the name.
+        it reads. When its answer is too old, or must be fresh, the next answer has the next number behind the name.
         """
         if plan.release is None and unique:
             return replace(plan, release=f"query {secrets.token_hex(32)}")
