@@ -60,7 +60,7 @@ def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reserv
 
 
 def end_lost(transaction: Transaction) -> list[int]:
-    """End every open reservation of a principal; return their entries.
+    """End all open reservations of principals; return their entries.
 
     Their charges stay, and a repeated question is charged again.
     """
@@ -313,7 +313,7 @@ class OpenLedger:
     def _inside(
         self, work: Callable[[Transaction], T], appended: list[Row] | None = None
     ) -> Callable[[Connection], tuple[T, tuple[int, str]]]:
-        """Return the result of `work` on a connection, and the chain's last row; record the rows in `appended`."""
+        """Return `work` as a function of a connection; it also returns the chain's last row, and fills `appended`."""
         store, seen = self._opened(), self._seen  # read first: the snapshot is at least as recent
 
         def inside(connection: Connection) -> tuple[T, tuple[int, str]]:

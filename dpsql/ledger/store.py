@@ -3,7 +3,7 @@
 The module connects to the ledger's database, sets the connections up, and begins their transactions. It explains
 failures of the database, and what to do about them. It reads the ledger's URL, and names a ledger without its secrets.
 
-No message quotes the input: a malformed text has the password in the wrong part. `describe` shows only what is
+No message quotes the input: a malformed text may have the password in the wrong part. `describe` shows only what is
 certainly a host, a port or a database. No error has another error as its context, because that one might quote.
 """
 
@@ -678,7 +678,7 @@ class Store:
         return ledger_id
 
     def _create_file(self, path: str) -> None:
-        """Make a ledger without a file; refuse a file that is empty, has a second name, or existed before."""
+        """Make a ledger if it has no file; refuse a file that is empty, has a second name, or existed before."""
         if not os.path.exists(path):
             if self.is_read_only:
                 raise failure_of("path", self.description)
