@@ -1,8 +1,9 @@
 """The steps of a statement with groups: map keys, bound what each privacy unit contributes, and add up.
 
 Keys become a number or text before any comparison (`keys.key`). So no collation applies, and no row's spelling becomes
-a label. Public keys are cast to the types of their columns, checked before a row is read, and written as texts by the
-same rule; a row is in one group or in none. A unit's rows in a group may become one, and a sample of them counts.
+a label. Public keys are cast to the types of their columns, checked before a row is read, written as texts by the
+same rule, and matched with row keys; a row is in one group or in none. A unit's rows in a group may become one, and a
+sample of them counts.
 
 Values become integers in SQL. Values and scores first add the gate's zero, which hides them from column statistics.
 Exact sums are handed over by public keys, or by numbers and then by the released keys. Nothing in these steps can fail
