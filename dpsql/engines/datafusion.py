@@ -1,9 +1,8 @@
-"""DataFusion as an engine: each partition is a stream that a thread folds, and nothing is collected.
+"""DataFusion as an engine: a thread folds the stream of each partition, and nothing is collected.
 
-DataFusion alone decides how much memory it takes. Rows that need no grouping stream through. Rows that do are sorted,
-and a sort spills to disk only if the session has a memory pool with a limit (`RuntimeEnvBuilder.with_fair_spill_pool`).
-
-**Plans.** What DataFusion's own logical plan of a frame shows of where its rows come from.
+DataFusion alone decides how much memory it takes. Rows that need no grouping stream through. Rows that need grouping
+are sorted, and a sort spills to disk only if the session has a memory pool with a limit
+(`RuntimeEnvBuilder.with_fair_spill_pool`). The module also reads DataFusion's logical plan of a frame for its tables.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from datafusion.plan import LogicalPlan
 
 
-# Expressions whose value in a row follows from their operands in that row.
+# Expressions whose value in a row depends only on their operands in that row.
 _EXPRESSIONS = frozenset(
     (
         *("Alias", "Between", "BinaryExpr", "Case", "Cast", "Column", "ILike", "InList", "IsFalse", "IsNotFalse"),
@@ -37,7 +36,7 @@ _EXPRESSIONS = frozenset(
         *("Not", "TryCast"),
     )
 )
-# Functions of the same kind, by DataFusion's own names for what computes them: a user's function may have any name.
+# Functions of the same kind, by DataFusion's names of their implementations: a user's function may have any name.
 _FUNCTIONS = frozenset(
     (
         *("AbsFunc", "BTrimFunc", "CeilFunc", "CharacterLengthFunc", "CoalesceFunc", "ConcatFunc", "DatePartFunc"),
@@ -47,7 +46,7 @@ _FUNCTIONS = frozenset(
         *("StartsWithFunc", "SubstrFunc", "TruncFunc", "UpperFunc"),
     )
 )
-# DataFusion shows what computes a function only where it says that it has no form in Python.
+# DataFusion shows a function's implementation only in the error that it has no Python form.
 _COMPUTED_BY = re.compile(r"[^{]*ScalarFunction \{ func: ScalarUDF \{ inner: (\w+) \{")
 # Names of tables that DataFusion makes for rows in memory.
 _IN_MEMORY = re.compile(r"c[0-9a-f]{32}|\?table\?")
@@ -58,14 +57,13 @@ def provenance_of(
     table: Callable[[LogicalPlan], tuple[str, ...] | None],
     names: Callable[[LogicalPlan], Sequence[str]],
 ) -> Provenance:
-    """Return what the rows of a plan come from; no row is read.
+    """Return the provenance of a plan's rows; read no row.
 
     Parameters
     ----------
     plan : datafusion.plan.LogicalPlan
     table, names : callable
-        Take a scan, and return the full name of the table that it reads, None for one that the catalog does not have;
-        and the names of its columns.
+        Map a scan to the full name of its table (None if the catalog lacks the table), and to the names of its columns.
 
     Raises
     ------
@@ -100,7 +98,7 @@ def provenance_of(
 
 
 def _passed(expression: Expr, below: Provenance) -> Passed:
-    """Return the name of an expression, and the column that it is."""
+    """Return an expression's name, and the column that it passes on."""
     name = expression.schema_name()
     inner = expression
     while inner.variant_name() == "Alias":
@@ -115,7 +113,7 @@ def _passed(expression: Expr, below: Provenance) -> Passed:
 
 
 def _refuse(expression: Expr) -> None:
-    """Raise unless an expression's value in a row follows from that row."""
+    """Raise unless an expression's value in a row depends only on that row."""
     kind = expression.variant_name()
     if kind == "ScalarFunction":
         match = None
@@ -132,7 +130,7 @@ def _refuse(expression: Expr) -> None:
 
 
 def _below(expression: Expr) -> Iterator[Expr]:
-    """Yield the operands of an expression; a column and a constant have none."""
+    """Yield the operands of an expression; columns and constants have none."""
     kind = expression.variant_name()
     if kind == "Case":
         case: Any = expression.to_variant()
@@ -145,17 +143,17 @@ def _below(expression: Expr) -> Iterator[Expr]:
         yield from expression.rex_call_operands()
 
 
-# What a plan shows of scans that skip rows by the minimum and maximum of a file, a row group or a page.
+# Text in a plan for scans that skip rows by the minimum and maximum of a file, a row group or a page.
 _PRUNED = re.compile("pruning_predicate=|DynamicFilter")
-# Names that DataFusion takes without quotes as they are; it folds others.
+# Names that DataFusion keeps without quotes; it folds other names.
 _FOLDED = re.compile("[a-z_][a-z0-9_]*")
 
 
 class DataFusionEngine:
     """Tables and frames of a session of DataFusion.
 
-    A file whose types are inferred (CSV, JSON) must be registered with its schema: otherwise DataFusion reads rows to
-    find the types, and whether a call is refused would depend on them.
+    Register a file whose types are inferred (CSV, JSON) with its schema: otherwise DataFusion reads rows to find the
+    types, and a refusal would depend on these rows.
 
     Parameters
     ----------
@@ -173,9 +171,9 @@ class DataFusionEngine:
         return self._scanned(self._frame(source).logical_plan())
 
     def _scanned(self, plan: LogicalPlan) -> tuple[str, ...] | None:
-        """Return the full name of the table that a plan scans; None where it does more, or is of another session."""
+        """Return the full name of a scanned table; None for a larger plan or for another session's table."""
         scan: Any = plan.to_variant()
-        if not hasattr(scan, "fqn"):  # the plan of a view is that of its query
+        if not hasattr(scan, "fqn"):  # a view has the plan of its query
             return None
         catalog, schema, name = scan.fqn()
         catalog = catalog or self._setting("catalog.default_catalog")
@@ -187,7 +185,7 @@ class DataFusionEngine:
         return (catalog, schema, name) if table.kind == "physical" else None
 
     def catalog(self) -> dict[str, tuple[str, ...]]:
-        """Return the tables of every catalog that the session knows."""
+        """Return the tables of every catalog in the session."""
         tables: dict[str, tuple[str, ...]] = {}
         for catalog in self._session.catalog_names():
             for schema in self._session.catalog(catalog).names():
@@ -204,9 +202,9 @@ class DataFusionEngine:
         Raises
         ------
         SourceError
-            S024: there is no such table. S034: values would depend on the minimum and maximum of a Parquet file, which
-            leave NaN out. DataFusion 55 puts the one value of a column whose minimum and maximum are equal in the place
-            of every NaN, and skips NaN under a filter. So a row would change how others are read.
+            S024: the table does not exist. S034: values would depend on the minimum and maximum of a Parquet file,
+            which leave NaN out. If a column has equal minimum and maximum, DataFusion 55 replaces every NaN by that
+            value, and a filter skips NaN. So one row would change how others are read.
         """
         frame = self._frame(source)
         plan = frame.execution_plan().display_indent()
@@ -218,7 +216,7 @@ class DataFusionEngine:
         return frame.schema()
 
     def provenance(self, source: object) -> Provenance:
-        """Return what the rows of a view or a frame come from."""
+        """Return the provenance of a view's or a frame's rows."""
 
         def names(plan: LogicalPlan) -> list[str]:
             return list(self._session.create_dataframe_from_logical_plan(plan).schema().names)
@@ -232,9 +230,9 @@ class DataFusionEngine:
         """Do nothing: the work runs in this process."""
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        """Run the work over the stream of each partition, and over not many more of them at once than there are cores.
+        """Run the work over the stream of each partition, in about as many threads as there are cores.
 
-        Where an operator deals rows out to partitions, all run at once: it would keep the rows of those that wait.
+        If an operator deals rows out to partitions, all partitions run at once: it would keep the rows of waiting ones.
         """
         rows = self._frame(source).select(*_columns(columns))
         deals = "RepartitionExec" in rows.execution_plan().display_indent()
@@ -251,7 +249,7 @@ class DataFusionEngine:
         yield from numbering.last()
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
-        """Sort the rows by part, which a function of ours computes, and run the work over them."""
+        """Sort the rows by part, which dpsql's own function computes, and run the work over them."""
         frame = self._frame(source).select(*_columns(columns))
         kinds = frame.schema()
 
@@ -264,7 +262,7 @@ class DataFusionEngine:
         yield from numbered_task(work.run(batch.to_pyarrow() for batch in rows.execute_stream()), work.record)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
-        """Return a lazy frame of the rows with more columns, which a function of DataFusion adds."""
+        """Return a lazy frame of the rows with more columns, which a DataFusion function adds."""
         frame = self._frame(source)
         kinds = frame.schema()
 
@@ -278,13 +276,13 @@ class DataFusionEngine:
         return frame.select(*columns, *(mapped[name].alias(name) for name in added.names))
 
     def _setting(self, name: str) -> str:
-        """Return a setting, also if the session hides its settings."""
+        """Return a setting, even if the session hides its settings."""
         settings = SessionContext(self._session.copied_config().with_information_schema(True))
         [answer] = settings.sql(f"SHOW datafusion.{name}").collect()
         return str(answer.column("value")[0])
 
     def _frame(self, source: object) -> DataFrame:
-        if isinstance(source, DataFrame):  # which keeps the settings that its session had when it was made
+        if isinstance(source, DataFrame):  # a frame keeps the settings of its session from its creation
             return self._session.create_dataframe_from_logical_plan(source.logical_plan())
         name = ".".join(map(_quoted, source)) if isinstance(source, tuple) else str(source)
         try:
@@ -304,7 +302,7 @@ def _believed(source: object, step: str) -> SourceError:
 
 
 def _columns(columns: Sequence[str]) -> list[Expr]:
-    """Return columns by their exact names, which DataFusion reads as SQL."""
+    """Return columns by their exact names, quoted as SQL for DataFusion."""
     return [col(_quoted(name)) for name in columns]
 
 

@@ -1,14 +1,12 @@
-"""The driver of a release on an engine: what DuckDB's statement does for its own tables, one step after another.
+"""The driver of a release on an engine: it takes the steps that one DuckDB statement takes for DuckDB's own tables.
 
-The engine computes states (`dpsql.engines.port`). Everything else happens here, in the process of the ledger: types and
-budget are checked before a row is read, states are merged, and the charge and the draw are one transaction.
+The engine computes states (`dpsql.engines.port`). The ledger's process does the rest: it checks types and budget before
+it reads a row, merges the states, and charges and draws in one transaction.
 
-**Delivery.** The records of a job, numbered where they are made: the driver sees whether each came, and came once.
-
-The tasks of a job have numbers from 0, and so have the records of a task. Behind its records a task makes a row that
-holds nothing but its number, which says how many they are; one such row behind the last task says how many tasks there
-are. So whatever is lost on its way leaves a gap, and what comes again repeats a number. What an engine loses before it
-numbers its records, such as in a shuffle, is its own to notice.
+Records are numbered at their origin, so the driver sees whether each record came exactly once. Tasks of a job are
+numbered from 0, and so are the records of a task. After its records, a task adds a row with only a number, the count of
+its records; after the last task, one such row gives the count of tasks. So a lost record leaves a gap, and a repeated
+record repeats a number. The engine itself must notice losses before the numbering, such as in a shuffle.
 """
 
 from __future__ import annotations
@@ -36,8 +34,8 @@ if TYPE_CHECKING:
     from dpsql.engines.duckdb.session import Session
     from dpsql.ledger.ledger import Entry
 
-# The place of a row in its job: the number of its task, shifted by `PLACES`, plus its number in the task. Spark's
-# monotonically_increasing_id gives the same.
+# A row's place in its job: its task's number, shifted by `PLACES`, plus its number in the task, as Spark's
+# monotonically_increasing_id.
 NUMBER, PLACES = "dpsql_place", 33
 # Whether a row ends a task, or the job; NULL in a record.
 END, OF_TASK, OF_JOB = "dpsql_end", 0, 1
@@ -48,17 +46,17 @@ class IncompleteError(Exception):
 
 
 def ending(kind: pa.Schema) -> pa.Schema:
-    """Return the type of records of a type and of rows that end them."""
+    """Return the type of records plus the rows that end them."""
     return kind.append(pa.field(END, pa.int64()))
 
 
 def delivered(kind: pa.Schema) -> pa.Schema:
-    """Return the same with numbers."""
+    """Return `ending`, with numbers."""
     return ending(kind).append(pa.field(NUMBER, pa.int64()))
 
 
 def ended(records: Iterable[pa.RecordBatch], kind: pa.Schema, end: int = OF_TASK) -> Iterator[pa.RecordBatch]:
-    """Yield records of a type and, behind them, the row that ends them."""
+    """Yield records of a type, then the row that ends them."""
     schema = ending(kind)
     for record in records:
         yield pa.RecordBatch.from_arrays([*record.columns, pa.nulls(record.num_rows, pa.int64())], schema=schema)
@@ -66,7 +64,7 @@ def ended(records: Iterable[pa.RecordBatch], kind: pa.Schema, end: int = OF_TASK
 
 
 def numbered(rows: Iterable[pa.RecordBatch], number: int, kind: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield rows of `ended` with their places, from the first one of their task on; `kind` is that of `delivered`."""
+    """Yield rows of `ended` with their places, from the start of their task; `kind` comes from `delivered`."""
     for batch in rows:
         numbers = pa.array(range(number, number + batch.num_rows), type=pa.int64())
         yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=kind)
@@ -74,7 +72,7 @@ def numbered(rows: Iterable[pa.RecordBatch], number: int, kind: pa.Schema) -> It
 
 
 class JobNumbers:
-    """Numbers the records of one job of an engine in this process, whichever of its threads run its tasks.
+    """Numbers the records of one job of an engine in this process, whichever threads run its tasks.
 
     Parameters
     ----------
@@ -88,16 +86,16 @@ class JobNumbers:
         self._tasks = itertools.count()
 
     def task(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what a task makes, with numbers."""
+        """Yield a task's records with numbers."""
         return numbered(ended(records, self._kind), next(self._tasks) << PLACES, self.kind)
 
     def last(self) -> Iterator[pa.RecordBatch]:
-        """Yield the row that ends the job, once all tasks have run."""
+        """Yield the row that ends the job, after all tasks."""
         return numbered(ended((), self._kind, OF_JOB), next(self._tasks) << PLACES, self.kind)
 
 
 def numbered_task(records: Iterable[pa.RecordBatch], kind: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a type of a job that has one task, with numbers, and the row that ends the job."""
+    """Yield the numbered records of a job with one task, and the row that ends the job."""
     numbering = JobNumbers(kind)
     yield from numbering.task(records)
     yield from numbering.last()
@@ -109,7 +107,7 @@ def received(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     Raises
     ------
     IncompleteError
-        A record came twice; or, at the end, one was lost. What was made of those before must not be used.
+        A record came twice; or, at the end, one was lost. Discard all results from earlier records.
     """
     seen: set[int] = set()
     ends: dict[int, list[int]] = {OF_TASK: [], OF_JOB: []}
@@ -140,13 +138,13 @@ INCOMPLETE = (
 
 
 def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
-    """Return the call of a plan, from the column types of its source on an engine; no row is read.
+    """Return the call of a plan, from the column types of its source on an engine; read no row.
 
     Raises
     ------
     ParameterError
-        P073: the call would have to keep rows one by one, which no engine does. P080 to P084: its condition does not
-        fit the types of its columns.
+        P073: the call would have to keep single rows, which no engine does. P080 to P084: its condition does not fit
+        the types of its columns.
     """
     if plan.keeps_rows:
         raise ParameterError(
@@ -155,13 +153,13 @@ def call_of(attached: Attached, plan: Plan) -> tuple[Call, pa.Schema]:
         )
     schema = attached.schema(attached.source(plan))
     probe, spelled = column_types(plan, schema)
-    resolved(plan, plan.function, probe, spelled)  # which refuses columns that are not there
+    resolved(plan, plan.function, probe, spelled)  # refuses missing columns
     plan = with_judged(plan, plain(schema))
     return resolved(plan, plan.function, probe, spelled), schema
 
 
 def engine_key_types(attached: Attached, plan: Plan) -> tuple[str, ...]:
-    """Return the SQL types of the keys of a call's result; no row is read."""
+    """Return the SQL types of the keys of a call's result; read no row."""
     if not isinstance(plan, GroupedPlan) or not plan.key_columns:
         return ()
     _, spelled = column_types(plan, attached.schema(attached.source(plan)))
@@ -169,15 +167,15 @@ def engine_key_types(attached: Attached, plan: Plan) -> tuple[str, ...]:
 
 
 def release(session: Session, attached: Attached, plan: Plan) -> Entry:
-    """Run a call on an engine: check, fold as often as the call asks for, then charge and draw.
+    """Run a call on an engine: check, fold once per pass, then charge and draw.
 
     Raises
     ------
     DpsqlError
         From the checks, before a row is read.
     InternalError
-        I001: the engine failed after it was asked to read rows; the charge stands. I008: it did not return every
-        record of a job once; likewise.
+        I001: the engine failed after dpsql asked it to read rows; the charge remains. I008: it did not return every
+        record of a job once; the charge remains.
     """
     stored = session.past.replay(plan)
     if stored is not None:
@@ -200,12 +198,12 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
         try:
             return passes(running)
         except InternalError:
-            if run.incomplete:  # which the engine caused, whatever the rows are
+            if run.incomplete:  # the engine's fault, independent of the rows
                 raise InternalError("I008", f"{plan.function} {INCOMPLETE}") from None
             raise
 
     def passes(running: RunningCall) -> Entry:
-        if plan.readings > 1:  # workers get what was drawn after an earlier pass
+        if plan.readings > 1:  # workers get the draws of an earlier pass
             entry = session.reserve(running)
             if entry is not None:
                 return entry
@@ -226,13 +224,13 @@ class _Run:
     attached : Attached
     call : Call
     nothing : pyarrow.Table
-        No rows of the source, with the columns that the call reads.
+        Zero rows of the source, with the columns that the call reads.
     key, secret : bytes
-        As of `Task`.
+        As in `Task`.
     seen : dict
-        Numbers of rows by part, for each way in which passes divided the rows; they are as secret as the rows.
+        Numbers of rows by part, for each way in which passes divided the rows; as secret as the rows.
     fingerprints : set of int
-        Of the rows, one for all passes unless they differ; as secret as the rows.
+        Of the rows: one for all passes unless they differ; as secret as the rows.
     incomplete : bool
         Whether a record was lost on its way, or came twice.
     """
@@ -247,7 +245,7 @@ class _Run:
     incomplete: bool = False
 
     def task(self, running: RunningCall, number: int) -> Task:
-        """Return what the workers run in a pass."""
+        """Return the workers' task of a pass."""
         if running.collecting is None:
             raise InternalError("I032", "a call without a collector was given to an engine. Report it.")
         plan = replace(running.call.plan, placement=None)
@@ -257,13 +255,13 @@ class _Run:
         return Task(call, plan.function, zero, number, self.key, self.secret, parts, PartStatements())
 
     def rehearse(self, running: RunningCall) -> None:
-        """Run the first pass over no rows, here and in a worker; nothing that arguments or types cause comes later."""
+        """Run the first pass over zero rows, here and in a worker: all errors of arguments and types come now."""
         task = self.task(running, 1)
         task.rehearse(self.nothing)
         self.attached.engine.check(task)
 
     def fold(self, number: int, running: RunningCall) -> Collector:
-        """Return the collector of a pass, with every row in it; a pass that ignores the rows reads none."""
+        """Return the collector of a pass, with every row in it; read no row if the pass ignores rows."""
         if running.collecting is not None and isinstance(running.collecting.first, Ignoring):
             return running.collecting.first
         task = self.task(running, number)
@@ -274,7 +272,7 @@ class _Run:
         return self._merged(task, verb(source, self.nothing.column_names, task))
 
     def _merged(self, task: Task, records: Iterable[pa.RecordBatch]) -> Collector:
-        """Merge all records of a pass. What is raised here is as secret as rows: `Session.guarded` hides it."""
+        """Merge all records of a pass. Its errors are as secret as rows: `Session.guarded` hides them."""
         try:
             total = task.read(received(records))
         except IncompleteError:
@@ -289,7 +287,7 @@ class _Run:
 
 
 def _with_keys(session: Session, call: Call) -> Call:
-    """Return a call that has learned the keys that a public table of DuckDB lists."""
+    """Return a call that has learned the listed keys of a public DuckDB table."""
     if not isinstance(call, GroupedCall) or call.plan.keys_table is None:
         return call
     keys = keys_of_rows(session.sources.listed(call.plan), len(call.plan.by))

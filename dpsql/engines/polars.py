@@ -1,6 +1,6 @@
-"""Polars as an engine: the streaming engine's batches are folded one after another, and never collected together.
+"""Polars as an engine: each batch of the streaming engine is folded on its own, and batches are never collected.
 
-**Plans.** What Polars' own plan of a lazy frame shows of where its rows come from.
+The module also reads Polars' plan of a lazy frame for the tables that its rows come from.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     import polars
 
 
-# Functions whose value in a row follows from their arguments in that row, by the names in Polars' plans. Not here: what
-# looks at other rows (shift, rank, cum_sum, is_unique, fill_null with a strategy), draws (shuffle), or runs Python.
+# Functions whose value in a row depends only on its arguments there, by their names in Polars' plans. The list
+# excludes what reads other rows (shift, rank, cum_sum, is_unique, fill_null with a strategy), draws (shuffle),
+# or runs Python.
 _FUNCTIONS = frozenset(
     (
         *("abs", "ceil", "clip", "coalesce", "exp", "fill_null", "floor", "log", "log1p", "negate", "pow", "round"),
@@ -42,10 +43,10 @@ _FUNCTIONS = frozenset(
         *(f"TemporalFunction.{name}" for name in ("OrdinalDay", "Hour", "Minute", "Second", "Date", "Truncate")),
     )
 )
-# Values that are the same in every row; a series would have a value for each.
+# Values that are the same in every row; a series may have one value per row.
 _CONSTANTS = (bool, int, float, str, bytes, date, time, timedelta, Decimal, type(None))
-# The labels of a category, their order and their codes follow from all rows. So a category is seen where it is handed
-# on, cast to text, or asked whether it equals something.
+# A category's labels, their order and their codes depend on all rows. So a plan may only pass a category on, cast it
+# to text, or compare it for equality.
 _EQUAL = frozenset(f"Operator.{name}" for name in ("Eq", "NotEq", "EqValidity", "NotEqValidity"))
 _ASKS_LABELS = frozenset(f"BooleanFunction.{name}" for name in ("IsNull", "IsNotNull", "IsIn"))
 _PLAIN_TYPES = frozenset(
@@ -55,12 +56,12 @@ _PLAIN_TYPES = frozenset(
     )
 )
 _FORMATS = frozenset(("parquet", "ipc", "csv", "ndjson"))
-# What a scan may be asked for, beside its rows as they are.
+# Options of a scan that change its rows.
 _SCAN_OPTIONS = ("n_rows", "row_index", "include_file_paths", "deletion_files")
 
 
 def provenance_of(frame: polars.LazyFrame) -> Provenance:
-    """Return what the rows of a frame come from; no row is read.
+    """Return the provenance of a frame's rows; read no row.
 
     Raises
     ------
@@ -77,7 +78,7 @@ def provenance_of(frame: polars.LazyFrame) -> Provenance:
 
 
 class _Reader:
-    """A walk over a plan of Polars, which it numbers by operators and expressions."""
+    """A walk over a Polars plan, which numbers its operators and expressions."""
 
     def __init__(self, plan: Any) -> None:
         self._plan = plan
@@ -120,7 +121,7 @@ class _Reader:
     def _computed(
         self, kind: str, node: Any, below: Provenance, read: dict[str, Any], schema: dict[str, Any]
     ) -> Provenance:
-        """Return the rows of an operator that reads one other and computes from each row alone."""
+        """Return the rows of an operator with one input that computes from each row alone."""
         if kind in ("Cache", "Sort"):
             return below
         if kind == "SimpleProjection":
@@ -134,7 +135,7 @@ class _Reader:
         return below.select((name, columns.get(name)) for name in schema)
 
     def _passed(self, number: int, below: Provenance, read: dict[str, Any]) -> tuple[str, ...] | None:
-        """Return the column that an expression is; None for one that computes, from what is on the list."""
+        """Return the column that an expression passes on; None for a computation from listed functions."""
         expression = self._show_node("view_expression", number)
         if type(expression).__name__ == "Column":
             return below.column(expression.name)
@@ -142,7 +143,7 @@ class _Reader:
         return None
 
     def _refuse(self, number: int, read: dict[str, Any], *, labels: bool = False) -> None:
-        """Raise unless an expression's value in a row follows from that row; a column may have `labels`."""
+        """Raise unless an expression's value in a row depends only on that row; a column may have `labels`."""
         expression = self._show_node("view_expression", number)
         kind = type(expression).__name__
         asks = str(getattr(expression, "op", "")) in _EQUAL
@@ -169,7 +170,7 @@ class _Reader:
             self._refuse(below, read, labels=asks)
 
     def _is_category(self, number: int, read: dict[str, Any]) -> bool:
-        """Whether an expression is a column of a category, as it is."""
+        """Whether an expression is an unchanged category column."""
         expression = self._show_node("view_expression", number)
         return type(expression).__name__ == "Column" and _is_category(read.get(expression.name))
 
@@ -187,7 +188,7 @@ def _is_category(kind: Any) -> bool:
 
 
 def _has_labels(kind: Any) -> bool:
-    """Whether a type is a category, or has one in it."""
+    """Whether a type is or contains a category."""
     fields = [field.dtype for field in getattr(kind, "fields", ())]
     inner = getattr(kind, "inner", None)
     return kind is not None and (_is_category(kind) or any(map(_has_labels, [*fields, inner])))
@@ -207,7 +208,7 @@ def _below(expression: Any) -> Iterator[int]:
 
 
 def _plain(path: Any) -> str:
-    """Return a path by which two spellings of one file are equal."""
+    """Return a path in one spelling for each file."""
     text = str(path)
     return os.path.realpath(text) if "://" not in text else text.rstrip("/")
 
@@ -222,7 +223,7 @@ class PolarsEngine:
     Parameters
     ----------
     frames : mapping of str to polars.LazyFrame or polars.DataFrame, optional
-        Frames by the names under which SQL refers to them.
+        Frames by their names in SQL.
     """
 
     name = "polars"
@@ -230,15 +231,15 @@ class PolarsEngine:
     def __init__(self, frames: Mapping[str, polars.LazyFrame | polars.DataFrame] | None = None) -> None:
         self.version = str(polars.__version__)
         self._frames = dict(frames or {})
-        self._streams = False  # until it was tried
+        self._streams = False  # until tested
 
     def table(self, source: str) -> tuple[str, ...] | None:
-        """Return None: Polars has no catalog, and a frame may hold the rows of any table."""
+        """Return None: Polars has no catalog, and a frame may contain the rows of any table."""
         self._frame(source)
         return None
 
     def catalog(self) -> dict[str, tuple[str, ...]]:
-        """Return nothing: a name stands for a frame."""
+        """Return nothing: names refer to frames."""
         return {}
 
     def schema(self, source: object) -> pa.Schema:
@@ -255,22 +256,22 @@ class PolarsEngine:
         return _arrow(schema.to_frame()).schema
 
     def provenance(self, source: object) -> Provenance:
-        """Return what the rows of a frame come from."""
+        """Return the provenance of a frame's rows."""
         try:
             return seen_through(self._frame(source), provenance_of)
         except UnseenError:
-            self.schema(source)  # a frame that cannot be read is refused as such
+            self.schema(source)  # refuses an unreadable frame
             raise
 
     def check(self, work: Work) -> None:
-        """Stream a row that is nobody's, once, as `fold` and `fold_parts` do; the work runs in this process.
+        """Stream an artificial row, once, as `fold` and `fold_parts` do; the work runs in this process.
 
-        Polars 1.36 ends a stream early where a batch fails, and says nothing: a call would count a part of the rows.
+        Polars 1.36 silently ends a stream early when a batch fails: a call would count only some of the rows.
 
         Raises
         ------
         SourceError
-            S055: this Polars does not stream so.
+            S055: this Polars cannot stream this way.
         """
         if self._streams:
             return
@@ -297,7 +298,7 @@ class PolarsEngine:
     def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Run the work over each batch of the streaming engine, in the engine's own threads.
 
-        A statement of the worker costs more than the rows of a batch, so where there is one it reads many batches.
+        A worker's statement costs more than the rows of a batch, so each statement reads many batches.
         """
         if not work.is_direct:
             batches = self._batches(self._frame(source).select(list(columns)), in_order=False)
@@ -311,7 +312,7 @@ class PolarsEngine:
             return polars.DataFrame(pa.Table.from_batches(records, schema=numbering.kind))
 
         states = self._frame(source).select(list(columns)).map_batches(run, schema=kinds, streamable=True)
-        for collect_batch in states.collect_batches(maintain_order=False, engine="streaming"):  # merged as they come
+        for collect_batch in states.collect_batches(maintain_order=False, engine="streaming"):  # merged on arrival
             yield from _arrow(collect_batch).cast(numbering.kind).to_batches()
         yield from numbering.last()
 
@@ -319,7 +320,7 @@ class PolarsEngine:
         """Sort the rows by part, and run the work over them."""
         frame = self._frame(source).select(list(columns))
         kinds = plain(_arrow(frame.collect_schema().to_frame()).schema).append(pa.field(PART, pa.int64()))
-        nothing = polars.DataFrame(kinds.empty_table())  # its types are those of the rows that `work.split` yields
+        nothing = polars.DataFrame(kinds.empty_table())  # has the types of the rows of `work.split`
 
         def split(rows: polars.DataFrame) -> polars.DataFrame:
             frames = [polars.DataFrame(batch) for batch in work.split(_arrow(rows).to_batches())]
@@ -329,12 +330,12 @@ class PolarsEngine:
         yield from numbered_task(work.run(self._batches(rows, in_order=True)), work.record)
 
     def _batches(self, rows: polars.LazyFrame, *, in_order: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a frame as the streaming engine makes them."""
+        """Yield a frame's rows in batches of the streaming engine."""
         for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=in_order, engine="streaming"):
             yield from _arrow(part).to_batches()
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> polars.LazyFrame:
-        """Return a lazy frame with more columns, which the streaming engine fills batch by batch."""
+        """Return a lazy frame with more columns, which the streaming engine computes batch by batch."""
         frame = self._frame(source)
 
         def run(rows: polars.DataFrame) -> polars.DataFrame:

@@ -1,19 +1,18 @@
-"""What a worker of an engine runs: one pass of one call over some of the rows, down to one record.
+"""The task of an engine's worker: one pass of one call over some of the rows, down to one record.
 
-A worker has the rows of a partition, or all rows of some parts. It adds them to a collector of its own, and hands over
-the collector's state with a header. A worker can also merge such records into one, so that few reach the driver.
+A worker has the rows of a partition, or all rows of some parts. It adds them to a collector of its own, and returns the
+collector's state with a header. A worker can also merge such records into one, so that few reach the driver.
 
 Two ways lead to the collector, and both end in `Call.collect`:
 
-- Rows whose values are all that matters go there as they are.
-- Rows of privacy units, long rows, groups and rows under a condition pass through the statement that DuckDB runs on its
-  own tables, in a DuckDB that the task brings along (`TaskStatements`).
+- Rows go there directly if only their values matter.
+- Rows of privacy units, long rows, groups and rows under a condition pass through the statement for DuckDB's own
+  tables, in a DuckDB that the task starts (`TaskStatements`).
 
-All rows of a privacy unit are in one part; without units, all cells of a long row, or all rows of a block are. The part
-of a row follows from the hash that decides its block, so a block is never divided.
+All rows of a privacy unit are in one part; without units, all cells of a long row, or all rows of a block are. The hash
+that decides a row's block also decides its part, so a block is never divided.
 
-**Predictions.** A released model over the rows of an engine: what a worker runs on each batch. It reads nothing
-private.
+Workers also run a released model over the batches of an engine, which reads nothing private.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from dpsql.version import __version__
 
 @dataclass(frozen=True)
 class Predictor:
-    """Adds the columns of `dp_predictions` to batches of rows: ``prediction``, of a classifier ``probability``, too.
+    """Adds the columns of `dp_predictions` to batches of rows: ``prediction``, and ``probability`` for a classifier.
 
     Attributes
     ----------
@@ -54,26 +53,26 @@ class Predictor:
 
     @property
     def added(self) -> pa.Schema:
-        """The columns that it adds."""
+        """The added columns."""
         if isinstance(self.model, LinearClassifier):
             return pa.schema([("prediction", self.model.class_type), ("probability", pa.float64())])
         return pa.schema([("prediction", pa.float64())])
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield each batch with the columns of its predictions."""
+        """Yield each batch with its prediction columns."""
         for batch in batches:
             for added, values in zip(self.added, self._predicted(batch), strict=True):
                 batch = batch.append_column(added, values)
             yield batch
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise if rows of these columns are not what the model was fitted to; nothing is read.
+        """Raise if the columns do not fit the model; read nothing.
 
         Raises
         ------
         SourceError
-            S002: a feature is missing. S003: a feature is not numeric. S010: the model is of long rows. S037: the
-            source has a column of the name of an added one.
+            S002: a feature is missing. S003: a feature is not numeric. S010: the model is of long rows. S037: a source
+            column has the name of an added one.
         """
         if self.model.long is not None:
             raise SourceError(
@@ -99,24 +98,24 @@ class Predictor:
         return [classes.cast(self.model.class_type), predictions]
 
     def _rows(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return what the model reads: a column of vectors, or all columns as one of structs."""
+        """Return the model's input: a column of vectors, or all columns as one of structs."""
         if self.model.vector is None:
             return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
         return batch.column([fold(name) for name in batch.schema.names].index(fold(self.model.vector)))
 
 
-# Rows that are added at once, and rows that one statement reads; of whole parts it reads at least so many.
+# Rows added at once, and rows per statement; a statement of whole parts reads at least this many.
 _BATCH_ROWS = 1 << 16
 _STATEMENT_ROWS = 1 << 20
 _PART_ROWS = 1 << 17
-# Stands in a record for the part of rows that are not grouped.
+# The part number in a record whose rows are not grouped.
 _NO_PART = -1
-# States of so many bytes are merged by workers; the driver, the root of the tree, gets one of each node.
+# Workers merge states of this many bytes; the driver, the root of the tree, gets one of each node.
 _WIDE = 1 << 14
-# Fingerprints of rows are added up modulo this.
+# The sum of row fingerprints is modulo this.
 _FINGERPRINTS = 1 << 63
-# Of an engine that has a thread for every partition no more add rows at a time than there are cores: threads that wait
-# for Python's lock cost time.
+# If an engine has a thread per partition, at most as many add rows at a time as there are cores: threads that wait for
+# Python's lock cost time.
 _turns = threading.BoundedSemaphore(os.cpu_count() or 1)
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -135,12 +134,12 @@ RECORD = pa.schema(
 
 
 def fold_of(collector: Collector) -> Fold:
-    """Return the fold that a collector consists of.
+    """Return the fold of a collector.
 
     Raises
     ------
     InternalError
-        I032: it keeps rows, which the plan should have said (`dpsql.contract.plan.Pass.keeps_rows`).
+        I032: it keeps rows, against the plan (`dpsql.contract.plan.Pass.keeps_rows`).
     """
     while isinstance(collector, RowTransform):
         collector = collector.inner
@@ -151,7 +150,7 @@ def fold_of(collector: Collector) -> Fold:
 
 @dataclass
 class FoldedRows:
-    """Rows of a pass, added up, with what shows whether every row came once and as it came before.
+    """Rows of a pass, added up, with evidence that every row came once and unchanged.
 
     Attributes
     ----------
@@ -159,7 +158,7 @@ class FoldedRows:
     rows : dict of int to int
         Numbers of rows by part. They are as secret as the rows, and so is the fingerprint.
     fingerprint : int
-        Sum over the rows of a hash of what they hold; 0 in a call that reads the rows once.
+        Sum of a hash of each row's contents; 0 in a call that reads the rows once.
     """
 
     collector: Collector
@@ -167,7 +166,7 @@ class FoldedRows:
     fingerprint: int = 0
 
     def count(self, rows: dict[int, int]) -> None:
-        """Count rows of parts that have not come yet, or of no part.
+        """Count rows of new parts, or of no part.
 
         Raises
         ------
@@ -184,13 +183,13 @@ class TaskStatements(Protocol):
     """Runs the statements of a call over some of its rows; workers get it with their task."""
 
     def fold(self, task: Task, rows: pa.Table) -> Collector:
-        """Return the collector of a task with some rows in it."""
+        """Return the collector of a task after adding some rows."""
 
     def parts(self, task: Task, rows: pa.Table) -> pa.Array:
-        """Return the part that each row belongs to, in their order; NULL for rows of nobody."""
+        """Return each row's part, in row order; NULL for rows without a unit."""
 
     def fingerprint(self, rows: pa.Table) -> int:
-        """Return the sum of a hash of each row. It does not depend on the rows' order or division."""
+        """Return the sum of a hash of each row, regardless of the rows' order or division."""
 
 
 @dataclass(frozen=True)
@@ -207,13 +206,13 @@ class Task:
     number : int
         Of the pass, from 1.
     key : bytes
-        Of the hashes of units and rows; secret, fresh for every call.
+        For the hashes of units and rows; secret, fresh for every call.
     secret : bytes
-        Of the choice of a row's private names.
+        For the choice of a row's private names.
     parts : int
         Number of parts; 0 if rows need not be grouped.
     statements : TaskStatements
-        Runs what is SQL of the pass; it can be pickled.
+        Runs the SQL of the pass; can be pickled.
     """
 
     call: Call
@@ -232,37 +231,37 @@ class Task:
 
     @cached_property
     def is_wide(self) -> bool:
-        """Whether many records are too much for one process, so that they are merged in a tree."""
+        """Whether many records are too large for one process, so that a tree merges them."""
         state = fold_of(self.zero)
         return state.grows or state.state().nbytes >= _WIDE
 
     @property
     def blocks(self) -> int:
-        """Number of blocks that are never divided; 0 if there are none."""
+        """Number of undivided blocks; 0 if there are none."""
         return self.zero.whole_blocks
 
     @cached_property
     def digest(self) -> bytes:
-        """What the records of one pass have in common, and no others."""
+        """A digest that all records of one pass share, and no others."""
         names = "\n".join(self.call.features)
         text = f"{self.number}\n{self.call.plan.to_json()}\n{names}"
         return hashlib.sha256(self.key + text.encode()).digest()
 
     @cached_property
     def is_direct(self) -> bool:
-        """Whether rows reach the collector as they are."""
+        """Whether rows reach the collector directly."""
         return is_direct(self.call.plan)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the record of some rows: of whole parts one after another, or of any rows if there are no parts."""
+        """Yield the record of some rows: of whole parts one after another, or of any rows without parts."""
         yield _silenced(self._folded, batches)
 
     def merge(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one record that says what some records say together."""
+        """Yield one record that merges some records."""
         yield _silenced(lambda batches: self._record(self.read(batches)), records)
 
     def read(self, records: Iterable[pa.RecordBatch]) -> FoldedRows:
-        """Return what records say together. What this raises is as secret as rows.
+        """Return the merged contents of records. Errors are as secret as rows.
 
         Raises
         ------
@@ -296,19 +295,19 @@ class Task:
         return self._record(total)
 
     def _fingerprint(self, table: pa.Table) -> int:
-        """Return the sum of a hash of each row, where passes are compared with one another."""
+        """Return the sum of a hash of each row, if passes are compared with one another."""
         if self.call.plan.readings == 1:
             return 0
         return self.statements.fingerprint(table)
 
     def rehearse(self, nothing: pa.Table) -> None:
-        """Run over a table without rows, and raise what the arguments or types cause; nothing depends on rows."""
+        """Run over a table without rows, and raise errors of arguments or types; nothing depends on rows."""
         if not self.is_direct:
             self.alone(nothing)
         fold_of(self.zero)
 
     def alone(self, table: pa.Table) -> Collector:
-        """Return the collector of the pass with these rows in it, by the statement for DuckDB's own tables."""
+        """Return the collector of the pass with these rows, by the statement for DuckDB's own tables."""
         return self.statements.fold(self, table)
 
     def _add(self, collector: Collector, table: pa.Table) -> None:
@@ -328,7 +327,7 @@ class Task:
         with pa.ipc.new_stream(sink, state.schema) as writer:
             writer.write_batch(state)
         content = sink.getvalue().to_pybytes()
-        # Every attempt at the same rows has the same state to the last bit, and so the same node.
+        # Every attempt at the same rows has the same state to the last bit, so the same node.
         node = int.from_bytes(hashlib.sha256(content).digest()[:8]) % NODES
         rows = [list(total.rows), list(total.rows.values())]
         values = [__version__, self.digest, *rows, total.fingerprint, content, node]
@@ -337,11 +336,11 @@ class Task:
         )
 
     def part_of(self, rows: pa.Table) -> pa.Array:
-        """Return the part of every row; NULL for rows of no unit, and for cells of no row."""
+        """Return every row's part; NULL for rows without a unit, and for cells without a row."""
         return _silenced(partial(self.statements.parts, self), _plain_table(rows))
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the number of their part. Rows of no unit are left out, and cells of no row."""
+        """Yield the rows with their part numbers. Leave out rows without a unit, and cells without a row."""
         for table in _tables(batches, _STATEMENT_ROWS):
             part = self.part_of(table)
             rows = table.append_column(PART, part)
@@ -349,19 +348,19 @@ class Task:
 
 
 def _silenced(work: Callable[[Given], Result], argument: Given) -> Result:
-    """Return what the work gives. What it raises is replaced, and not chained: it may contain a value.
+    """Return the result of the work. Replace its errors without a chain: they may contain a value.
 
     Raises
     ------
     RuntimeError
     """
-    with np.errstate(all="ignore"), suppress(Exception):  # NumPy's warnings would tell of values, too
+    with np.errstate(all="ignore"), suppress(Exception):  # NumPy's warnings would reveal values, too
         return work(argument)
     raise RuntimeError(FAILED)
 
 
 def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
-    """Yield rows as tables of about so many rows."""
+    """Yield rows as tables of about `most` rows."""
     buffer: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -375,9 +374,9 @@ def _tables(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
 
 
 def _whole_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[dict[int, int], pa.Table]]:
-    """Yield rows that come part after part, as tables of whole parts, each with the number of rows of its parts.
+    """Yield rows that come part after part, as tables of whole parts, each with its row numbers by part.
 
-    One statement for many small parts costs what it costs for one.
+    One statement for many small parts costs as much as for one part.
     """
     buffer: list[pa.RecordBatch] = []
     counted: dict[int, int] = {}
@@ -401,7 +400,7 @@ def _plain_table(rows: pa.Table) -> pa.Table:
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without the forms of one type by which engines differ: dictionaries, views and large offsets."""
+    """Return a schema without engine-specific forms of one type: dictionaries, views and large offsets."""
     return pa.schema([field.with_type(_plain(field.type)).remove_metadata() for field in schema])
 
 
@@ -420,21 +419,21 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def is_direct(plan: Plan) -> bool:
-    """Whether the rows of a call reach its collector as they are, without a statement of SQL."""
+    """Whether the rows of a call reach its collector directly, without an SQL statement."""
     has_identity = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
     first = plan.passes[0]
     return first.statement == COLLECTED and plan.condition is None and not (has_identity or first.keyed)
 
 
 def parts_of(plan: Plan, zero: Collector, parts: int) -> int:
-    """Return the number of parts that the rows of a pass are grouped into; 0 if they need not be grouped."""
+    """Return the number of parts for grouping the rows of a pass; 0 if they need no grouping."""
     layout = plan.layout
     needed = layout.privacy_unit is not None or layout.kind == "long" or zero.whole_blocks
     return parts if needed else 0
 
 
 def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
-    """Return the columns of a source that a call reads, as the source spells them; at least one, so rows count."""
+    """Return the source columns that a call reads, as the source spells them; at least one, so rows count."""
     layout = plan.layout
     if plan.row_columns is None:
         return list(schema.names)
@@ -450,7 +449,7 @@ def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
-    """Return a column by its name as SQL compares names."""
+    """Return a column by its name, compared as in SQL."""
     position = [fold(spelling) for spelling in rows.schema.names].index(fold(name))
     column = rows.column(position)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

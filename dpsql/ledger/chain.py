@@ -1,11 +1,9 @@
-"""The hash chain over the ledger's rows.
+"""The hash chain over the ledger's rows, and the note of its last entry in a file next to the ledger.
 
-**The noted head.** Which entry was the last one that anybody was told of, in a file beside the ledger.
-
-SQLite reads its log up to the first frame that is not whole and drops the rest without a word, and the state before is
-a ledger whose chain is right. So after each commit, and before the answer leaves, the last entry's number and hash are
-written to ``x.dpsql-ledger.head``, which does not share the fate of the log: a ledger that does not hold the noted
-entry has lost some. A file copied without its note is taken as it is, unless it comes with a log.
+SQLite reads its log up to the first incomplete frame and silently drops the rest. The earlier state is a ledger with a
+valid chain. So after each commit, and before the answer leaves, dpsql writes the last entry's number and hash to
+``x.dpsql-ledger.head``, which does not share the fate of the log: a ledger without the noted entry has lost some.
+dpsql accepts a file copied without its note as it is, unless the file comes with a log.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import Any, TypedDict
 from dpsql.errors import LedgerError
 from dpsql.ledger.file import create, sync_folder
 
-# What earlier versions do not have.
+# Columns that earlier versions lack.
 MISSING_COLUMNS = {
     "1": ("composition", "lineage", "hold", "block", "principal"),
     "2": ("hold", "block", "principal"),
@@ -34,21 +32,21 @@ MISSING_COLUMNS = {
     "4": ("principal",),
 }
 NEW_COLUMNS = MISSING_COLUMNS["1"]
-RESERVED = "held, charged before the first draw"  # the status of a reservation, as it was always stored
+RESERVED = "held, charged before the first draw"  # a reservation's status, as always stored
 MERGED = "charged, spent before the merge"
-ACCEPTED = "charged, lost entries accepted"  # what the owner accepted as spent by entries that the ledger lost
+ACCEPTED = "charged, lost entries accepted"  # the owner accepts the spending of entries that the ledger lost
 CHAIN, DECLARED, GRANTED = "chain", "declared", "granted"
-# What is spent of a block, and what a block begins with once an owner restated periods: neither declares anything.
+# A block's spending, and its start after an owner declared new periods: neither declares anything.
 CHARGE, CARRY = "charge", "carry"
 GRANT, REVOKE, TOKEN = "grant", "revoke", "token"
-GRANTS = (GRANT, REVOKE, TOKEN)  # who may ask through the gateway (see `dpsql.ledger.grants`)
+GRANTS = (GRANT, REVOKE, TOKEN)  # rights to ask through the gateway (see `dpsql.ledger.grants`)
 NO_DECLARATIONS = ("release", "replay", CHARGE, CARRY, *GRANTS)
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # a walk needs it for every row
-Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # a walk calls it for every row
+Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and their number
 
 
 class Amounts(TypedDict):
-    """The columns of what a row charges, in units of 1e-18; None where there is no finite amount."""
+    """The columns of a row's charge, in units of 1e-18; None without a finite amount."""
 
     epsilon: str | None
     delta: str
@@ -56,7 +54,7 @@ class Amounts(TypedDict):
 
 
 class Draft(Amounts):
-    """The columns of a row that do not follow from the rows before it; see `schema.entry`."""
+    """The columns of a row that do not depend on earlier rows; see `schema.entry`."""
 
     kind: str
     dataset: str
@@ -90,7 +88,7 @@ class Row(Draft):
 
 
 def row_of(columns: Sequence[str], values: Iterable[object]) -> Row:
-    """Return the columns of a row by name; a damaged ledger may hold anything, which only the hash shows."""
+    """Return the columns of a row by name; a damaged ledger may contain anything, which only the hash shows."""
     record: Any = dict(zip(columns, values, strict=True))
     row: Row = record
     return row
@@ -98,19 +96,19 @@ def row_of(columns: Sequence[str], values: Iterable[object]) -> Row:
 
 @lru_cache(maxsize=16)
 def genesis(ledger_id: str) -> str:
-    """Return the hash that the first row is chained to."""
+    """Return the hash that the first row chains to."""
     return hashlib.sha256(f"dpsql ledger 1 {ledger_id}".encode()).hexdigest()
 
 
 def canonical(value: object) -> str:
-    """Return `value` as JSON text that is the same for equal values; NaN and infinities are refused."""
+    """Return `value` as JSON text, equal for equal values; refuse NaN and infinities."""
     return _CANONICAL.encode(value)
 
 
 def row_hash(previous: str, row: Row) -> str:
     """Return ``sha256(previous || canonical JSON of every column but the hash)``.
 
-    The columns that earlier versions did not have are left out where they are NULL, so that their hashes stand.
+    NULL columns that earlier versions lacked are left out, so that old hashes stay valid.
     """
     fields = {
         name: value for name, value in row.items() if name != "hash" and (value is not None or name not in NEW_COLUMNS)
@@ -119,7 +117,7 @@ def row_hash(previous: str, row: Row) -> str:
 
 
 def hash_of_row(previous: str, row: Row) -> str | None:
-    """Return `row_hash`, or None for a row with contents that can never have been written."""
+    """Return `row_hash`, or None for a row whose contents cannot be valid."""
     try:
         return row_hash(previous, row)
     except (TypeError, ValueError):
@@ -127,7 +125,7 @@ def hash_of_row(previous: str, row: Row) -> str | None:
 
 
 def damaged(location: str, sequence: object) -> LedgerError:
-    """Return the error for an entry that differs from what was written."""
+    """Return the error for an entry that was changed after it was written."""
     which = f"entry {sequence}" if isinstance(sequence, int) else "an entry"
     return LedgerError(
         "L030",
@@ -137,7 +135,7 @@ def damaged(location: str, sequence: object) -> LedgerError:
 
 
 def verified_rows(location: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows from the first on, each after it is verified.
+    """Yield the rows from the first on, each after verifying it.
 
     Raises
     ------
@@ -163,12 +161,12 @@ def block_key(dataset: str, block: str) -> str:
 
 
 def blocks_key(dataset: str) -> str:
-    """Return what the keys of a dataset's blocks begin with, and no others do."""
+    """Return the prefix of all keys of a dataset's blocks, and of no others."""
     return f"block:{len(dataset)}:{dataset}:"
 
 
 def name_key(dataset: str, name: str) -> str:
-    """Return the key of the row that holds the result of a named release."""
+    """Return the key of the row with the result of a named release."""
     return f"release:{len(dataset)}:{dataset}:{name}"
 
 
@@ -192,12 +190,12 @@ def note(lasts: dict[str, Last], row: Row) -> None:
 
 
 def charges(row: Row) -> bool:
-    """Whether a row is a release that is charged by itself, and not by an earlier reservation."""
+    """Whether a row is a release with its own charge, and not with an earlier reservation."""
     return row["kind"] == "release" and row["hold"] is None
 
 
 def completes(row: Draft, reservation: Row | None) -> bool:
-    """Whether a row may end a reservation: both are the same call, at the same cost."""
+    """Whether a row may end a reservation: both are the same call with the same cost."""
     return reservation is not None and reservation["status"] == RESERVED and _call_of(reservation) == _call_of(row)
 
 
@@ -206,15 +204,15 @@ def _call_of(row: Draft) -> tuple[str | None, ...]:
 
 
 def amount_text(units: int | None) -> str | None:
-    """Return units of 1e-18 as the text that the ledger stores."""
+    """Return units of 1e-18 as the ledger's text."""
     return None if units is None else str(units)
 
 
 SUFFIX = ".head"
-# A record fills a sector of the disk: a write that a crash cuts in two leaves the other records as they are.
+# A record fills a disk sector: if a crash cuts a write in two, the other records stay intact.
 _SECTOR = 512
-# A process that is held up between its commit and its note must not overwrite the note of a later entry; it would have
-# to be held up for this many entries of others.
+# A process delayed between its commit and its note must not overwrite the note of a later entry; that would take a
+# delay of this many entries of others.
 _RECORDS = 64
 _record = re.compile(rb"([0-9a-f]{32}) ([0-9]{20}) ([0-9a-f]{64}) ([0-9a-f]{16}) *\n")
 _sync = getattr(os, "fdatasync", os.fsync)  # the file's size never changes
@@ -239,7 +237,7 @@ class Head:
 
 
 class NotedHead:
-    """The note beside a ledger's file.
+    """The note next to a ledger's file.
 
     Parameters
     ----------
@@ -252,7 +250,7 @@ class NotedHead:
         self.path = f"{ledger}{SUFFIX}"
 
     def read(self) -> Head | None:
-        """Return the latest entry that was noted; None without a note, or where nothing in it can be read."""
+        """Return the latest noted entry; None without a readable note."""
         try:
             with open(self.path, "rb") as file:
                 content = file.read(_RECORDS * _SECTOR)
@@ -262,12 +260,12 @@ class NotedHead:
         return max((head for head in map(_head, sectors) if head is not None), default=None)
 
     def write(self, head: Head) -> None:
-        """Note an entry, and wait for the disk; a later one stays noted.
+        """Note an entry, and wait for the disk; a later note stays.
 
         Raises
         ------
         OSError
-            The note cannot be written.
+            Writing the note failed.
         """
         if not os.path.exists(self.path):
             create(self.path, _content(head))
@@ -283,12 +281,12 @@ class NotedHead:
             _sync(file.fileno())
 
     def replace(self, head: Head) -> None:
-        """Note an entry, whatever was noted before.
+        """Note an entry, replacing any earlier note.
 
         Raises
         ------
         OSError
-            The note cannot be written.
+            Writing the note failed.
         """
         draft = f"{self.path}.{secrets.token_hex(4)}.new"
         create(draft, _content(head))
@@ -297,8 +295,8 @@ class NotedHead:
         sync_folder(os.path.dirname(self.path) or ".")
 
     def _open_to_the_same_users(self, path: str) -> None:
-        """Give a file the owner and the permissions of the ledger, as SQLite does with its log."""
-        with suppress(OSError):  # of another owner, or on a file system without owners
+        """Give a file the owner and permissions of the ledger, as SQLite does with its log."""
+        with suppress(OSError):  # of another owner, or no owners on this file system
             status = os.stat(self._ledger)
             os.chmod(path, stat.S_IMODE(status.st_mode))
             if hasattr(os, "chown"):
@@ -317,7 +315,7 @@ def _sector(head: Head) -> bytes:
 
 
 def _head(sector: bytes) -> Head | None:
-    """Return what a sector notes; None where it is empty or not what was written."""
+    """Return a sector's note; None if it is empty or damaged."""
     match = _record.fullmatch(sector)
     if match is None or _check(sector[: match.end(3)]) != match.group(4).decode():
         return None

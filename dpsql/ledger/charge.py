@@ -1,6 +1,6 @@
-"""What an entry records: a charge and its row, names that every database can store, fingerprints of calls.
+"""An entry's contents: a charge and its row, names that every database can store, and fingerprints of calls.
 
-**Receipts.** Which entry of the ledger it has, what it was charged, and whether it is a replay.
+A receipt gives a call's ledger entry, its charge, and whether it is a replay.
 """
 
 from __future__ import annotations
@@ -33,35 +33,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the ledger recorded for one call. It holds public values only, and no result.
+    """The ledger's record of one call: public values only, and no result.
 
     Attributes
     ----------
     entry : int
-        Number of the entry. Of a replay it is that of the first release.
+        Number of the entry. A replay has the number of the first release.
     function : str
     datasets : tuple of str
-        The budgets that were charged, or would be if it were no replay.
+        The charged budgets; for a replay, those of a new release.
     release : str or None
         Its name.
     source : str or None
-        What was read, as the call named it; None in the aggregate form.
+        The source, as the call named it; None in the aggregate form.
     guarantee : str
     epsilon, delta, rho : float or None
-        What each of the datasets, or of the blocks, was charged now; 0 for a replay. None where the loss has no such
-        number.
+        Present charge of each dataset, or of each block; 0 for a replay. None if the loss has no such number.
     status : str
         As in `dp_ledger`, or ``'replay'``.
     recorded_at : str
-        When the entry was made, in UTC; of a replay, when it was released first.
+        Time of the entry, in UTC; for a replay, of the first release.
     replayed : bool
     policy : dict
-        What bound the call: its privacy unit, relation and limits, the bounds, levels and keys that were used, and
-        which rows its numbers are of (`covers`).
+        The call's privacy unit, relation and limits, the bounds, levels and keys that it used, and the rows that its
+        numbers cover (`covers`).
     blocks : tuple of str
-        The periods that were charged, in spans such as ``'2026-01/2026-12'``; none where the dataset has no periods.
+        The charged periods, in spans such as ``'2026-01/2026-12'``; none if the dataset has no periods.
     epsilon_of_person, delta_of_person : float or None
-        What it may cost one person, who may be in all of them; 0 for a replay, and None without periods.
+        Most that it may cost one person, who may be in all periods; 0 for a replay, and None without periods.
     """
 
     entry: int
@@ -83,17 +82,17 @@ class Receipt:
 
     @property
     def covers(self) -> str | None:
-        """Which rows the numbers are of."""
+        """The rows that the numbers cover."""
         return covered(self.policy)
 
     @property
     def speaks_of(self) -> str | None:
-        """The same as `covers`: its earlier name, for one more version."""
+        """Same as `covers`: its earlier name, for one more version."""
         return self.covers
 
     @property
     def has_result(self) -> bool:
-        """Whether the entry keeps a result, which can be read again."""
+        """Whether the entry stores a result to read again."""
         return self.replayed or self.status.startswith(RELEASED)
 
 
@@ -103,9 +102,9 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
     Parameters
     ----------
     entry : Entry
-        The one that was written for it, or the stored one that answers it.
+        The call's new entry, or the stored one that answers it.
     row : Draft
-        What was recorded, or would have been.
+        The recorded row; for a replay, the row of a new release.
     datasets : sequence of str
     """
     epsilon, delta, rho = ((0 if entry.replayed else _amount(row[name])) for name in ("epsilon", "delta", "rho"))
@@ -156,41 +155,41 @@ _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
 
 @dataclass(frozen=True)
 class Charge:
-    """What a release spends, from which budgets, and what the ledger records of the call.
+    """A release's spending, its budgets, and the ledger's record of the call.
 
     Attributes
     ----------
     dataset : str
         Name of the budget.
     event : Permit, Event or mapping
-        What is spent. A draw samples under a permit, and nothing else is charged than what it allows; an event, or its
-        record, is for a draw without mechanisms of its own.
+        The spending. A draw samples under a permit, and costs at most the allowed amount; an event, or its record, is
+        for a draw without its own mechanisms.
     function : str
         Such as ``'dp_sis'``.
     arguments : mapping
         The call's public arguments, as JSON values.
     name : str or None
-        Name of the release: with the same arguments, the stored result is returned and nothing is charged.
+        Name of the release: a call with the same arguments returns the stored result and costs nothing.
     strict : bool
         Refuse a dataset that was never protected; otherwise it has no limit.
     neighbours, privacy_unit : str or None
-        What the call protects; it must be what the owner stated.
+        What the call protects; must match the owner's declaration.
     max_rows_per_unit : int or None
-        Rows that one unit may contribute; recorded in the guarantee, and not compared: any cap keeps the guarantee.
+        Row limit per unit; recorded in the guarantee, and not compared: any limit keeps the guarantee.
     row : str
-        What counts as one row where no privacy unit is given; recorded in the guarantee.
+        Definition of one row without a privacy unit; recorded in the guarantee.
     lineage : mapping or None
-        What was read and which budgets are charged for it, as JSON values.
+        The tables read and the budgets charged for them, as JSON values.
     also : sequence of str
         Further budgets to charge for the same release, in the same transaction: all of them, or none.
     traced : bool
-        The column of the privacy unit was followed through the source's plan, and may have another name there.
+        The privacy unit's column was followed through the source's plan, and may have another name there.
     older : callable or None
-        Gives the fingerprints of the same call in earlier versions, where the name has another one.
+        Returns the fingerprints of the same call in earlier versions, if the name has another one.
     during : During or None
-        The blocks of `dataset` that are charged, each with the whole loss; None where it has no periods.
+        The charged blocks of `dataset`, each with the whole loss; None without periods.
     principal : str or None
-        Who asks through the gateway, whose grants must allow the charge.
+        Who asks through the gateway; this principal's grants must allow the charge.
     """
 
     dataset: str
@@ -211,12 +210,12 @@ class Charge:
     principal: str | None = None
 
     def whole(self) -> Charge:
-        """Return the charge of everything that a permit allows; the permit's call then costs that, however it ends."""
+        """Return the charge of everything that a permit allows; the permit's call costs that, however it ends."""
         return changed(self, event=self.event.reserve()) if isinstance(self.event, Permit) else self
 
     @property
     def keys(self) -> list[str]:
-        """The names that the budgets have in the ledger, the first that of `dataset`."""
+        """The names of the budgets in the ledger, first `dataset`."""
         return [folded_dataset(dataset) for dataset in (self.dataset, *self.also)]
 
     @property
@@ -230,12 +229,12 @@ class Charge:
         return self.event.event if isinstance(self.event, Permit) else self.event
 
     def draft(self, cost: Cost, remark: str = "") -> Draft:
-        """Return all of the release's row that is known before its noise.
+        """Return the columns of the release's row that are known before its noise.
 
         Raises
         ------
         ParameterError
-            P013: a name that no database can store. P049: an argument that is no JSON value.
+            P013: no database can store a name. P049: an argument is not a JSON value.
         """
         key, spent = folded_dataset(self.dataset), self._spent
         if self.name is not None:
@@ -277,14 +276,14 @@ class Charge:
 def refuse_charge(
     dataset: str, state: State, blocks: Blocks, during: During | None, cost: Cost, *, strict: bool
 ) -> None:
-    """Raise unless a budget allows a charge: a dataset's, or that of each block that is named.
+    """Raise unless a budget allows a charge: a dataset's, or each named block's.
 
     Raises
     ------
     BudgetError
-        As of `refuse_overspend` and `refuse_blocks`.
+        As in `refuse_overspend` and `refuse_blocks`.
     ParameterError
-        P110: the dataset has periods, and none are named, or the periods were restated since.
+        P110: the dataset has periods, and the call names none, or the owner declared new periods since.
     """
     if during is not None:
         refuse_blocks(dataset, state.budget, blocks, state.spent, during, cost)
@@ -299,13 +298,13 @@ def refuse_charge(
 
 
 def folded_dataset(dataset: str) -> str:
-    """Return the name that a dataset has in the ledger, which ignores ASCII case; raise where it cannot be one."""
+    """Return a dataset's name in the ledger, which ignores ASCII case; raise if the name is invalid."""
     refuse_name("dataset", dataset)
     return "".join(letter.lower() if letter.isascii() else letter for letter in dataset)
 
 
 def is_name(name: str) -> bool:
-    """Whether every database can store and index `name` as it is."""
+    """Whether every database can store and index `name` unchanged."""
     try:
         length = len(name.encode())
     except (AttributeError, UnicodeEncodeError):
@@ -323,13 +322,13 @@ def refuse_name(argument: str, name: str) -> None:
 
 
 def fingerprint_of(dataset: str, function: str, arguments: str) -> str:
-    """Return the digest that tells a call apart: its dataset, its function and its recorded arguments."""
+    """Return the digest that identifies a call: its dataset, its function and its recorded arguments."""
     return hashlib.sha256(f"{canonical([dataset, function])}{arguments}".encode()).hexdigest()
 
 
 def as_recorded(value: object) -> object:
     """Return `value` with exact numbers as text and whole floats as integers, so that equal calls give equal text."""
-    if value is None or isinstance(value, (str, int)):  # most of what there is, and the tests below are slow
+    if value is None or isinstance(value, (str, int)):  # most values, and the tests below are slow
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
@@ -347,9 +346,9 @@ def as_recorded(value: object) -> object:
 def append_charges(
     transaction: Transaction, row: Draft, keys: Sequence[str], cost: Cost, during: During | None = None
 ) -> Entry:
-    """Append a release's row, and one without its result for each further budget that it is charged to.
+    """Append a release's row, and a row without a result for each further charged budget.
 
-    A call that names blocks is charged to the dataset as what it costs one person; the rows of the blocks follow.
+    If the call names blocks, the dataset is charged its cost to one person; the rows of the blocks follow.
     """
     spent = cost if during is None else of_person(cost, len(during.blocks))
     row = {**row, **_charged(spent)}
@@ -382,7 +381,7 @@ def append_charges(
 def append_budget(
     transaction: Transaction, dataset: str, budget: Budget, lineage: Mapping[str, object] | None
 ) -> Entry:
-    """Append the row by which a budget stands."""
+    """Append the row that establishes a budget."""
     state = transaction.state(dataset)
     row = entry_row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
     after = changed(state, spent=state.spent.under(budget))
@@ -390,7 +389,7 @@ def append_budget(
 
 
 def append_accounts(transaction: Transaction, dataset: str, budget: Budget, entry: Entry, begin: Blocks | None) -> None:
-    """Append the rows with which the accounts of blocks begin under a budget that stands by an entry."""
+    """Append the rows that begin the accounts of blocks under the budget of an entry."""
     if begin is None:
         return
     row = entry_row(CARRY, dataset, "dp_protect", "{}", guarantee="", status=CARRIED)
@@ -401,9 +400,9 @@ def append_accounts(transaction: Transaction, dataset: str, budget: Budget, entr
 
 
 def append_merged(transaction: Transaction, dataset: str, ended: str, *, keeps_dates: bool = False) -> Ended:
-    """Append the row that charges to a new dataset what was spent of one that it takes the place of; return that one.
+    """Append the row that charges a new dataset with the spending of a dataset that it replaces; return the old one.
 
-    With `keeps_dates` its rows have the dates in the new dataset that they had.
+    `keeps_dates` says that its rows keep their dates in the new dataset.
     """
     predecessor, state = ended_of(transaction, ended, keeps_dates=keeps_dates), transaction.state(dataset)
     epsilon, delta, rho = predecessor.total.losses
@@ -417,7 +416,7 @@ def append_merged(transaction: Transaction, dataset: str, ended: str, *, keeps_d
 
 
 def ended_of(transaction: Transaction, dataset: str, *, keeps_dates: bool) -> Ended:
-    """Return what stands of a dataset, and all accounts of its blocks."""
+    """Return the state of a dataset, and all accounts of its blocks."""
     state = transaction.state(dataset)
     return Ended(state.budget, state.spent, transaction.blocks(dataset), keeps_dates)
 
@@ -425,7 +424,7 @@ def ended_of(transaction: Transaction, dataset: str, *, keeps_dates: bool) -> En
 def _append_blocks(
     transaction: Transaction, row: Draft, release: int, state: State, cost: Cost, during: During
 ) -> None:
-    """Append the rows that charge the blocks of a release, which has an entry."""
+    """Append the rows that charge the blocks of a release with an entry."""
     names = charged_names(state.budget, during)
     blocks, charged = transaction.blocks(row["dataset"], names) if names else Blocks(), dict[str, Spent]()
     for name in names:
@@ -452,9 +451,9 @@ def guarantee_text(
     *,
     within: str = "",
 ) -> str:
-    """Return the guarantee of a release in words; arguments as of `Charge`, and the period `within` which rows count.
+    """Return a release's guarantee in words; arguments as in `Charge`, and the period `within` which rows count.
 
-    It ends with ``', as claimed'`` if the caller alone says that what was read holds rows of the dataset.
+    It ends with ``', as claimed'`` if only the caller says that the source contains rows of the dataset.
     """
     subject = row
     if privacy_unit is not None:
@@ -468,7 +467,7 @@ def guarantee_text(
 def entry_row(
     kind: str, dataset: str, function: str, arguments: str, *, guarantee: str, status: str = NO_RESULT
 ) -> Draft:
-    """Return the columns of an entry that charges nothing; a release overwrites what it charges."""
+    """Return the columns of an entry without a charge; a release overwrites its charge columns."""
     return {
         "kind": kind,
         "dataset": dataset,
@@ -492,5 +491,5 @@ def entry_row(
 
 
 def json_text(value: Mapping[str, object] | None) -> str | None:
-    """Return a mapping as canonical JSON; None for none."""
+    """Return a mapping as canonical JSON; None for None."""
     return None if value is None else canonical(as_recorded(value))

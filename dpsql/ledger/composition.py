@@ -1,40 +1,40 @@
-"""What many releases on one dataset cost together, under an accountant that the owner chose.
+"""The joint cost of many releases on one dataset, under the owner's accountant.
 
 ``'basic'`` adds up epsilons and deltas. ``'rdp'`` adds up Rényi losses of one order, in which many small releases cost
-about the square root of their sum. A *phase* begins when the owner states an accountant, and fixes the order a > 1 and
-``tail``, half of the delta that remains. It keeps three sums over its releases:
+about the square root of their sum. A *phase* begins when the owner declares an accountant, and fixes the order a > 1
+and ``tail``, half of the remaining delta. It keeps three sums over its releases:
 
 - ``renyi``: of their Rényi losses of order a, in both directions of the neighbouring relation;
-- ``pure``: of their epsilons; infinite once a release had Gaussian noise;
-- ``failure``: of the deltas of releases that are (epsilon, delta)-DP and nothing better. Gaussian noise has none.
+- ``pure``: of their epsilons; infinite after a release with Gaussian noise;
+- ``failure``: of the deltas of releases that are only (epsilon, delta)-DP. Gaussian noise has none.
 
-**Guarantee.** After any number of releases, chosen in any way by what was released before, the phase has cost::
+**Guarantee.** After any number of releases, each chosen in any way from earlier releases, the phase has cost::
 
     epsilon = min(pure, max(0, renyi + c)),   c = ln(1 - 1/a) + (ln(1/tail) - ln a) / (a - 1)
     delta   = tail + failure                  (0 before the first release)
 
-If every release is refused that would bring epsilon above E or delta above D, then all releases together are
-(E, D)-DP. Phases add up: a later one may spend what the earlier ones leave of E and D.
+If dpsql refuses every release that would bring epsilon above E or delta above D, then all releases together are
+(E, D)-DP. Phases add up: a later phase may spend the rest of E and D after earlier phases.
 
-**Proof.** Fix two neighbouring tables. A release that is (e, d)-DP is a function of one that fails with chance d, and
+**Proof.** Fix two neighbouring tables. An (e, d)-DP release is a function of a release that fails with chance d, and
 else is e-DP [1]_. Let p and q be the densities of everything released, without the branches in which a release failed;
-those have at most a mass of `failure`. Let ``Z = ln(p / q)``.
+these have at most a mass of `failure`. Let ``Z = ln(p / q)``.
 
-1. Whatever the earlier results made the caller choose, a release multiplies the mean of ``exp((a - 1) Z)`` by at most
-   ``exp((a - 1) r)``, r being its Rényi loss. So ``exp((a - 1)(Z - renyi))`` has a mean under p of at most 1,
+1. Whatever the caller chose after earlier results, a release multiplies the mean of ``exp((a - 1) Z)`` by at most
+   ``exp((a - 1) r)``, where r is its Rényi loss. So ``exp((a - 1)(Z - renyi))`` has a mean under p of at most 1,
    though `renyi` itself depends on the results: it is the exponent of a supermartingale [2]_ [3]_.
-2. ``max(0, 1 - exp(e - Z)) <= exp((a - 1)(Z - e)) (1 - 1/a)**(a - 1) / a`` for every e and Z. At ``e = renyi + c`` its
-   mean is at most `tail`, by the choice of c [4]_. A larger e makes it smaller. Where e is `pure` it is 0, as
-   ``Z <= pure``. So the integral of ``max(0, p - exp(epsilon) q)`` is at most `tail`, with the epsilon above, which
+2. ``max(0, 1 - exp(e - Z)) <= exp((a - 1)(Z - e)) (1 - 1/a)**(a - 1) / a`` for every e and Z. At ``e = renyi + c`` the
+   mean of the left side is at most `tail`, by the choice of c [4]_. A larger e makes it smaller. At e = `pure` it is 0,
+   as ``Z <= pure``. So the integral of ``max(0, p - exp(epsilon) q)`` is at most `tail`, with the epsilon above, which
    is a function of the results.
-3. Filter: where epsilon <= E, any event has ``P <= exp(E) Q + tail + failure``.
-4. Phases: let the later ones be (E - epsilon, D - delta)-DP whatever the results so far. Given these, let A and B be
+3. Filter: if epsilon <= E, any event has ``P <= exp(E) Q + tail + failure``.
+4. Phases: let the later phases be (E - epsilon, D - delta)-DP for any results so far. Given these, let A and B be
    the chances of an event on the two tables, ``A <= min(1, exp(E - epsilon) B) + D - delta``. Then ``p A - exp(E) q B
    <= max(0, p - exp(epsilon) q) + p (D - delta)``, and the integral of that, with all failures, is at most D.
 
-**Assumes** that each event's loss holds whatever was released before, that order and tail do not change within a phase,
-and that the owner's E and D do not depend on the releases (as for any budget). Only the order is chosen by floating
-point: any order is valid. Sums are integers of 1e-18, and every term and c is rounded up.
+**Assumes** that each event's loss holds for any earlier releases, that order and tail do not change within a phase, and
+that the owner's E and D do not depend on the releases (as for any budget). Floating point chooses only the order: any
+order is valid. Sums are integers of 1e-18, and every term and c is rounded up.
 
 References
 ----------
@@ -58,7 +58,7 @@ from dpsql.contract.cost import UNITS_PER_ONE, Cost, renyi_conversion, units_up
 
 ACCOUNTANTS = ("basic", "rdp")
 _ORDER_DIGITS = 3
-# From here on a pure loss hardly exceeds its Rényi loss.
+# Above this, a pure loss hardly exceeds its Rényi loss.
 _LARGE_EPSILON = 1000
 
 
@@ -71,15 +71,15 @@ class Composition:
     order : Fraction or None
         The Rényi order; None under ``'basic'``.
     tail : int
-        The part of delta that the conversion takes; 0 under ``'basic'``.
+        The part of delta for the conversion; 0 under ``'basic'``.
     before_epsilon, before_delta : int or None
-        What earlier phases cost; None once a release had no finite epsilon.
+        Cost of earlier phases; None after a release without a finite epsilon.
     pure : int or None
-        Sum of epsilons; None once there is none to add.
+        Sum of epsilons; None if one has none.
     renyi, failure : int
         Sums of Rényi losses (0 under ``'basic'``) and of deltas.
     releases : int
-        Of this phase.
+        In this phase.
     """
 
     order: Fraction | None
@@ -104,7 +104,7 @@ class Composition:
 
     @property
     def epsilon(self) -> int | None:
-        """What all phases cost; None when no finite epsilon covers it."""
+        """Cost of all phases; None without a finite epsilon for it."""
         losses = [] if self.pure is None else [self.pure]
         if self.order is not None and self.releases:
             losses.append(max(0, self.renyi + self.conversion))
@@ -114,11 +114,11 @@ class Composition:
 
     @property
     def delta(self) -> int:
-        """What all phases cost."""
+        """Cost of all phases."""
         return self.before_delta + self.failure + (self.tail if self.releases else 0)
 
     def plus(self, cost: Cost) -> Composition:
-        """Return the state after one more release; every amount is rounded up."""
+        """Return the state after one more release; round every amount up."""
         if self.order is None:
             return self._basically(cost)
         pure, renyi, failure = self.pure, self.renyi, self.failure
@@ -136,7 +136,7 @@ class Composition:
         return replace(self, pure=pure, failure=self.failure + units_up(cost.delta), releases=self.releases + 1)
 
     def with_added(self, added: Mapping[str, str | None]) -> Composition:
-        """Return the state after amounts are added to its sums, by their names; None for one without a finite sum."""
+        """Return the state after adding amounts to its sums, by their names; None for one without a finite sum."""
         sums: dict[str, int | None] = {}
         for name, amount in added.items():
             if name not in _SUMS:
@@ -146,7 +146,7 @@ class Composition:
         return replace(self, **sums)  # type: ignore[arg-type]
 
     def beyond(self, earlier: Composition) -> dict[str, str | None]:
-        """Return what `with_added` adds to an earlier state of the same phase to get this one."""
+        """Return the increase since an earlier state of the same phase, for `with_added`."""
         added: dict[str, str | None] = {}
         for name in _SUMS:
             before, after = getattr(earlier, name), getattr(self, name)
@@ -155,7 +155,7 @@ class Composition:
         return added
 
     def is_phase_of(self, other: Composition | None) -> bool:
-        """Whether another state is of the same phase, so that their sums differ by what was charged in between."""
+        """Whether another state is of the same phase, so that their sums differ by the charges in between."""
         phase = ("order", "tail", "before_epsilon", "before_delta")
         return other is not None and all(getattr(self, name) == getattr(other, name) for name in phase)
 
@@ -204,7 +204,7 @@ def begin(
     standing: Composition | None,
     order: Fraction | None = None,
 ) -> Composition | None:
-    """Return the state after the owner states an accountant; charges made before keep what they cost.
+    """Return the state after the owner declares an accountant; earlier charges keep their cost.
 
     Parameters
     ----------
@@ -214,15 +214,15 @@ def begin(
     spent : tuple of (int or None, int)
         Epsilon and delta of all releases so far by basic composition.
     standing : Composition or None
-        The state until now; None while there never was one, and `spent` says everything.
+        The state until now; None if there never was one, and `spent` is complete.
     order : Fraction, optional
-        For ``'rdp'``; by default the one under which the most small releases fit.
+        For ``'rdp'``; by default the order that fits the most small releases.
 
     Returns
     -------
     state : Composition or None
-        None while basic composition is all there ever was. A phase that has begun goes on under the same accountant:
-        its limits are not part of it.
+        None if there was only basic composition. A phase continues under the same accountant: its limits are not part
+        of it.
     """
     if accountant == "basic" and (standing is None or standing.order is None):
         return standing
@@ -231,7 +231,7 @@ def begin(
     before_epsilon, before_delta = (standing.epsilon, standing.delta) if standing is not None else spent
     if accountant == "basic":
         return Composition(None, 0, before_epsilon, before_delta)
-    # Where nothing is left every release will be refused, whatever the order.
+    # If nothing remains, every release will be refused, whatever the order.
     left_epsilon = epsilon - (before_epsilon or 0) if epsilon > (before_epsilon or 0) else epsilon
     left_delta = delta - before_delta if delta - before_delta > 1 else delta
     tail = left_delta // 2
@@ -240,9 +240,9 @@ def begin(
 
 
 def best_order(epsilon: float, tail: float) -> Fraction:
-    """Return about the Rényi order under which the most releases of equal, small loss fit (epsilon, tail).
+    """Return about the Rényi order that fits the most releases of equal, small loss in (epsilon, tail).
 
-    Their losses grow in proportion to the order, so that ``(epsilon - c) / order`` is to be large.
+    Losses grow in proportion to the order, so the best order has a large ``(epsilon - c) / order``.
     """
     log_inverse = -math.log(tail)
 
@@ -262,7 +262,7 @@ def best_order(epsilon: float, tail: float) -> Fraction:
 
 
 def renyi_loss(cost: Cost, order: Fraction) -> Fraction:
-    """Return the Rényi loss of one mechanism, at least the true one: the least that its guarantees imply.
+    """Return a mechanism's Rényi loss, at least the true one: the least that its guarantees imply.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def renyi_loss(cost: Cost, order: Fraction) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def pure_renyi_loss(epsilon: Fraction, order: Fraction) -> Fraction:
-    """Return the largest Rényi loss of any epsilon-DP release, that of randomised response, rounded up.
+    """Return the largest Rényi loss of any epsilon-DP release (randomised response), rounded up.
 
     Parameters
     ----------
@@ -291,14 +291,14 @@ def pure_renyi_loss(epsilon: Fraction, order: Fraction) -> Fraction:
 
     Notes
     -----
-    ``ln((exp(a epsilon) + exp((1 - a) epsilon)) / (1 + exp(epsilon))) / (a - 1)``, written so that nothing overflows.
+    ``ln((exp(a epsilon) + exp((1 - a) epsilon)) / (1 + exp(epsilon))) / (a - 1)``, in a form that cannot overflow.
     """
     if epsilon > _LARGE_EPSILON:
         return epsilon
     with localcontext(Context(prec=60)):
         loss, a = _decimal(epsilon), _decimal(order)
         gain = (1 + (-loss * (2 * a - 1)).exp()).ln() - (1 + (-loss).exp()).ln()
-        # 60 digits leave an error far below this margin, also divided by a - 1, which is at least 1e-3.
+        # 60 digits make an error far below this margin, even divided by a - 1, which is at least 1e-3.
         return min(epsilon, Fraction(loss + gain / (a - 1) + Decimal(10) ** -30))
 
 

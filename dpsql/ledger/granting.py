@@ -1,11 +1,8 @@
-"""What an owner grants through the gateway, written to the ledger and read back.
+"""Open a ledger and read it, and write the owner's grants for the gateway.
 
-**Opening.** Opening a ledger, and what is read from it: each time as one transaction of its store.
-
-**Reservations.** How reservations end: by a release, by a failure, or because their process is lost.
-
-A call that may be ended from outside before its release is charged first. The row that ends its reservation names it in
-the column `hold`, charges nothing, and there is one at most.
+Each read is one transaction of the ledger's store. A call that may be ended from outside before its release is charged
+first, by a reservation. A reservation ends by a release, by a failure, or because its process is lost. The row that
+ends a reservation names it in the column `hold` and charges nothing; at most one row ends it.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reservation: int, outcome: str) -> Entry:
-    """Append the row that ends a reservation, whose entries have charged every budget of the call.
+    """Append the row that ends a reservation, which has charged every budget of the call.
 
     Raises
     ------
@@ -63,9 +60,9 @@ def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reserv
 
 
 def end_lost(transaction: Transaction) -> list[int]:
-    """End every reservation of a principal that nothing has ended; return their entries.
+    """End all open reservations of principals; return their entries.
 
-    What they charged stays charged, and the question is charged again when it is asked again.
+    Their charges stay, and a repeated question is charged again.
     """
     lost = transaction.lost_reservations()
     for row in lost:
@@ -74,7 +71,7 @@ def end_lost(transaction: Transaction) -> list[int]:
 
 
 def free(row: Draft) -> Draft:
-    """Return what an entry says whose call was charged before."""
+    """Return an uncharged row: its call was charged before."""
     return {**row, "epsilon": "0", "delta": "0", "rho": "0"}
 
 
@@ -87,13 +84,13 @@ T = TypeVar("T")
 
 
 class _Reading(threading.local):
-    """The transaction that this thread reads in, while it wants to see one state."""
+    """The thread's transaction while it reads one state."""
 
     transaction: Transaction | None = None
 
 
 class OpenLedger:
-    """A ledger at one location, opened on first use; `dpsql.ledger.ledger.Ledger` adds what is written to it."""
+    """A ledger at one location, opened on first use; `dpsql.ledger.ledger.Ledger` adds the writing methods."""
 
     def __init__(
         self, location: str | os.PathLike[str] | None, *, read_only: bool = False, accept: bool = False
@@ -114,32 +111,32 @@ class OpenLedger:
     def open(
         cls, location: str | os.PathLike[str] | None = None, *, read_only: bool = False, accept: bool = False
     ) -> Self:
-        """Open a ledger, and create it where there is none.
+        """Open a ledger, or create it.
 
         Parameters
         ----------
         location : path or str or None
-            A SQLite file, a ``postgresql://`` URL, or None or ``':memory:'`` for one that ends with the process.
+            A SQLite file, a ``postgresql://`` URL, or None or ``':memory:'`` for a ledger that ends with the process.
         read_only : bool
-            Open it for reading only; it must exist, and one of an earlier version is not upgraded. A file without
-            write permission is always opened this way.
+            Open the ledger for reading only; it must exist, and an earlier version is not upgraded. A file without
+            write permission always opens this way.
         accept : bool
-            Open a ledger, or make one, whatever was noted beside the file; for `Ledger.accept`.
+            Open or create a ledger, despite the note next to the file; for `Ledger.accept`.
 
         Raises
         ------
         LedgerError
-            The location cannot be reached or written, or does not hold a ledger of a supported version.
+            The location is not reachable or writable, or contains no ledger of a supported version.
         """
         location = LedgerPlace.of(location)
         ledger = cls(location, read_only=read_only, accept=accept)
-        if ledger._location is not None:  # in memory nothing can fail, and SQLAlchemy's import can wait
+        if ledger._location is not None:  # memory cannot fail, and SQLAlchemy's import can wait
             ledger._opened()
         return ledger
 
     @property
     def location(self) -> str:
-        """Where the ledger lives, without a password; ``'in memory'`` for none."""
+        """The ledger's location, without a password; ``'in memory'`` for none."""
         return "in memory" if self._location is None else self._opened().description
 
     @property
@@ -149,30 +146,30 @@ class OpenLedger:
 
     @property
     def untouched(self) -> bool:
-        """Whether the ledger is in memory and nothing was ever read from it or written to it."""
+        """Whether the ledger is in memory and was never read or written."""
         return self._location is None and self._store is None
 
     def close(self) -> None:
-        """Close every connection. What was charged stays charged, and a SQLite file then holds all of it."""
+        """Close every connection. Charges stay, and a SQLite file then contains all of them."""
         self._closed = True
         if self._store is not None:
             self._store.close()
 
     def checkpoint(self) -> None:
-        """Write everything to the SQLite file, so that a copy of it is complete; the ledger stays open."""
+        """Write everything to the SQLite file, so that its copies are complete; the ledger stays open."""
         if self._store is not None:
             self._store.checkpoint()
 
     @property
     def id(self) -> str:
-        """What the chain starts from: 32 random hexadecimal digits, made with the ledger."""
+        """The start of the chain: 32 random hexadecimal digits, made with the ledger."""
         return self._opened().ledger_id
 
     @contextmanager
     def watch(self, watcher: Callable[[Receipt], None]) -> Iterator[None]:
         """Call `watcher` with the receipt of every call that this object charges, reserves, ends or replays.
 
-        It is called once the entry is on disk, on the thread of the call, in the body of a with statement.
+        The call comes after the entry is on disk, on the thread of the call, in the body of a with statement.
         """
         self._watchers.append(watcher)
         try:
@@ -181,20 +178,20 @@ class OpenLedger:
             self._watchers.remove(watcher)
 
     def declarations(self) -> RecordedDeclarations:
-        """Return every declaration that stands; one look-up as long as there is no new one."""
+        """Return every declaration in force; one look-up as long as there is no new one."""
         memory = self._declarations
         declarations = self._declarations = self._read(lambda transaction: transaction.declarations(memory))
         return declarations
 
     def policy(self, dataset: str) -> Budget | None:
-        """Return the budget and policy that stand for a dataset; None while it is unlimited."""
+        """Return the budget and policy in force for a dataset; None while it is unlimited."""
         key = folded_dataset(dataset)
         return self._read(lambda transaction: transaction.state(key).budget)
 
     def releases(
         self, functions: Sequence[str], dataset: str | None = None, key: str | int | None = None
     ) -> list[StoredRelease]:
-        """Return what some functions released, with its arguments, oldest first.
+        """Return the releases of some functions, with their arguments, oldest first.
 
         Parameters
         ----------
@@ -202,25 +199,25 @@ class OpenLedger:
         dataset : str, optional
             Only of this dataset.
         key : str or int, optional
-            Only those of this name, or the one with this number.
+            Only releases of this name, or the release with this number.
         """
         of = None if dataset is None else folded_dataset(dataset)
         storable = 0 < key < 1 << 63 if isinstance(key, int) else key is None or is_name(key)
-        if not storable:  # so nothing is stored under it
+        if not storable:  # so no release has this name
             return []
         return self._read(lambda transaction: transaction.releases_of(functions, of, key))
 
     def event(self, sequence: int) -> dict[str, object]:
-        """Return the event of an entry: what was charged."""
+        """Return the event of an entry, its charge."""
         return self._read(lambda transaction: transaction.event_of(sequence))
 
     def states(self, datasets: Iterable[str]) -> dict[str, State]:
-        """Return the budget of each dataset, and what is spent of it."""
+        """Return the budget and the spending of each dataset."""
         keys = [folded_dataset(dataset) for dataset in datasets]
         return self._read(lambda transaction: {key: transaction.state(key) for key in keys})
 
     def blocks(self, dataset: str) -> Blocks | None:
-        """Return what is spent of the blocks of a dataset; None where it has no periods."""
+        """Return the spending of a dataset's blocks; None without periods."""
         key = folded_dataset(dataset)
 
         def work(transaction: Transaction) -> Blocks | None:
@@ -229,16 +226,16 @@ class OpenLedger:
         return self._read(work)
 
     def head(self) -> tuple[int, str]:
-        """Return the number and the hash of the last entry: what `verify` can be given later."""
+        """Return the number and the hash of the last entry, for a later `verify`."""
 
         def work(transaction: Transaction) -> tuple[int, str]:
-            transaction.state("")  # looks at the last row
+            transaction.state("")  # reads the last row
             return transaction.head
 
         return self._read(work)
 
     def has_entry(self, sequence: int, digits: str) -> bool:
-        """Whether the chain holds an entry of a number, whose hash begins with some digits."""
+        """Whether the chain has an entry with this number, whose hash begins with `digits`."""
 
         def work(transaction: Transaction) -> bool:
             row = transaction.row_at(sequence)
@@ -247,17 +244,17 @@ class OpenLedger:
         return self._read(work)
 
     def totals_since(self, sequence: int) -> list[Totals]:
-        """Return the totals of each account that was charged or stated after an entry; of all accounts after 0."""
+        """Return the totals of each account charged or declared after an entry; of all accounts after 0."""
         return self._read(lambda transaction: totals_between(transaction, sequence))
 
     @property
     def place(self) -> tuple[str, str | None]:
-        """Where the ledger is, without a password, and the number of its file on its disk; None without a file."""
+        """The ledger's location, without a password, and its file's number on its disk; None without a file."""
         store = self._opened()
         return store.description, store.file_number
 
     def last_recorded(self) -> datetime | None:
-        """Return the time of the last entry; None of an empty ledger."""
+        """Return the time of the last entry; None for an empty ledger."""
         sequence, _ = self.head()
         row = self._read(lambda transaction: transaction.row_at(sequence)) if sequence else None
         return None if row is None else datetime.fromisoformat(row["recorded_at"].replace("Z", "+00:00"))
@@ -267,7 +264,7 @@ class OpenLedger:
         return self._read(lambda transaction: transaction.budget_rows())
 
     def policies(self, dataset: str | None = None) -> list[PolicyRow]:
-        """Return what owners stated and what stands of it, of one dataset or of all, for `dp_policy`."""
+        """Return the owners' declarations and those in force, of one dataset or of all, for `dp_policy`."""
         key = None if dataset is None else folded_dataset(dataset)
 
         def work(transaction: Transaction) -> list[PolicyRow]:
@@ -278,12 +275,12 @@ class OpenLedger:
         return [row for row in self._read(work) if key in (None, row.dataset)]
 
     def entries(self, dataset: str | None = None) -> list[LedgerRow]:
-        """Return the entries in the order of the chain, of one dataset or of all, for `dp_ledger`."""
+        """Return the entries in chain order, of one dataset or of all, for `dp_ledger`."""
         key = None if dataset is None else folded_dataset(dataset)
         return self._read(lambda transaction: transaction.ledger_rows(key))
 
     def of_one_state(self, work: Callable[[], T]) -> T:
-        """Run `work`, which only reads; what this thread reads of the ledger in it is one state, in one transaction."""
+        """Run `work`, which only reads, in one transaction; this thread reads one state of the ledger in it."""
 
         def inside(transaction: Transaction) -> T:
             outer, self._reading.transaction = self._reading.transaction, transaction
@@ -308,7 +305,7 @@ class OpenLedger:
 
         appended: list[Row] = []
         result, self._seen = store.write(self._inside(work, appended), stands)
-        store.note(self._seen)  # before anybody is told of the entry
+        store.note(self._seen)  # before anybody learns of the entry
         for recorder in self.recorders if appended else ():
             recorder(appended)
         return result
@@ -316,7 +313,7 @@ class OpenLedger:
     def _inside(
         self, work: Callable[[Transaction], T], appended: list[Row] | None = None
     ) -> Callable[[Connection], tuple[T, tuple[int, str]]]:
-        """Return `work` on a connection; it returns the chain's last row, too, and notes which rows it `appended`."""
+        """Return `work` as a function of a connection; it also returns the chain's last row, and fills `appended`."""
         store, seen = self._opened(), self._seen  # read first: the snapshot is at least as recent
 
         def inside(connection: Connection) -> tuple[T, tuple[int, str]]:
@@ -338,12 +335,12 @@ class OpenLedger:
         return self._store
 
     def _open_store(self) -> Store:
-        from dpsql.ledger.store import Store  # which loads SQLAlchemy
+        from dpsql.ledger.store import Store  # loads SQLAlchemy
 
         store = Store(self._location, read_only=self._read_only, accept=self._accept)
         try:
             if not store.is_read_only:
-                noted = store.read_note()  # before the ledger is read, which may only be ahead of it
+                noted = store.read_note()  # before the ledger: it may only be ahead of the note
 
                 def look(connection: Connection) -> tuple[tuple[int, str], bool]:
                     transaction = Transaction(store, connection, (0, ""))
@@ -356,7 +353,7 @@ class OpenLedger:
         return store
 
     def _refuse_lost(self, store: Store, head: tuple[int, str], stands: bool, noted: Head | None) -> None:
-        """Raise where a ledger has lost entries that somebody was told of; else note its last one.
+        """Raise if a ledger has lost entries that somebody has seen; else note its last entry.
 
         Parameters
         ----------
@@ -366,7 +363,7 @@ class OpenLedger:
         stands : bool
             Whether the noted entry is in the ledger.
         noted : Head or None
-            What was noted before the ledger was read.
+            The note before the ledger was read.
 
         Raises
         ------
@@ -374,7 +371,7 @@ class OpenLedger:
             L050, L056.
         """
         if self._accept:
-            return  # `Ledger.accept` says what is lost, and records it
+            return  # `Ledger.accept` reports and records the loss
         if noted is not None and not stands:
             raise LedgerError(
                 "L050",
@@ -399,13 +396,13 @@ _STATUS = {GRANT: "granted", REVOKE: "revoked", TOKEN: "issued"}
 
 @dataclass(frozen=True)
 class GrantedBudget:
-    """What a principal may spend of one dataset, has spent, and has left; None where there is no limit, or no number.
+    """A principal's cap, spending and remaining budget of one dataset; None without a limit or a number.
 
     Attributes
     ----------
     dataset : str
     per, period : str or None
-        Where a cap is by periods of the calendar: their kind, and the one that is now; all the numbers are of it.
+        For a cap by calendar periods: their kind, and the present period; all numbers are of it.
     releases : int
     epsilon_cap, epsilon_spent, epsilon_remaining : float or None
     delta_cap, delta_spent : float or None
@@ -427,13 +424,13 @@ class GrantedBudget:
 
 @dataclass(frozen=True)
 class GrantedRow:
-    """One grant in `dpsql principals`; None where nothing is said.
+    """One grant in `dpsql principals`; None for unset terms.
 
     Attributes
     ----------
     principal, dataset, role : str
     cap, spent : str or None
-        In words; of a cap by periods, what is spent in the one that is now.
+        In words; for a cap by periods, the spending in the present period.
     releases : int
     default_epsilon : float or None
     functions, sources : str or None
@@ -457,38 +454,38 @@ class GrantedRow:
 
 
 class GrantingLedger(OpenLedger):
-    """A ledger whose grants and tokens can be written and read."""
+    """A ledger with readable and writable grants and tokens."""
 
     _grants: Grants | None = None
 
     def grants(self) -> Grants:
-        """Return who may ask for what; one look-up as long as nothing was granted or revoked."""
+        """Return all rights to ask; one look-up as long as nobody grants or revokes."""
         memory = self._grants
         grants = self._grants = self._read(lambda transaction: transaction.grants(memory))
         return grants
 
     def end_lost_reservations(self) -> list[int]:
-        """End what principals had reserved when the process that worked for them was lost; return their entries.
+        """End the reservations of principals whose process was lost; return their entries.
 
-        Only where no such process is left. What was charged stays charged, and asked again it is charged again: how a
-        call ended its process may have told something.
+        Call it only if no such process remains. Charges stay, and a repeated question is charged again: the way a call
+        ended its process may have revealed something.
         """
         return self._write(end_lost) if self._read(lambda transaction: transaction.lost_reservations()) else []
 
     def open_reservations(self) -> list[LedgerRow]:
-        """Return what principals have reserved and nothing has ended, oldest first.
+        """Return the open reservations of principals, oldest first.
 
         Their calls run now, or ran in a process that was lost.
         """
         return self._read(lambda transaction: [ledger_row(row) for row in transaction.lost_reservations()])
 
     def grant(self, grant: Grant) -> bool:
-        """Let a principal ask about a dataset, in place of what it was granted before.
+        """Let a principal ask about a dataset, replacing its earlier grant.
 
         Returns
         -------
         recorded : bool
-            False when the same grant stands.
+            False if the same grant is in force.
 
         Raises
         ------
@@ -515,14 +512,14 @@ class GrantingLedger(OpenLedger):
         return self._write(work)
 
     def revoke(self, principal: str, dataset: str | None = None, token: str | None = None) -> None:
-        """Take from a principal one grant, one token, or else everything; it holds from the next request on.
+        """Take one grant, one token, or everything from a principal, from the next request on.
 
         Parameters
         ----------
         principal : str
         dataset : str, optional
         token : str, optional
-            The id of a token, its first characters after the prefix.
+            A token's id, its first characters after the prefix.
 
         Raises
         ------
@@ -555,20 +552,20 @@ class GrantingLedger(OpenLedger):
         self._write(work)
 
     def issue_token(self, principal: str, *, days: object = USUAL_DAYS, now: bool = False) -> Issued:
-        """Make a token of a principal who has a grant; its text is returned this once and kept nowhere.
+        """Make a token for a principal with a grant; return its text this once and store it nowhere.
 
         Parameters
         ----------
         principal : str
         days : int
-            How long it holds.
+            Lifetime of the token.
         now : bool
-            Earlier tokens end at once; else they hold for 24 hours more.
+            End earlier tokens at once; else they last 24 hours more.
 
         Raises
         ------
         ParameterError
-            P013: nothing was granted to this principal.
+            P013: this principal has no grant.
         """
         issued = new_token(principal_named(principal), days)
         keeps = clock.now() + (OVERLAP * (not now))
@@ -591,7 +588,7 @@ class GrantingLedger(OpenLedger):
         return self._write(work)
 
     def granted_budgets(self, principal: str) -> list[GrantedBudget]:
-        """Return what a principal has spent of each dataset that it may ask about, and has left."""
+        """Return a principal's spending and remaining budget of each dataset in its grants."""
 
         def work(transaction: Transaction) -> list[GrantedBudget]:
             grants = transaction.grants(None).of(principal, clock.now())
@@ -600,7 +597,7 @@ class GrantingLedger(OpenLedger):
         return self._read(work)
 
     def granted_rows(self) -> list[GrantedRow]:
-        """Return every grant, with what was spent of it."""
+        """Return every grant, with its spending."""
 
         def work(transaction: Transaction) -> list[GrantedRow]:
             return [_granted_row(transaction, grant) for _, grant in sorted(transaction.grants(None).grants.items())]
@@ -608,7 +605,7 @@ class GrantingLedger(OpenLedger):
         return self._read(work)
 
     def releases_by(self, principal: str) -> list[StoredRelease]:
-        """Return what a principal asked for, oldest first."""
+        """Return a principal's releases, oldest first."""
         return self._read(lambda transaction: transaction.releases_by(principal))
 
 

@@ -1,10 +1,9 @@
 """The durable record of every release: budgets, charges with their results, and a hash chain over them.
 
-A charge and its result are one row in one transaction, on disk before the result is returned. A call that must draw
-earlier makes a reservation: a row of its own charges it, and the row of its result refers to that. SQLite by default,
-PostgreSQL by URL; the same code and the same table on both. SQLAlchemy loads on first use.
-
-**Accepted losses.** Lost entries that an owner accepts: what they spent is charged again (see `dpsql.ledger.spending`).
+A charge and its result are one row in one transaction, on disk before dpsql returns the result. A call that must draw
+earlier makes a reservation: a row of its own charges the call, and the row of its result refers to that row. The ledger
+is in SQLite by default, or in PostgreSQL by URL, with the same code and the same table. SQLAlchemy loads on first use.
+If an owner accepts lost entries, their spending is charged again (see `dpsql.ledger.spending`).
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ if TYPE_CHECKING:
 
 
 class AcceptingLedger(GrantingLedger):
-    """A ledger that can be charged for entries that it has lost."""
+    """A ledger that can charge the spending of its lost entries."""
 
     def lost(self, remembered: Sequence[Totals], ledger_id: str) -> list[Lost]:
-        """Return what this ledger has lost of the totals that a database remembers of a ledger; charges nothing."""
+        """Return this ledger's losses against a database's remembered totals of a ledger; charge nothing."""
         same = self.id == ledger_id
         groups = self._read(lambda transaction: lost_charges(transaction, remembered, same=same))
         return [charge for charges in groups for charge in charges]
@@ -62,19 +61,19 @@ class AcceptingLedger(GrantingLedger):
     def charge_lost(
         self, remembered: Sequence[Totals], ledger_id: str, kind: str, facts: Mapping[str, object]
     ) -> list[Lost]:
-        """Charge what this ledger has lost, and declare that it was accepted, in one transaction.
+        """Charge this ledger's losses, and declare them accepted, in one transaction.
 
         Parameters
         ----------
         remembered : sequence of Totals
-            What a database remembers.
+            A database's memory.
         ledger_id : str
             The ledger that it remembers.
         kind : str
-            ``'accept'``, or ``'adopt'`` where the database gets another ledger.
+            ``'accept'``, or ``'adopt'`` if the database gets another ledger.
         facts : mapping
-            The `database`, with what it remembers. Where they are declared already, nothing is charged again: the
-            database was not told, because the command was ended.
+            The `database`, with its memory. If the ledger has declared them already, nothing is charged again: the
+            command ended before it told the database.
         """
         same, dataset, function = self.id == ledger_id, f"database {facts['database']}", f"dpsql ledger {kind}"
         declared = entry_row(kind, dataset, function, canonical(facts), guarantee="", status=DECLARED)
@@ -101,8 +100,8 @@ T = TypeVar("T")
 class Ledger(AcceptingLedger):
     """The budgets and releases at one location, shared by every thread and process that opens it.
 
-    Open it with `Ledger.open`. Dataset names compare without ASCII case, as DuckDB's table names do: were
-    'Patients' and 'patients' two budgets, respelling a table would double its budget.
+    Open it with `Ledger.open`. Dataset names ignore ASCII case, as DuckDB's table names do: if 'Patients' and
+    'patients' were two budgets, respelling a table would double its budget.
     """
 
     def protect(
@@ -116,41 +115,41 @@ class Ledger(AcceptingLedger):
         keep_dates: Collection[str] = (),
         dated_ahead: bool = True,
     ) -> bool:
-        """Record a budget and policy for a dataset; charges made before it count against it.
+        """Record a budget and policy for a dataset; earlier charges count against it.
 
         Parameters
         ----------
         dataset : str
             Name of the budget.
         budget : Budget
-            The limit, and what the owner states about every call.
+            The limit, and the owner's terms for every call.
         replace : bool
-            Allow it to replace a different budget. What was spent stays spent.
+            Allow it to replace a different budget. Its spending stays.
         lineage : mapping, optional
-            What else is to be kept with the entry, as JSON values.
+            Further facts to store with the entry, as JSON values.
         merge : sequence of str
-            Datasets that this one takes the place of: it begins with what all of them have spent, and they end.
+            Datasets that this one replaces: it begins with the spending of all of them, and they end.
         keep_dates : collection of str
-            Those of them with periods whose rows have the same dates now, so that each block begins with its own.
+            Merged datasets with periods whose rows keep their dates, so that each block begins with its own spending.
         dated_ahead : bool
-            Where periods are new: rows may be dated in the future, so that what was spent counts in later periods, too.
+            For new periods: rows may be dated in the future, so earlier spending counts in later periods, too.
 
         Returns
         -------
         recorded : bool
-            False when the same budget already stands.
+            False if the same budget is already in force.
 
         Raises
         ------
         BudgetError
-            Another budget stands and `replace` is False.
+            Another budget is in force and `replace` is False.
 
         Notes
         -----
-        The datasets of a merge may hold rows of one person, so what they have spent adds up, under basic composition:
-        each under its own accountant is (epsilon, delta)-DP, or rho-zCDP, and all of them together are as private as
-        the sums say. What was spent, the new budget and the end of the old ones are one transaction, so that a call
-        that was admitted under an old budget, and has not been charged, is refused.
+        Merged datasets may contain rows of one person, so their spending adds up, under basic composition: each under
+        its own accountant is (epsilon, delta)-DP, or rho-zCDP, and all of them together are as private as the sums say.
+        The spending, the new budget and the end of the old ones are one transaction, so the ledger refuses a call that
+        was admitted under an old budget and not charged.
         """
         dataset = folded_dataset(dataset)
 
@@ -193,7 +192,7 @@ class Ledger(AcceptingLedger):
         *,
         lineage: Mapping[str, object] | None = None,
     ) -> bool:
-        """Record what a data owner declares about a dataset; charges nothing.
+        """Record a data owner's declaration about a dataset; charge nothing.
 
         Parameters
         ----------
@@ -202,16 +201,16 @@ class Ledger(AcceptingLedger):
         dataset : str
             Name of the dataset.
         facts : mapping
-            What is declared, as JSON values.
+            The declared facts, as JSON values.
         function : str
             Such as ``'dp_public'``.
         lineage : mapping, optional
-            What else is to be kept beside it, as JSON values.
+            Further facts to store with them, as JSON values.
 
         Returns
         -------
         recorded : bool
-            False when the same facts are the latest declaration of this dataset.
+            False if the latest declaration of this dataset has the same facts.
         """
         dataset = folded_dataset(dataset)
         row = entry_row(kind, dataset, function, canonical(as_recorded(facts)), guarantee="", status=DECLARED)
@@ -227,7 +226,7 @@ class Ledger(AcceptingLedger):
         return self._write(work)
 
     def check(self, charge: Charge) -> None:
-        """Raise unless the release would be allowed now; charges nothing and waits for nobody.
+        """Raise unless every budget allows the release now; charge nothing and never wait.
 
         Raises
         ------
@@ -239,28 +238,28 @@ class Ledger(AcceptingLedger):
 
     @staticmethod
     def fingerprint(dataset: str, function: str, arguments: Mapping[str, object]) -> str:
-        """Return the sha256 of a call's public arguments; numbers of equal value count as equal (1 and 1.0)."""
+        """Return the sha256 of a call's public arguments; equal numbers count as equal (1 and 1.0)."""
         return fingerprint_of(folded_dataset(dataset), function, canonical(as_recorded(arguments)))
 
     def replay(self, dataset: str, name: str, fingerprint: str, older: Older | None = None) -> Entry | None:
-        """Return the result stored under a release's name, or None when there is none.
+        """Return the result stored under a release's name, or None if there is none.
 
-        `older` gives the fingerprints of the same call in earlier versions, where the name has another one.
+        `older` returns the fingerprints of the same call in earlier versions, if the name has another one.
 
-        A release that was charged without a result (its draw failed) is not there to replay: asked again under
-        the same name it draws and is charged anew, for what the failed attempt might have shown is not known.
+        A release that was charged without a result (its draw failed) has no replay: a repeated call under the same name
+        draws and is charged anew, because nobody knows what the failed attempt revealed.
 
         Raises
         ------
         ParameterError
-            P014: the name holds the result of a call with other arguments.
+            P014: the name has the result of a call with other arguments.
         """
         key = folded_dataset(dataset)
         refuse_name("release", name)
         return self._read(lambda transaction: transaction.stored_release(key, name, fingerprint, older))
 
     def note_replay(self, dataset: str, function: str, name: str, entry: Entry) -> None:
-        """Record that a stored release was asked for again; a ledger that cannot be written leaves it out."""
+        """Record a repeated call for a stored release; skip this if the ledger is not writable."""
         row = entry_row("replay", folded_dataset(dataset), function, "{}", guarantee=entry.guarantee)
         row["name"], row["status"] = name, f"replay of entry {entry.sequence}"
         row["lineage"] = json_text({"of": entry.sequence})
@@ -283,14 +282,13 @@ class Ledger(AcceptingLedger):
         Parameters
         ----------
         charge : Charge
-            Checked as `check` does, under the lock.
+            Checked as in `check`, under the lock.
         draw : callable
             Draws the noise and returns the result as JSON values. It runs while the ledger is locked: noise only.
         remark : str
-            A public remark on the result, such as which columns it leaves out; recorded after the guarantee.
+            A public remark on the result, such as its omitted columns; recorded after the guarantee.
         reservation : int, optional
-            Sequence of the entry by which `reserve` has charged this very call: this entry refers to it, and charges
-            nothing.
+            Sequence of the entry that charged this call by `reserve`: this entry refers to it, and charges nothing.
 
         Returns
         -------
@@ -302,9 +300,9 @@ class Ledger(AcceptingLedger):
         BudgetError
             Nothing was charged or drawn.
         ParameterError
-            The name holds another call's result, or an argument cannot be recorded; nothing was charged or drawn.
+            The name has another call's result, or an argument is not recordable; nothing was charged or drawn.
         InternalError
-            I001: `draw` failed. The charge stands; an interrupt is raised again, also with the charge standing.
+            I001: `draw` failed. The charge stands; an interrupt is raised again, and its charge stands too.
             I035: the reservation is of another call, or has ended; nothing was released.
         LedgerError
             The database failed; nothing is returned.
@@ -345,14 +343,14 @@ class Ledger(AcceptingLedger):
     def reserve(self, charge: Charge) -> Entry:
         """Charge a call in full before its first draw, because its draws leave this process before its release.
 
-        `charge` and `charge_failure` take the entry's sequence as `reservation`, and charge nothing more. If neither is
-        called, as when the driver is killed, the charge stands. What the call turns out not to need is not given back.
+        `charge` and `charge_failure` take the entry's sequence as `reservation`, and charge nothing more. If neither
+        runs, for example after the driver is killed, the charge stays. Unused parts of it are not refunded.
 
-        A named call whose reservation no entry has ended, because its driver died or still runs, gets that
-        reservation, and is charged nothing more. A charge pays for one release of everything that the call draws, and
-        one comes of it: whoever asks draws anew, and what the draws of a lost driver showed, they showed to the
-        engine's workers, who have the rows themselves. A reservation ends once, and a name has one result, so of
-        several drivers only one publishes; another one that finds the reservation ended is charged itself.
+        If a named call has an open reservation, because its driver died or still runs, the call gets that reservation,
+        and is charged nothing more. A charge pays for one release of everything that the call draws, and exactly one
+        results: a repeated call draws anew, and only the engine's workers, who have the rows themselves, saw the draws
+        of a lost driver. A reservation ends once, and a name has one result, so only one of several drivers publishes;
+        a driver that finds the reservation ended pays its own charge.
 
         Parameters
         ----------
@@ -362,8 +360,8 @@ class Ledger(AcceptingLedger):
         Returns
         -------
         entry : Entry
-            Only once the row is on disk. If it is `replayed`, the name's result is stored: nothing was charged, and
-            it is the answer.
+            Only once the row is on disk. If it is `replayed`, the name's stored result is the answer: nothing was
+            charged.
 
         Raises
         ------
@@ -394,15 +392,15 @@ class Ledger(AcceptingLedger):
         return entry
 
     def is_reserved(self, charge: Charge) -> bool:
-        """Whether a named call is charged already by a reservation that nothing has ended."""
+        """Whether an open reservation has already charged a named call."""
         row = charge.draft(charge.cost)
         return self._read(lambda transaction: transaction.open_reservation(row, charge.keys) is not None)
 
     def charge_failure(self, charge: Charge, *, reservation: int | None = None) -> int:
-        """Charge a release that failed after the table was read; return its sequence.
+        """Charge a release that failed after it read the table; return its sequence.
 
-        It is recorded even beyond the budget: what was looked at stays charged. A call with a reservation is charged
-        already; the entry then says that it failed.
+        The entry is recorded even beyond the budget: data that was read stays charged. A call with a reservation is
+        charged already; the entry then records the failure.
         """
         keys, cost = charge.keys, charge.cost
         row = charge.draft(cost)
@@ -410,7 +408,7 @@ class Ledger(AcceptingLedger):
         def work(transaction: Transaction) -> tuple[Entry, Draft]:
             paid = transaction.standing(reservation, charge.name)
             if paid is None:
-                into = transaction.declarations(None).aliases  # datasets may have been merged meanwhile
+                into = transaction.declarations(None).aliases  # datasets may have merged meanwhile
                 standing = list(dict.fromkeys(into.get(key, key) for key in keys))
                 return append_charges(transaction, {**row, "dataset": standing[0]}, standing, cost, charge.during), row
             return append_end(transaction, row, keys, paid, NOTHING_RELEASED), free(row)
@@ -420,25 +418,25 @@ class Ledger(AcceptingLedger):
         return entry.sequence
 
     def verify(self, head: str | None = None, *, noted: bool = True) -> VerifyReport:
-        """Walk the hash chain and add up every total again.
+        """Verify the hash chain and add up every total again.
 
         Parameters
         ----------
         head : str, optional
-            The hash of some row, remembered elsewhere from an earlier look.
+            The hash of some row, stored elsewhere earlier.
         noted : bool
-            Look for the entry that was noted beside the file, too.
+            Look for the entry noted next to the file, too.
 
         Notes
         -----
-        The chain shows any change, removal or reordering of rows by someone who does not rewrite the rows after
-        them, and what is noted of the last rows shows where its end was cut off. Neither has a key: who may write the
-        file can rewrite all of it. That shows against a head that was remembered where they cannot write.
+        The chain shows any change, removal or reordering of rows by someone who does not rewrite the later rows, and
+        the notes of the last rows show a cut end. Neither has a key: anybody who may write the file can rewrite all of
+        it. A head that is stored out of their reach shows that.
         """
         return self._read(lambda transaction: transaction.verify(head, noted=noted))
 
     def carry(self, source: Ledger) -> bool:
-        """Append what another ledger holds beyond this one.
+        """Append another ledger's entries beyond this one.
 
         Parameters
         ----------
@@ -448,29 +446,29 @@ class Ledger(AcceptingLedger):
         Returns
         -------
         carried : bool
-            False when this one holds other entries; nothing is changed then.
+            False if this one has other entries; then nothing changes.
         """
         ledger_id = source.id
         return source._read(lambda origin: self._write(lambda transaction: transaction.carry(ledger_id, origin.walk())))
 
     def read_note(self) -> Head | None:
-        """Return which entry was noted beside the file as the last one; None where none is."""
+        """Return the entry noted next to the file as the last one; None without a note."""
         return self._opened().read_note()
 
     def accept(self, noted: Head | None, function: str) -> bool:
-        """Go on with the entries that are here, after others were lost, and record that; the ledger was opened for it.
+        """Continue with the remaining entries after a loss, and record that; the ledger is open for it.
 
         Parameters
         ----------
         noted : Head or None
-            What is known to have been the last entry.
+            The last entry known before the loss.
         function : str
             Such as ``'dpsql ledger accept'``, whose last word is the kind of the entry.
 
         Returns
         -------
         lost : bool
-            Whether that entry is not here.
+            Whether that entry is missing.
         """
 
         def look(transaction: Transaction) -> tuple[tuple[int, str], bool]:
@@ -486,9 +484,9 @@ class Ledger(AcceptingLedger):
         return not stands
 
     def _tell(self, entry: Entry, row: Draft, datasets: Sequence[str]) -> None:
-        """Tell the watchers of a call; parameters as of `receipt_of`."""
+        """Tell the watchers of a call; parameters as in `receipt_of`."""
         if self._watchers:
-            if entry.replayed:  # the row of a replay has no arguments of its own
+            if entry.replayed:  # a replay's row lacks arguments
                 [first] = self.releases([row["function"]], key=entry.sequence)
                 row = {**row, "arguments": canonical(first.arguments)}
             receipt = receipt_of(entry, row, datasets)
@@ -499,7 +497,7 @@ class Ledger(AcceptingLedger):
 def _run_draw(
     event: Permit | Event | Mapping[str, object], draw: Callable[[], object]
 ) -> tuple[str | None, BaseException | None]:
-    """Return the result as text, or what the draw failed with: whatever it was, the charge is recorded first."""
+    """Return the draw's result as text, or its error: whatever it was, the charge is recorded first."""
     try:
         with event.drawing() if isinstance(event, Permit) else nullcontext():
             return canonical(draw()), None
@@ -508,6 +506,6 @@ def _run_draw(
 
 
 def _lineage_of(transaction: Transaction, dataset: str) -> Facts | None:
-    """Return what stands beside a dataset's budget."""
+    """Return the lineage of a dataset's budget."""
     declared = transaction.declarations(None).latest.get(dataset, {}).get("protect")
     return None if declared is None else declared.lineage

@@ -1,10 +1,9 @@
-"""The ledger's tables and the statements on them; imported when a ledger is first used.
+"""The ledger's tables and the statements on them; imported at the first use of a ledger.
 
-`dpsql_ledger` holds the rows of the chain. `dpsql_ledger_last` says which row is the last one of the chain, of each
-dataset, of each block, of the declarations, and under each name of a release; triggers keep it. A row is found by an
-index, and counts only where `dpsql_ledger_last` names the same one: damage in one place cannot hide a row.
-
-**Upgrades.** Upgrade a ledger of an earlier version to the present one, in one transaction.
+`dpsql_ledger` contains the rows of the chain. `dpsql_ledger_last` names the last row of the chain, of each dataset, of
+each block, of the declarations, and under each name of a release; triggers maintain it. A row is found by an index, and
+counts only if `dpsql_ledger_last` names the same row: damage in one place cannot hide a row. The module also upgrades a
+ledger of an earlier version to the present one, in one transaction.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from dpsql.ledger.chain import (
 )
 
 SCHEMA_VERSION = "5"
-UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read as they are, and upgraded when they are opened for writing
+UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read unchanged, and upgraded when opened for writing
 
 metadata = MetaData()
 
@@ -62,13 +61,13 @@ meta = Table(
     Column("value", Text, nullable=False),
 )
 
-# Amounts are decimal text in units of 1e-18: exact on every database, and free of any integer's width.
+# Amounts are decimal text in units of 1e-18: exact on every database, without integer limits.
 entry = Table(
     "dpsql_ledger",
     metadata,
     Column("sequence", Integer, primary_key=True, autoincrement=False),
     Column("recorded_at", Text, nullable=False),
-    Column("kind", Text, nullable=False),  # 'release', or what a declaration declares, such as 'protect'
+    Column("kind", Text, nullable=False),  # 'release', or the kind of a declaration, such as 'protect'
     Column("dataset", Text, nullable=False),
     Column("name", Text),
     Column("function", Text, nullable=False),
@@ -76,7 +75,7 @@ entry = Table(
     Column("fingerprint", Text, nullable=False),
     Column("event", Text),  # JSON; NULL for a declaration
     Column("guarantee", Text, nullable=False),
-    Column("epsilon", Text),  # this row's charge; NULL when no finite one exists
+    Column("epsilon", Text),  # this row's charge; NULL without a finite one
     Column("delta", Text, nullable=False),
     Column("rho", Text),
     Column("epsilon_spent", Text),  # the dataset's totals after this row
@@ -88,13 +87,13 @@ entry = Table(
     Column("result", Text),  # JSON; NULL when charged without a result
     Column("status", Text, nullable=False),
     Column("hash", Text, nullable=False),
-    # New since version 1. The hash covers them where they are not NULL, so the hashes of older rows stand.
-    Column("composition", Text),  # JSON of the accountant's state after this row; NULL where the totals say it
-    Column("lineage", Text),  # JSON; what was read, and which budgets were charged for it
-    Column("hold", Integer),  # the entry that charged this release before its first draw; NULL where this one charges
-    # The period, or the account of a principal, that this row charges or says something of; NULL for the whole dataset.
+    # New since version 1. The hash covers them unless they are NULL, so the hashes of older rows stay valid.
+    Column("composition", Text),  # JSON of the accountant's state after this row; NULL if the totals suffice
+    Column("lineage", Text),  # JSON; the tables read, and the budgets charged for them
+    Column("hold", Integer),  # the entry that charged this release before its first draw; NULL if this one charges
+    # The charged or described period, or account of a principal; NULL for the whole dataset.
     Column("block", Text),
-    Column("principal", Text),  # who asked through the gateway, or is granted something; NULL without the gateway
+    Column("principal", Text),  # who asked through the gateway, or gets a grant; NULL without the gateway
 )
 COLUMNS = tuple(column.name for column in entry.columns)
 
@@ -134,7 +133,7 @@ principals_index = Index(
     postgresql_where=_has_principal,
 )
 
-# Which row is the last one under a key, and how many there are.
+# The last row under a key, and the number of rows.
 last = Table(
     "dpsql_ledger_last",
     metadata,
@@ -148,7 +147,7 @@ _note = (
     "WHERE {condition} ON CONFLICT (key) DO UPDATE SET sequence = excluded.sequence, hash = excluded.hash, "
     "number = dpsql_ledger_last.number + 1;"
 )
-# As `ledger_chain.keys_of`.
+# As in `ledger_chain.keys_of`.
 _notes = " ".join(
     _note.format(key=key, condition=condition)
     for key, condition in (
@@ -164,7 +163,7 @@ _notes = " ".join(
     )
 )
 
-# The database enforces append-only as well: against accidents, not against its administrator.
+# The database also enforces append-only: against accidents, not against its administrator.
 _guards = {
     "sqlite": [
         f"CREATE TRIGGER dpsql_ledger_no_{operation.lower()} BEFORE {operation} ON dpsql_ledger "
@@ -178,7 +177,7 @@ _guards = {
         "FOR EACH STATEMENT EXECUTE FUNCTION dpsql_ledger_append_only()",
     ],
 }
-# In the database, so that a process of version 1 that still runs after an upgrade keeps them too.
+# In the database, so that a process of version 1 that runs after an upgrade maintains them too.
 note_triggers = {
     "sqlite": [f"CREATE TRIGGER dpsql_ledger_note AFTER INSERT ON dpsql_ledger BEGIN {_notes} END"],
     "postgresql": [
@@ -213,44 +212,44 @@ add_last = insert(last)
 class Statements:
     """The statements that read a ledger of one version.
 
-    Built once per version, so that SQLAlchemy compiles each of them once per process.
+    Built once per version, so that SQLAlchemy compiles each statement once per process.
 
     Attributes
     ----------
     rows : Select
-        Every row, in the order of the chain, each column as in `COLUMNS`.
+        Every row in chain order, each column as in `COLUMNS`.
     one : Select
         The row `:sequence`, and the hash of the row before it.
     state : Select
         One row: the last row of the chain, the row `:seen`, the last row of `:dataset` and the row of its budget.
     named : Select
-        One row: what is noted under `:key`, the row under `:name` of `:dataset`, and the hash of the row before it.
+        One row: the note under `:key`, the row under `:name` of `:dataset`, and the hash of the row before it.
     end_of_reservation : Select
         The number of the row that ends the reservation `:hold`.
     open_reservations : Select
-        The numbers of the reservations under `:name` of `:dataset` that no row ends, the last first.
+        The numbers of the open reservations under `:name` of `:dataset`, the last first.
     lost_reservations : Select
-        The numbers of all reservations of principals that no row ends.
+        The numbers of all open reservations of principals.
     lasts : Select
         `dpsql_ledger_last`.
     datasets : Select
         The last row of each dataset, by an index.
     blocks, blocks_named : Select
-        The last row of each block of `:dataset`, by an index; of those in `:blocks`.
+        The last row of each block of `:dataset`, by an index; `blocks_named` reads only `:blocks`.
     last_of_blocks : Select
-        What is noted under each of `:keys` with its hash, the row of that number, and the hash of the row before it.
+        The note under each of `:keys` with its hash, the row of that number, and the hash of the row before it.
     declarations, grants : Select
-        Every row that declares something, or grants it, and the hash of the row before it.
+        Every row of a declaration, or of a grant, and the hash of the row before it.
     of_principal : Select
         Every row with a result that `:principal` asked for, and the hash of the row before it.
     of_account : Select
-        The rows of `:block` of `:dataset` from the one on that is before the first one recorded at `:start` or later,
-        if there is such, and for each the hash of the row before it in the chain.
+        The rows of `:block` of `:dataset`, starting one row before the first row recorded at `:start` or later, if it
+        exists, and for each the hash of the row before it in the chain.
     of_account_from : Select
-        The rows of `:block` of `:dataset` from the entry `:start` on, likewise.
+        The rows of `:block` of `:dataset` from entry `:start` on, likewise.
     last_of_accounts : Select
-        The last row of each account, a dataset's own or one of its blocks, among the entries after `:since` up to
-        `:until`, and for each the hash of the row before it.
+        The last row of each account, a dataset's own or a block's, among the entries after `:since` up to `:until`, and
+        for each the hash of the row before it.
     """
 
     def __init__(self, version: str) -> None:
@@ -269,7 +268,7 @@ class Statements:
         reserved = of_name & (row.c.status == RESERVED)
         self.open_reservations = select(row.c.sequence).where(reserved & ~ended).order_by(row.c.sequence.desc())
         of_any = (row.c.status == RESERVED) & (row.c.kind == "release") & row.c.principal.is_not(None)
-        of_any &= row.c.name.is_not(None)  # the entries of further datasets have none
+        of_any &= row.c.name.is_not(None)  # entries of further datasets have none
         self.lost_reservations = select(row.c.sequence).where(of_any & ~ended).order_by(row.c.sequence)
         self.declarations = query.where(row.c.kind.not_in(NO_DECLARATIONS)).order_by(row.c.sequence)
         self.grants = query.where(row.c.kind.in_(GRANTS)).order_by(row.c.sequence)
@@ -344,7 +343,7 @@ def _of_account(rows: FromClause) -> ColumnElement[bool]:
 
 
 def _table(version: str, name: str) -> FromClause:
-    """Return the table of rows under another name, with what an earlier version does not have as NULL."""
+    """Return the table of rows under another name, with NULL for columns that an earlier version lacks."""
     missing = MISSING_COLUMNS.get(version)
     if missing is None:
         return entry.alias(name)
@@ -359,23 +358,23 @@ def statements(version: str) -> Statements:
 
 
 def stream(connection: Connection, version: str) -> Generator[Row]:
-    """Yield every row in the order of the chain, a thousand at a time, as it is."""
+    """Yield every row in chain order, a thousand at a time, unchanged."""
     with connection.execute(statements(version).rows, execution_options={"yield_per": 1000}) as result:
         for values in result:
             yield row_of(COLUMNS, values)
 
 
 def upgrade(connection: Connection, ledger_id: str, location: str) -> None:
-    """Add what an earlier version does not have; its rows keep their hashes. The caller is the only writer.
+    """Add everything that an earlier version lacks; its rows keep their hashes. The caller is the only writer.
 
     Raises
     ------
     LedgerError
-        L030: a row is not what was written. Nothing is changed.
+        L030: a row was changed after it was written. Nothing changes.
     """
     version = connection.execute(read_version).scalar_one()
     if version not in UPGRADED_VERSIONS:
-        return  # another process was first while this one waited for the lock
+        return  # another process was first, while this one waited for the lock
     lasts: dict[str, Last] = {}
     if version == "1":
         for row in verified_rows(location, ledger_id, stream(connection, version)):
@@ -386,7 +385,7 @@ def upgrade(connection: Connection, ledger_id: str, location: str) -> None:
     if version == "1":
         _make_lasts(connection, lasts)
     else:
-        connection.execute(DropIndex(declarations_index))  # what declares nothing are more kinds now
+        connection.execute(DropIndex(declarations_index))  # more kinds now declare nothing
     if version in ("1", "2"):
         connection.execute(CreateIndex(reservations_index))
     if version in ("1", "2", "3"):
@@ -399,7 +398,7 @@ def upgrade(connection: Connection, ledger_id: str, location: str) -> None:
 
 
 def _make_lasts(connection: Connection, lasts: dict[str, Last]) -> None:
-    """Make the second place for the end of the chain."""
+    """Make the second record of the chain's end."""
     connection.execute(CreateTable(last))
     if lasts:
         names = ("key", "sequence", "hash", "number")

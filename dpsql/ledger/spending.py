@@ -1,18 +1,18 @@
-"""Totals of all accounts at an entry, which a database keeps, and the charge of what a ledger has lost since.
+"""Totals of all accounts at an entry, which a database stores, and the charge of a ledger's later losses.
 
-A database remembers each account of its ledger: what was spent of a dataset, of one of its periods, and by a principal,
-with the state of the accountant. A ledger that was restored from an earlier copy, or that is another one, does not hold
-some of these charges. `accept` charges them to the ledger, in one transaction, as entries that `verify` adds up again.
+A database remembers each account of its ledger: the spending of a dataset, of one of its periods, and by a principal,
+with the state of the accountant. A ledger restored from an earlier copy, or another ledger, lacks some of these
+charges. `accept` charges them to the ledger, in one transaction, as entries that `verify` adds up again.
 
-**The difference.** Let t be the last remembered entry that the ledger holds. The database says D of an account, the
-ledger said L(t) then, and says L now. The lost entries spent D - L(t), so the account holds L + D - L(t) afterwards. If
-the accountant is in the same phase at t, in D and now, its sums are added in the same way. Otherwise the difference is
-added as one release: by basic composition all lost entries together are as private as the sums of their losses say.
+**The difference.** Let t be the last remembered entry in the ledger. For one account, the database says D, the ledger
+said L(t) at t, and says L now. The lost entries spent D - L(t), so the account becomes L + D - L(t). If the accountant
+is in the same phase at t, in D and now, its sums increase in the same way. Otherwise the difference is added as one
+release: by basic composition all lost entries together are as private as the sums of their losses say.
 
-**All that remains.** The difference says too little where the ledger is another one, where the lost entries merged
-datasets, or where they restated periods. Then all that remains of the dataset's budget, of each period and of each cap
-is charged, or the difference if it is more. A ledger that has no budget for the dataset is charged all of the budget
-that the database remembers, so that a budget which is stated again does not begin anew.
+**All that remains.** The difference is too small for another ledger, or if the lost entries merged datasets or
+declared new periods. Then `accept` charges all that remains of the dataset's budget, of each period and of each cap, or
+the difference if it is more. If the ledger has no budget for the dataset, `accept` charges all of the remembered
+budget, so that the same budget, declared again, does not begin anew.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _AMOUNTS = ("epsilon", "delta", "rho")
 
 @dataclass(frozen=True)
 class Totals:
-    """What is spent of one account after an entry.
+    """The spending of one account after an entry.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class Totals:
     block : str or None
         A period, the account of a principal, or None for the dataset itself.
     spent : Spent
-        With no number of releases.
+        Without the number of releases.
     budget : str or None
-        The budget of the dataset as the ledger writes it, where the entry states one or it was looked up.
+        The dataset's budget as the ledger writes it, if the entry declares one or it was looked up.
     """
 
     sequence: int
@@ -84,7 +84,7 @@ class Totals:
 
     @property
     def text(self) -> str:
-        """What is spent, as JSON, in the numbers of the accountant."""
+        """The spending as JSON, in the accountant's numbers."""
         record: dict[str, object] = {
             name: None if amount is None else str(amount)
             for name, amount in zip(_AMOUNTS, (self.spent.epsilon, self.spent.delta, self.spent.rho), strict=True)
@@ -107,7 +107,7 @@ class Totals:
 
 
 def totals_between(transaction: Transaction, since: int, until: int = _LAST) -> list[Totals]:
-    """Return the totals of each account after its last entry behind `since`, up to `until`."""
+    """Return each account's totals after its last entry after `since`, up to `until`."""
     rows = transaction.verified(transaction.statements.last_of_accounts, since=since, until=until)
     return [Totals.of(row, _budget_of(transaction, row)) for row in rows]
 
@@ -121,19 +121,19 @@ def _budget_of(transaction: Transaction, row: Row) -> str | None:
 
 @dataclass(frozen=True)
 class Lost:
-    """What one account is charged for entries that were lost, in units of 1e-18.
+    """The charge of one account for lost entries, in units of 1e-18.
 
     Attributes
     ----------
     dataset : str
     block : str or None
-        As of `Totals`.
+        As in `Totals`.
     epsilon, delta, rho : int or None
-        None where there is no finite amount.
+        None without a finite amount.
     added : mapping
-        What is added to the sums of the accountant, see `Composition.with_added`.
+        Increases of the accountant's sums, see `Composition.with_added`.
     everything : bool
-        Whether it is all that remained.
+        Whether the charge is all that remained.
     """
 
     dataset: str
@@ -149,7 +149,7 @@ class Lost:
         """The charge in words, such as ``'patients: epsilon 0.5'``."""
         amounts = {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho}
         losses = {name: amount for name, amount in amounts.items() if amount}
-        if self.epsilon is not None or self.rho is None:  # rho is told where it alone is finite
+        if self.epsilon is not None or self.rho is None:  # rho is shown if it alone is finite
             losses.pop("rho", None)
         texts = [f"{name} {units_text(amount)}" for name, amount in losses.items()]
         where = self.dataset if self.block is None else f"{self.dataset}, {self.block}"
@@ -157,20 +157,20 @@ class Lost:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is charged."""
+        """Whether the charge is zero."""
         return (self.epsilon, self.delta, self.rho) == (0, 0, 0) and not self.added
 
 
 def lost_charges(transaction: Transaction, remembered: Sequence[Totals], *, same: bool) -> list[list[Lost]]:
-    """Return what a ledger has lost of the accounts that a database remembers, by dataset, its own account first.
+    """Return a ledger's losses in the accounts that a database remembers, by dataset, its own account first.
 
     Parameters
     ----------
     transaction : Transaction
     remembered : sequence of Totals
-        In the order of the entries.
+        In entry order.
     same : bool
-        Whether they are of a ledger with this ledger's id.
+        Whether the remembered ledger has this ledger's id.
     """
     since = _last_common(transaction, remembered) if same else 0
     before = (
@@ -194,7 +194,7 @@ def lost_charges(transaction: Transaction, remembered: Sequence[Totals], *, same
 
 
 def _last_common(transaction: Transaction, remembered: Sequence[Totals]) -> int:
-    """Return the last remembered entry that the ledger holds; 0 for none. It holds all entries before it, too."""
+    """Return the last remembered entry in the ledger, or 0. The ledger has all entries before it, too."""
     low, high = 0, len(remembered)
     while low < high:
         middle = (low + high) // 2
@@ -207,7 +207,7 @@ def _last_common(transaction: Transaction, remembered: Sequence[Totals]) -> int:
 
 
 class _Dataset:
-    """One dataset of which entries were lost: its state now, and what the database remembers."""
+    """One dataset with lost entries: its state now, and the database's memory of it."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class _Dataset:
         self._remembered = None if budget is None else Budget.from_json(budget)
 
     def lost(self, *, all_of_it: bool) -> list[Lost]:
-        """Return what its accounts are charged."""
+        """Return the charges of its accounts."""
         standing, remembered = self._state.budget, self._remembered
         dated, was_dated = (None if budget is None else budget.dated for budget in (standing, remembered))
         restated = standing is not None and (dated != was_dated or (remembered == ENDED) != (standing == ENDED))
@@ -237,7 +237,7 @@ class _Dataset:
         return [self._lost(name, everything=everything) for name in names]
 
     def _live_periods(self) -> list[str]:
-        """Return the periods of which the database remembers something and that the ledger can charge."""
+        """Return the remembered periods that the ledger can charge."""
         if not self._state.is_dated or self._state.budget is None:
             return []
         live = Blocks({name: totals.spent for name, totals in self._accounts.items() if name}).live(self._state.budget)
@@ -252,7 +252,7 @@ class _Dataset:
 
     def _lost(self, name: str | None, *, everything: bool) -> Lost:
         now, before = self.now(name), self._before.get(name)
-        if before is None:  # a period that no call had charged begins with what all of them do
+        if before is None:  # a period without charges begins like all others
             of_period = name is not None and name[0] != "@"
             before = self._before.get(FRESH, Spent()) if of_period else Spent()
         theirs = self._accounts.get(name)
@@ -262,7 +262,7 @@ class _Dataset:
         return difference
 
     def now(self, name: str | None) -> Spent:
-        """Return what the ledger says of an account."""
+        """Return an account's spending in the ledger."""
         if name is None:
             return self._state.spent
         if name[0] == "@":
@@ -270,11 +270,11 @@ class _Dataset:
         return self._blocks.of(self._state.budget, name)
 
     def _limits(self, name: str | None, now: Spent) -> list[tuple[str, int, int | None]]:
-        """Return what limits an account: the kind of loss, the limit, and what counts against it."""
+        """Return an account's limits: the kind of loss, the limit, and the spending against it."""
         if name is not None and name[0] == "@":
             return _limits_of_cap(self._transaction, name[1:], self._dataset)
         budget = self._state.budget
-        if budget is None:  # all of the budget that the database remembers, and of one person's total
+        if budget is None:  # all of the remembered budget, and of one person's total
             record = self._remembered
             limits = [] if record is None or record == ENDED else [*record.limits.items(), *record.total_limits.items()]
         elif budget.dated is not None and name is None:
@@ -285,7 +285,7 @@ class _Dataset:
         return [(kind, limit, now.charged(kind)) for kind, limit in kinds]
 
     def _all_that_remains(self, name: str | None, now: Spent, difference: Lost | None) -> Lost:
-        """Return all that remains of an account, or the known difference where it is more."""
+        """Return all that remains of an account, or the known difference if it is more."""
         difference = difference or Lost(self._dataset, name, None, 0, None)
         remainder = {"epsilon": 0, "delta": 0, "rho": 0}
         for kind, limit, charged in self._limits(name, now):
@@ -293,7 +293,7 @@ class _Dataset:
         if not any(remainder.values()):
             return difference
         delta = max(remainder["delta"], difference.delta)
-        # A loss that is not limited has no finite amount: nothing says how much of it an unknown ledger spent.
+        # A loss without a limit has no finite amount: nothing shows how much of it an unknown ledger spent.
         epsilon = (
             None if difference.epsilon is None or remainder["rho"] else max(remainder["epsilon"], difference.epsilon)
         )
@@ -318,7 +318,7 @@ def _limits_of_cap(transaction: Transaction, principal: str, dataset: str) -> li
 
 
 def _difference(dataset: str, block: str | None, now: Spent, before: Spent, theirs: Spent) -> Lost | None:
-    """Return what an account lost between two states of its chain; None where no accountant can add that up."""
+    """Return an account's loss between two states of its chain; None if no accountant can add it up."""
     epsilon, rho = _beyond(theirs.epsilon, before.epsilon), _beyond(theirs.rho, before.rho)
     delta = theirs.delta - before.delta
     if replace(theirs, releases=0) == replace(before, releases=0):
@@ -345,9 +345,9 @@ def _fraction(units: int | None) -> Fraction | None:
 
 
 def append_lost(transaction: Transaction, charges: Iterable[Sequence[Lost]], row: Draft) -> None:
-    """Append the entries that charge what was lost; `row` has what they have in common.
+    """Append the entries that charge the losses; `row` has their common columns.
 
-    The first entry of a dataset is its own, and names the accounts that the entries after it charge.
+    A dataset's first entry is its own, and names the accounts that the later entries charge.
     """
     for first, *others in (_with_own(charge) for charge in charges):
         state = transaction.state(first.dataset)
@@ -374,7 +374,7 @@ def _with_own(charges: Sequence[Lost]) -> list[Lost]:
 
 
 def _begun(blocks: Blocks) -> dict[str, object]:
-    """Return until when rows may be dated by now, where their owner said that none are dated ahead."""
+    """Return the latest possible date of rows now, if their owner declared that none are dated ahead."""
     tomorrow = clock.now().date() + timedelta(days=1)  # in every time zone
     return {} if blocks.begun is None else {"begun": max(tomorrow, blocks.begun).isoformat()}
 

@@ -1,15 +1,10 @@
 """The store of a ledger: its transactions, its file, its note and forks, for both SQLite and PostgreSQL.
 
-**Databases.** Connections to a ledger's database, SQLite or PostgreSQL: what they are set to, and how their
-transactions begin.
+The module connects to the ledger's database, sets the connections up, and begins their transactions. It explains
+failures of the database, and what to do about them. It reads the ledger's URL, and names a ledger without its secrets.
 
-**Failures.** What a failure of a ledger's database means, and what to do about it.
-
-**Addresses.** The URL of a ledger, and how to name a ledger without its secrets.
-
-Nothing here quotes what was given: a password stands in the wrong part of a malformed text. `describe` keeps what is
-known to be a host, a port and a database, and leaves out everything else. No error has another one as its context, for
-that one might quote.
+No message quotes the input: a malformed text may have the password in the wrong part. `describe` shows only what is
+certainly a host, a port or a database. No error has another error as its context, because that one might quote.
 """
 
 from __future__ import annotations
@@ -58,12 +53,12 @@ def url_of(location: str | os.PathLike[str] | None) -> URL:
     Raises
     ------
     LedgerError
-        L008: it is no place of a ledger; L040: its port is not one.
+        L008: it cannot be a ledger's location; L040: its port is invalid.
     """
     if location is None or os.fspath(location) == ":memory:":
         return URL.create("sqlite")
     if not is_url(location):
-        # One name per file: SQLite finds the WAL by the name, so two names would be two ledgers.
+        # One name per file: SQLite finds the WAL by name, so two names would be two ledgers.
         return URL.create("sqlite", database=os.path.realpath(location))
     url = _parsed(location)
     if url is None:
@@ -73,7 +68,7 @@ def url_of(location: str | os.PathLike[str] | None) -> URL:
     if url.drivername == "sqlite" and not (url.host or url.username or url.password):
         path = url.database
         return URL.create("sqlite", database=os.path.realpath(path) if path and path != ":memory:" else None)
-    del url  # a frame that raises holds nothing of the URL
+    del url  # a raising frame must not contain the URL
     raise LedgerError("L008", f"ledger must be a file, or a sqlite:/// or postgresql:// URL. {HOW_TO_GIVE}")
 
 
@@ -93,7 +88,7 @@ def _parsed(location: str | os.PathLike[str]) -> URL | None:
         port = ",".join(ports if url.port is None else [str(url.port), *ports])
     is_wrong = bool(port) and not all(map(_is_port, port.split(",")))
     if is_wrong:
-        del url, port, parameter, ports  # a frame that raises holds nothing of the URL
+        del url, port, parameter, ports  # a raising frame must not contain the URL
         raise LedgerError(
             "L040",
             "the port in the ledger's URL must be a number from 1 to 65535. Write postgresql://user:password@host/"
@@ -108,12 +103,12 @@ def _is_port(text: str) -> bool:
 
 
 def connect_arguments(url: URL) -> dict[str, object]:
-    """Return what psycopg connects with; an engine that is made without them shows none of them.
+    """Return psycopg's connection arguments; an engine made without them shows none of them.
 
     Raises
     ------
     LedgerError
-        L008: the URL contradicts itself; L041: it has an option that is unknown.
+        L008: the URL contradicts itself; L041: it has an unknown option.
     """
     from psycopg import pq  # an optional package
 
@@ -125,7 +120,7 @@ def connect_arguments(url: URL) -> dict[str, object]:
     if arguments is None:
         del url
         raise LedgerError("L008", f"ledger is not a valid URL. {HOW_TO_GIVE}")
-    # Others would be read by psycopg itself: autocommit=1 would end every transaction at once.
+    # psycopg itself would read other options: autocommit=1 would end every transaction at once.
     options = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     if not set(arguments) <= options:
         del url, arguments
@@ -144,15 +139,15 @@ def describe(url: URL, *, proven: bool) -> str:
     url : URL
         From `url_of`.
     proven : bool
-        A server has answered there. Before that, a URL with a password may have been cut at the wrong place, such as
-        an ``@`` in the password, and what looks like a host may be a part of it.
+        A server has answered there. Before that, a URL with a password may be cut at the wrong place, such as an ``@``
+        in the password, and the apparent host may be a part of the password.
     """
     if url.get_backend_name() == "sqlite":
         return url.database or "in memory"
     unknown = "postgresql://..."
     if not proven and (url.password is not None or url.query.get("password") or ":" in (url.username or "")):
         return unknown
-    if not proven and url.username is None and url.port is not None:  # 'u:12345/db', where the host was forgotten
+    if not proven and url.username is None and url.port is not None:  # 'u:12345/db', a URL without its host
         return unknown
     host, database, directory = url.host or "", url.database or "", url.query.get("host", "")
     if not isinstance(directory, str) or not all(
@@ -177,7 +172,7 @@ _sqlite_meaning = {
     sqlite3.SQLITE_CORRUPT: "damaged",
     sqlite3.SQLITE_CANTOPEN: "path",
 }
-# SQLSTATEs of PostgreSQL by their beginning: the longer ones first.
+# SQLSTATEs of PostgreSQL by their prefixes: longer ones first.
 _postgresql_meaning = {
     "25006": "read only",
     "25P03": "time limit",
@@ -194,7 +189,7 @@ _postgresql_meaning = {
     "53": "disk",
     "57": "stopping",
 }
-# While a connection is made, libpq keeps the SQLSTATE to itself; its text is compared here and never shown.
+# While libpq connects, it hides the SQLSTATE; the code compares its text here and never shows it.
 _refused_connection = (
     ("too many", "full"),
     ("connection slots", "full"),
@@ -255,25 +250,25 @@ _meanings = {
 
 
 def failure_of(meaning: str, location: str) -> LedgerError:
-    """Return the error that a word of `_meanings` stands for."""
+    """Return the error for a word of `_meanings`."""
     code, message = _meanings[meaning]
     return LedgerError(code, f"ledger {location!r} {message}")
 
 
 def meaning_of(error: OSError) -> str:
-    """Return what it means that a ledger's file could not be written, as a word of `_meanings`."""
+    """Return why writing a ledger's file failed, as a word of `_meanings`."""
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return "forbidden"
     return "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else "path"
 
 
 def explain(error: DBAPIError, location: str) -> LedgerError:
-    """Say what a database error means and what to do; never quote it, since it may quote a row or a password."""
+    """Explain a database error and its remedy; never quote the error, since it may quote a row or a password."""
     number = getattr(error.orig, "sqlite_errorcode", None)
     if number is not None:
-        number &= 0xFF  # the rest only refines it
+        number &= 0xFF  # other bits only refine it
         meaning, kind = _sqlite_meaning.get(number), f"SQLite code {number}"
-    elif isinstance(error.orig, sqlite3.Error):  # raised by the driver, which could not read a value
+    elif isinstance(error.orig, sqlite3.Error):  # from the driver, which could not read a value
         meaning, kind = "damaged", "driver"
     else:
         state = getattr(error.orig, "sqlstate", None) or ""
@@ -286,7 +281,7 @@ def explain(error: DBAPIError, location: str) -> LedgerError:
 
 
 def _meaning_of(state: str, error: DBAPIError) -> str | None:
-    """Return what PostgreSQL or its client said."""
+    """Return why PostgreSQL or its client failed."""
     meaning = next((word for start, word in _postgresql_meaning.items() if state.startswith(start)), None)
     if meaning is not None or (state and not error.connection_invalidated):
         return meaning
@@ -298,18 +293,18 @@ def _meaning_of(state: str, error: DBAPIError) -> str | None:
 
 
 _advisory_key = 0x6470_7371_6C00_0001  # 'dpsql'; one writer per PostgreSQL database
-# `off` is the one setting that acknowledges a commit before it is on disk; stronger ones are left alone.
+# Only `off` acknowledges a commit before it is on disk; stronger settings stay.
 _postgresql_lock = (
     f"SELECT pg_advisory_xact_lock({_advisory_key}), CASE current_setting('synchronous_commit') "
     "WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
 )
 
-# Decodes text so that no damage to it fails here: it then fails against its hash.
+# Decodes any damaged text without failing here: it then fails against its hash.
 _text = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 class EngineOptions(TypedDict, total=False):
-    """What `sqlalchemy.create_engine` is given beside the place."""
+    """Options of `sqlalchemy.create_engine` in addition to the URL."""
 
     hide_parameters: bool
     connect_args: dict[str, object]
@@ -320,7 +315,7 @@ class EngineOptions(TypedDict, total=False):
 
 
 def engine_of(url: URL, file: LedgerFile | None, *, is_read_only: bool) -> Engine:
-    """Return what makes connections to a ledger, whose commits are on disk and whose transactions lock as they must.
+    """Return the engine of a ledger: its commits are on disk, and its transactions lock as they must.
 
     Raises
     ------
@@ -338,18 +333,18 @@ def engine_of(url: URL, file: LedgerFile | None, *, is_read_only: bool) -> Engin
         if file is None:
             options |= {"poolclass": StaticPool, "creator": _KeptConnection().again}
     else:
-        # READ COMMITTED: each statement after the lock sees what was committed while we waited for it.
+        # READ COMMITTED: each statement after the lock sees all commits made during the wait for it.
         options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
     engine = None
     try:
         if not is_sqlite:
             options["connect_args"] = connect_arguments(url)
-        # Without user, password and options: what shows the engine shows none of them.
+        # Without user, password and options: an engine's text shows none of them.
         engine = create_engine(url if is_sqlite else URL.create(url.drivername), **options)
     except ImportError:
         pass
     except LedgerError:
-        del url  # whose repr shows a password that is given as an option
+        del url  # its repr shows a password that is an option
         raise
     if engine is None:
         location = describe(url, proven=False)
@@ -364,27 +359,27 @@ def engine_of(url: URL, file: LedgerFile | None, *, is_read_only: bool) -> Engin
 
 
 class _KeptConnection(sqlite3.Connection):
-    """The connection of a ledger in memory, which holds the ledger: SQLAlchemy may drop it, and is given it again."""
+    """The connection that contains a ledger in memory: SQLAlchemy may drop it, and gets it again."""
 
     def __init__(self) -> None:
         super().__init__(":memory:", check_same_thread=False)
 
     def again(self) -> sqlite3.Connection:
-        """Return this connection, outside of any transaction."""
+        """Return this connection, outside any transaction."""
         if self.in_transaction:
             self.rollback()
         return self
 
     def close(self) -> None:
-        """Keep it open; it ends with the store."""
+        """Keep it open until the store ends."""
 
 
 def _configure_sqlite(
     file: LedgerFile | None, is_read_only: bool, connection: sqlite3.Connection, record: ConnectionPoolEntry
 ) -> None:
     if file is not None:
-        refuse_empty(file.path)  # or SQLite would begin a new database in it
-    connection.isolation_level = None  # transactions are begun below, not guessed by the driver
+        refuse_empty(file.path)  # else SQLite would begin a new database in it
+    connection.isolation_level = None  # dpsql begins transactions below; the driver must not guess
     connection.text_factory = _text
     connection.execute("PRAGMA cell_size_check = ON").close()
     if is_read_only:
@@ -404,7 +399,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL").close()
             break
         except sqlite3.OperationalError as error:
-            # Turning WAL on in a new file does not wait for a lock as other statements do.
+            # Turning WAL on in a new file does not wait for a lock, unlike other statements.
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
             if time.monotonic() > deadline:
@@ -438,7 +433,7 @@ def _begin_postgresql(connection: Connection) -> None:
 
 _PAUSE_SECONDS = 0.1
 _is_id = re.compile("[0-9a-f]{32}").fullmatch
-_NOTE = "noted_head"  # in the ledger: a note of its last entry stands beside it
+_NOTE = "noted_head"  # in the ledger: a note of its last entry is next to it
 
 T = TypeVar("T")
 
@@ -453,7 +448,7 @@ class Store:
     read_only : bool
         Only read, and change nothing: neither create nor upgrade.
     accept : bool
-        Make a new ledger where there is none any more, whatever was noted of the one before.
+        Make a new ledger if the old one is gone, despite the old one's note.
     """
 
     def __init__(
@@ -469,18 +464,18 @@ class Store:
         self._accepts = accept
         self.keeps_note = False
         self.is_read_only = read_only or (self._file is not None and self._file.is_read_only)
-        # One writer per process at a time: waiting here is fair and cheap, SQLite's busy handler is neither.
+        # One writer per process at a time: waiting here is fair and cheap, unlike SQLite's busy handler.
         self.lock = threading.RLock()
         self._engine = engine_of(self._url, self._file, is_read_only=self.is_read_only)
         self._writer = self._engine.execution_options(dpsql_write=True)
         self._reader = self._engine
-        if not self._is_sqlite:  # where otherwise each statement would see a state of its own
+        if not self._is_sqlite:  # else each statement would see its own state
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._finalizer = weakref.finalize(self, _checkpoint, self._engine, self._file)
         _stores.add(self)
         self.version = schema.SCHEMA_VERSION
-        self.verified: dict[object, tuple[object, ...]] = {}  # rows by their sequence, as `Transaction` verified them
-        # What principals spent in a period, as `accounts` composed it.
+        self.verified: dict[object, tuple[object, ...]] = {}  # rows by sequence, verified by `Transaction`
+        # Spending of principals in a period, as `accounts` composed it.
         self.composed: dict[object, tuple[int, str, Spent]] = {}
         try:
             self.ledger_id = self._initialise()
@@ -495,11 +490,11 @@ class Store:
 
     @property
     def file_number(self) -> str | None:
-        """The number of the ledger's file on its disk, which no copy has; None without a file."""
+        """The number of the ledger's file on its disk, unique among copies; None without a file."""
         return None if self._file is None else self._file.number
 
     def close(self) -> None:
-        """Close every connection; a SQLite file then holds everything."""
+        """Close every connection; a SQLite file then contains everything."""
         with held_back():
             self._finalizer()
 
@@ -509,16 +504,16 @@ class Store:
             _checkpoint(self._engine, self._file)
 
     def read_note(self) -> Head | None:
-        """Return which entry was noted as the last one; None where a note is not kept, or not there."""
+        """Return the entry noted as the last one; None if the ledger keeps no note, or it is gone."""
         return None if self._note is None else self._note.read()
 
     @property
     def has_log(self) -> bool:
-        """Whether there was a log when the ledger was opened: somebody has it open, or did not close it."""
+        """Whether a log existed when the ledger was opened: somebody has it open, or did not close it."""
         return self._file is not None and self._file.has_log
 
     def keep_note(self) -> None:
-        """Record in the ledger that a note is kept, and move what is in the log alone into the file."""
+        """Record in the ledger that it keeps a note, and move rows from the log into the file."""
         if self._note is not None and not self.keeps_note:
             self.write(_keep_note)
             self.keeps_note = True
@@ -527,12 +522,12 @@ class Store:
                 _checkpoint(self._engine, self._file, wait=False)
 
     def note(self, head: tuple[int, str], *, replace: bool = False) -> None:
-        """Note the last entry, and wait for the disk; with `replace`, whatever was noted before.
+        """Note the last entry, and wait for the disk; with `replace`, replace any earlier note.
 
         Raises
         ------
         LedgerError
-            L003, L004: the note cannot be written. Nobody may be told of the entry then.
+            L003, L004: writing the note failed. Then nobody may learn of the entry.
         """
         if self._note is None or self.is_read_only:
             return
@@ -551,25 +546,25 @@ class Store:
         return self._run(self._reader, work)
 
     def write(self, work: Callable[[Connection], T], stands: Callable[[Connection, T], bool] | None = None) -> T:
-        """Run `work` as the ledger's only writer, and return once its rows are on disk.
+        """Run `work` as the ledger's only writer, and return after its rows are on disk.
 
         Parameters
         ----------
         work : callable
         stands : callable, optional
-            Whether the rows that `work` appended are there. It is asked when a commit fails: the connection may have
-            been lost after the server committed.
+            Whether the rows that `work` appended are there. It runs after a failed commit: the connection may have been
+            lost after the server committed.
 
         Raises
         ------
         LedgerError
-            The database refused, and nothing was recorded; or L049: it is not known whether it was.
+            The database refused, and nothing was recorded; or L049: the outcome is unknown.
         """
         self.refuse_read_only()
         return self._run(self._writer, work, stands)
 
     def refuse_read_only(self) -> None:
-        """Raise where nothing can be written."""
+        """Raise if the ledger is not writable."""
         if self.is_read_only:
             raise failure_of("forbidden", self.description)
 
@@ -581,7 +576,7 @@ class Store:
     ) -> T:
         """Run a transaction; Ctrl-C waits for its end, but not for a server, which SQLAlchemy may leave at any moment.
 
-        An interrupt in the midst of SQLAlchemy's pool leaves its lock behind, or takes a ledger in memory for broken.
+        An interrupt inside SQLAlchemy's pool leaves its lock behind, or marks a ledger in memory as broken.
         """
         with held_back() if self._is_sqlite else contextlib.nullcontext():
             return self._run_whole(engine, work, stands)
@@ -604,7 +599,7 @@ class Store:
                 self._refuse_cut(connection)
                 with connection.begin():
                     if engine is self._writer:
-                        self._refuse_moved(connection)  # before anything is charged
+                        self._refuse_moved(connection)  # before any charge
                     done.append(work(connection))
                 self._refuse_moved(connection)  # before anybody sees the result
                 self._refuse_cut(connection)
@@ -617,11 +612,11 @@ class Store:
             failure = failure_of("locked", self.description)
         if done and stands is not None and self._committed(lambda connection: stands(connection, done[0])):
             return done[0]
-        # Raised here so that no row and no undelivered result is the context of the error.
+        # Raised here so that the error has no row and no undelivered result as its context.
         raise failure
 
     def _committed(self, stands: Callable[[Connection], bool]) -> bool:
-        """Whether a transaction whose commit failed stands; it is over once its lock is ours."""
+        """Whether a transaction stands after a failed commit; its end frees its lock for us."""
         deadline = time.monotonic() + LOCK_WAIT_SECONDS
         while True:
             try:
@@ -648,7 +643,7 @@ class Store:
             connection = engine.connect()
         except (DBAPIError, PoolTimeout, DpsqlError):
             raise
-        except Exception:  # such as an impossible host; its text may quote what it was given
+        except Exception:  # such as an impossible host; the text may quote the input
             failure = failure_of("unreachable", self.description)
         if failure:
             raise failure
@@ -656,7 +651,7 @@ class Store:
         return connection
 
     def _initialise(self) -> str:
-        """Create the tables unless they are there; return the id that the chain starts from."""
+        """Create the tables unless they exist; return the id at the start of the chain."""
         if self._file is not None:
             directory = Path(self._file.path).parent
             if not directory.is_dir():
@@ -683,7 +678,7 @@ class Store:
         return ledger_id
 
     def _create_file(self, path: str) -> None:
-        """Make a ledger where there is no file; refuse one that is empty, has a second name, or was there before."""
+        """Make a ledger if it has no file; refuse a file that is empty, has a second name, or existed before."""
         if not os.path.exists(path):
             if self.is_read_only:
                 raise failure_of("path", self.description)
@@ -703,7 +698,7 @@ class Store:
         refuse_linked(path)
 
     def _upgrade(self, ledger_id: str, version: str) -> str:
-        """Upgrade an earlier ledger, or read it as it is where it may not be written; return its version."""
+        """Upgrade an earlier ledger, or read it unchanged if it is not writable; return its version."""
         if not self.is_read_only:
             try:
                 self.write(lambda connection: upgrade(connection, ledger_id, self.description))
@@ -764,15 +759,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def _checkpoint(engine: Engine, file: LedgerFile | None, *, wait: bool = True) -> None:
-    """Close the connections that are not in use; a SQLite file then holds everything that nobody else reads."""
+    """Close the idle connections; a SQLite file then contains everything that nobody else reads."""
     if file is not None and not file.is_read_only and engine.pool.checkedin():  # type: ignore[attr-defined]
         connection = engine.raw_connection()
         try:
-            with contextlib.suppress(sqlite3.Error):  # it stays in the log, where the next connection finds it
+            with contextlib.suppress(sqlite3.Error):  # it stays in the log, for the next connection
                 checkpoint(connection.driver_connection, wait=wait)  # type: ignore[arg-type]
         finally:
             connection.close()
-    engine.pool.dispose()  # a connection in use comes back to this pool
+    engine.pool.dispose()  # connections in use return to this pool
 
 
 def _new_ledger() -> bytes:
@@ -790,7 +785,7 @@ def _new_ledger() -> bytes:
 
 
 def _keep_note(connection: Connection) -> None:
-    """Record that there is a note beside the ledger, once it is there."""
+    """Record that a note is next to the ledger, after the note exists."""
     if _NOTE not in {row.key for row in connection.execute(schema.read_meta)}:
         connection.execute(schema.add_meta, {"key": _NOTE, "value": "1"})
 
@@ -800,7 +795,7 @@ def _has_tables(connection: Connection) -> bool:
 
 
 def _create_tables(connection: Connection) -> None:
-    if _has_tables(connection):  # another process was first while this one waited for the lock
+    if _has_tables(connection):  # another process was first, while this one waited for the lock
         return
     schema.metadata.create_all(connection)
     facts = {"schema_version": schema.SCHEMA_VERSION, "ledger_id": secrets.token_hex(16)}

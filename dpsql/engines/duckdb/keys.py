@@ -1,26 +1,22 @@
-"""SQL of the keys by which rows are compared, sampled and sorted into blocks: identities and places.
+"""SQL that compares rows, samples them and sorts them into blocks, and that filters them by the caller's condition.
 
-**Valid text.** The SQL that makes NULL of a value whose text is not UTF-8, before any other function meets it.
+Invalid text: values whose text is not UTF-8 become NULL before any other function sees them. DuckDB checks text when it
+stores a table, and when it reads a Parquet, CSV or JSON file. It does not check frames: `upper` and `lower` then end
+the whole instance, ILIKE and collations too, also inside TRY, and other functions may return bytes of other rows
+(2.0.0 and 1.5.6). `decode` of a value's bytes fails if they are not UTF-8, TRY catches that error, and `encode` never
+fails. Both run in the body of a lambda, as a condition does: the optimizer could compute them outside of TRY. The
+lambda keeps the value or leaves it out, so any type stays the same.
 
-DuckDB checks text when it stores a table, and when it reads a Parquet, CSV or JSON file. It does not check frames,
-whose bytes it takes as they are: `upper` and `lower` then end the whole instance, ILIKE and collations too, also inside
-of TRY, and what comes out of other functions may be bytes of other rows (2.0.0 and 1.5.6). `decode` of a value's bytes
-fails where they are not UTF-8, in a way that TRY catches, and `encode` never fails. Both stand in the body of a lambda,
-as a condition does: the optimizer could compute them outside of TRY. The lambda
-keeps the value or leaves it out, so any type stays as it is.
+Samples: a systematic sample of each privacy unit's rows counts. It depends only on the unit's own rows and a secret
+key.
 
-**The sample of a unit.** Which rows of a privacy unit count: a systematic sample of them, which follows from its own
-rows and a secret key.
-
-**Conditions.** The SQL that keeps the rows of a source which meet the caller's condition.
-
-DuckDB's optimizer must not touch a condition. ``TRY`` around it is not enough: a long IN list becomes a join, and a
-subexpression that occurs twice is computed beforehand, in both cases outside of the TRY, so that an error there ends
-the statement, by the rows (2.0.0 and 1.5.6). Nor may a comparison be decided from the minimum and maximum in a file,
-which ignore NaN. So the condition is the body of a lambda over a list of one row, where the optimizer does not look:
-there TRY makes NULL of an error, one row at a time. What is in the body was judged by its types
-(`dpsql.contract.expression`), because TRY does not catch every error. The element of the list is picked by the gate's
-zero, a value from run time: no row is judged before the gate has let the call pass.
+Conditions: DuckDB's optimizer must not touch a condition. ``TRY`` around it is not enough: a long IN list becomes a
+join, and a repeated subexpression is computed beforehand. Both happen outside of TRY, so an error ends the statement,
+depending on the rows (2.0.0 and 1.5.6). The minimum and maximum of a file, which ignore NaN, must not decide a
+comparison either. So the condition is the body of a lambda over a list of one row, where the optimizer does not look:
+there TRY turns an error into NULL, one row at a time. `dpsql.contract.expression` judges the body by its types, because
+TRY does not catch every error. The gate's zero, a run-time value, picks the list's element: no row is judged before the
+gate lets the call pass.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from __future__ import annotations
 from dpsql.contract.expression.judge import Judged
 from dpsql.rendering import call, cast, concatenated, plus, struct, text
 
-# The types that hold no text, as `typeof` spells them.
+# Types without text, as `typeof` spells them.
 _WITHOUT_TEXT = "|".join(
     (
         *("BOOLEAN", "U?(TINY|SMALL|BIG|HUGE)INT", "U?INTEGER", "FLOAT", "DOUBLE", r"DECIMAL\(\d+,\d+\)"),
@@ -43,7 +39,7 @@ _VALUE = "dpsql_value"
 def valid_text(column: str) -> str:
     """Return a column of the same type, NULL where its text is not UTF-8.
 
-    Types that hold no text cost nothing when rows are read: `typeof` is a constant when a statement is planned.
+    Types without text cost nothing at run time: `typeof` is a constant when DuckDB plans a statement.
     """
     decoded = call("decode", call("encode", cast(_VALUE, "VARCHAR")))
     judged = f"lambda {_VALUE}: TRY({decoded}) IS NOT NULL"
@@ -52,44 +48,44 @@ def valid_text(column: str) -> str:
     return f"CASE WHEN {without} THEN {column} ELSE {checked} END"
 
 
-# Times a number of rows below 2**43, smaller limits fit into 64 bits.
+# Smaller limits times fewer than 2**43 rows fit into 64 bits.
 _LARGE = 1 << 20
 
 
 def partition_by(names: list[str]) -> str:
-    """Return the clause of a window over the rows that agree in some columns."""
+    """Return the window clause of rows that agree in some columns."""
     return f"PARTITION BY {', '.join(names)}"
 
 
 def order_by(names: list[str]) -> str:
-    """Return the clause of an order; nothing for no columns."""
+    """Return an ORDER BY clause; nothing for no columns."""
     return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
 
 
 def sampled(owner_hash: str, owner: list[str], sorted_by: list[str], most: int | str) -> str:
     """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
 
-    The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
-    sample with the same chance most / n, over the key of the call: row i is, if ``i * most + start`` modulo n is below
-    `most`, where `owner_hash`, a keyed hash of the owner of 64 bits, is the start.
+    The n rows of an owner are ordered by their contents, so only equal rows may change places. Each row has the same
+    chance most / n to be in the sample, over the key of the call. The sample has row i if ``i * most + start`` modulo n
+    is below `most`; the start is `owner_hash`, a keyed 64-bit hash of the owner.
     """
     window = f"{partition_by(owner)} {order_by(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
-    if isinstance(most, int) and most >= _LARGE:  # a limit that is drawn, which SQL has, is smaller
+    if isinstance(most, int) and most >= _LARGE:  # a drawn limit is SQL and smaller
         position = cast(position, "HUGEINT")
     start = cast(call(">>", owner_hash, "16"), "BIGINT")
     return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"
 
 
-# Types that DuckDB compares as numbers; the others compare as bytes.
+# Types that DuckDB compares as numbers; it compares others as bytes.
 _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-# Types of keys of groups that are numbers, and those that have NaN and two zeros.
+# Integer types of group keys; other number types have NaN and two zeros.
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 FLOATS = ("FLOAT", "DOUBLE")
 
 
 def text_of_label(column: str) -> str:
-    """Return a column, an ENUM as text; the type of the column is known when a statement is planned."""
+    """Return a column, an ENUM as text; DuckDB knows the column's type when it plans a statement."""
     both = struct({"label": cast(column, "VARCHAR"), "value": column})
     is_label = call("starts_with", call("typeof", column), text("ENUM("))
     return call("struct_extract", both, f"CASE WHEN {is_label} THEN 'label' ELSE 'value' END")
@@ -98,9 +94,9 @@ def text_of_label(column: str) -> str:
 def identity(column: str) -> tuple[str, str]:
     """Return the identity of a value as a number and bytes: integers are numbers, everything else is bytes.
 
-    Values of one column are the same identity exactly when both are equal; neither is NULL where the value is not. The
-    type of a column is known when a statement is planned, so branches that are not needed disappear. Text becomes its
-    UTF-8 bytes; `dpsql.kernels.identity` makes the bytes of other types.
+    Two values of one column are the same identity exactly when number and bytes are equal; neither is NULL unless the
+    value is NULL. DuckDB knows a column's type when it plans a statement, so it drops unneeded branches. Text becomes
+    its UTF-8 bytes; `dpsql.kernels.identity` makes the bytes of other types.
     """
     kind = call("typeof", column)
     numeric = f"{kind} IN ({', '.join(map(text, _NUMBERS))})"
@@ -110,18 +106,17 @@ def identity(column: str) -> tuple[str, str]:
 
 
 def text_bytes(column: str) -> str:
-    """Return a value's text as bytes, to which collations do not apply."""
+    """Return a value's text as bytes, which ignore collations."""
     return call("encode", cast(column, "VARCHAR"))
 
 
 def exact_text(column: str, zero: str) -> str:
-    """Return a value's text, to be compared with others of this form: byte by byte, and only when the statement runs.
+    """Return a value's text for comparison with other such texts: byte by byte, and only when the statement runs.
 
-    As `text_bytes` does, this keeps collations out. But DuckDB 2.0 joins and groups texts that it stores as a
-    dictionary by the dictionary, three times as fast as bytes. `zero` is SQL of the gate's zero, which nobody knows at
-    planning time; so the result may be either branch, and has no statistics by which a join could be decided. (DuckDB
-    2.0 replaces a side of a join by nothing if the minimum and maximum of the other, in a Parquet file, say that no
-    two texts are equal.)
+    Like `text_bytes`, this keeps collations out. But DuckDB 2.0 joins and groups dictionary-encoded texts by the
+    dictionary, three times as fast as bytes. `zero` is SQL of the gate's zero, which is unknown at planning time; so
+    the result may be either branch, and has no statistics that could decide a join. (DuckDB 2.0 drops a side of a join
+    if the minimum and maximum of the other side, in a Parquet file, say that no two texts are equal.)
     """
     value = cast(column, "VARCHAR")
     return f"(CASE WHEN {zero} = 0 THEN {value} ELSE {call('concat', value, value)} END) COLLATE C"
@@ -130,7 +125,7 @@ def exact_text(column: str, zero: str) -> str:
 def place(ticket: str, *parts: tuple[str, str] | str) -> str:
     """Return a 128-bit hash under the call's key, of identities and of 16 bytes of contents.
 
-    The hashed bytes are unambiguous: each identity's number and the length of its bytes are followed by a colon.
+    The hashed bytes are unambiguous: a colon follows each identity's number and the length of its bytes.
     """
     out = [f"(SELECT {call('dpsql_sampling_key', ticket)})"]
     for part in parts:
@@ -144,10 +139,10 @@ def place(ticket: str, *parts: tuple[str, str] | str) -> str:
 
 
 def short_place(ticket: str, *columns: str) -> str:
-    """Return a 64-bit hash under the call's key, of columns that identities were made of.
+    """Return a 64-bit hash under the call's key, of columns that come from identities.
 
-    It is fast, and no more than that: other values may have the same place, so ties must fall to the columns
-    themselves. The hash of several columns is hashed again, because it is a sum without carry of theirs.
+    The hash is only fast: different values may have the same place, so the columns themselves must break ties. The
+    hash of several columns is hashed again, because it is a carry-free sum of their hashes.
     """
     return call("hash", call("hash", f"(SELECT {call('dpsql_sampling_key', ticket)})", *columns))
 
@@ -158,9 +153,9 @@ def block_hash(ticket: str, *parts: tuple[str, str] | str) -> str:
 
 
 def first_rows(rows: str, most: int | str, *sort_keys: str, partition: str = "") -> str:
-    """Return the first rows by their sort keys, of each part where they are partitioned.
+    """Return the first rows by their sort keys, of each part if they are partitioned.
 
-    These become columns before they are compared, because DuckDB 2.0 accepts nothing volatile in a window's order.
+    Sort keys become columns before the comparison, because DuckDB 2.0 accepts nothing volatile in a window's order.
     """
     names = [f"place{number}" for number in range(1, len(sort_keys) + 1)]
     columns = ", ".join(f"{expression} AS {name}" for expression, name in zip(sort_keys, names, strict=True))
@@ -173,11 +168,11 @@ def first_rows(rows: str, most: int | str, *sort_keys: str, partition: str = "")
 
 
 def key(column: str, zero: str) -> str:
-    """Return a key as one value: equal exactly when the keys are, and NULL where the key is.
+    """Return a key as one value: equal exactly when the keys are equal, and NULL when the key is NULL.
 
-    Integers are a BIGINT. Everything else is its text under the collation C, which compares bytes; it hangs on the zero
-    that the gate gives, so that column statistics say nothing about it; and with it added, -0.0 is 0.0. All NaN are
-    one key, whatever their sign.
+    Integers are a BIGINT. Other keys are their text under the collation C, which compares bytes. The text depends on
+    the gate's zero, so column statistics say nothing about it. Adding the zero turns -0.0 into 0.0. All NaN are one
+    key, whatever their sign.
     """
     kind = call("typeof", column)
     is_integer, is_float = (f"{kind} IN ({', '.join(map(text, kinds))})" for kinds in (_INTEGERS, FLOATS))
@@ -189,10 +184,10 @@ def key(column: str, zero: str) -> str:
 
 
 def key_of(column: str, number: str, data: str) -> str:
-    """Return the key that is a number where a column holds integers, and a text under the collation C elsewhere.
+    """Return the key: a number if the column holds integers, else a text under the collation C.
 
-    So its type hangs on that of the column: `typeof` is a constant when a statement is planned, and so is the name of
-    the field that is taken. DuckDB groups, joins and sorts by one value faster than by a pair of which one is constant.
+    Its type depends on the column's type: `typeof` and the name of the chosen field are constants when DuckDB plans a
+    statement. DuckDB groups, joins and sorts by one value faster than by a pair with a constant.
     """
     is_integer = f"{call('typeof', column)} IN ({', '.join(map(text, _INTEGERS))})"
     both = struct({"number": number, "data": f"({data}) COLLATE C"})
@@ -200,7 +195,7 @@ def key_of(column: str, number: str, data: str) -> str:
 
 
 def key_parts(name: str) -> tuple[str, str]:
-    """Return the number and the text of a key, as they are hashed and handed over; the one that it has not is 0 or ''.
+    """Return the number and the text of a key for hashing and handing over; the absent one is 0 or ''.
 
     `name` is the column that holds the key.
     """
@@ -209,21 +204,21 @@ def key_parts(name: str) -> tuple[str, str]:
     return number, f"(CASE WHEN {is_number} THEN '' ELSE {cast(name, 'VARCHAR')} END) COLLATE C"
 
 
-# The column of the input that holds the columns which a condition names, as a struct, and its name in the lambda.
+# The input's struct of the columns that a condition names, and its name in the lambda.
 NAMED, ONE = "dpsql_condition", "dpsql_one"
 
 
 def kept(rows: str, columns: str, judged: Judged | None, zero: str) -> str:
-    """Return the query of the rows that meet a condition.
+    """Return the query of the rows that match a condition.
 
     Parameters
     ----------
     rows : str
         A FROM item with the struct `NAMED`.
     columns : str
-        What is selected of it.
+        The selected columns.
     judged : Judged or None
-        The condition; None where no types are known, and the gate will refuse the call.
+        The condition; None if no types are known, and the gate will refuse the call.
     zero : str
         SQL of the gate's zero.
     """

@@ -1,13 +1,12 @@
-"""The SQL macros of the private functions, made of their arguments.
+"""Generate the SQL macros of the private functions from their arguments.
 
-``python -m dpsql.generate`` writes the files of ``sql/dp`` in a checkout. The comment above a macro is from the
-function's page (`dpsql.manual`). Written by hand are the macros of ``models.sql``, ``manual.sql`` and
-``dp_split.sql``, and everything in ``budget.sql`` but the parameters of a macro and the struct that it hands over.
+``python -m dpsql.generate`` writes the files of ``sql/dp`` in a checkout. The comment above a macro comes from the
+function's page (`dpsql.manual`). The macros of ``models.sql``, ``manual.sql`` and ``dp_split.sql`` are handwritten; so
+is ``budget.sql``, except for macro parameters and the structs of arguments.
 
-A macro hands all arguments over as one struct, by their names, and DuckDB folds the planning function over constants
-while it binds a statement. The aggregate form leaves out what says something about the columns of a table.
-
-**Files.** The SQL files of the macros, as they are installed.
+A macro passes all arguments as one struct, by their names, and DuckDB folds the planning function over constants while
+it binds a statement. The aggregate form omits arguments about the columns of a table. The module also lists the
+installed SQL files.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CALLED = (
 
 
 def sql_texts() -> Iterator[str]:
-    """Yield the text of every file of macros."""
+    """Yield the text of every macro file."""
     root = files("dpsql.sql")
     for folder in ("dp", "exact"):
         for entry in sorted(root.joinpath(folder).iterdir(), key=lambda entry: entry.name):
@@ -57,15 +56,15 @@ def macros_sql(scope: str, catalog: str) -> str:
 
 SQL = Path(__file__).resolve().parents[3] / "sql" / "dp"
 _WIDTH = 120
-# Columns of the aggregate form, in the order of its parameters.
+# Columns of the aggregate form, in parameter order.
 _COLUMNS = ("x", "y", "p")
-# What the exact form of a function gives for arguments on which the exact statistic does not depend.
+# Arguments of the exact form that the exact statistic does not depend on.
 _SPENT = {"k": "1", "epsilon": "1"}
-# What a macro with `release` alone calls, of a function that reads its result off a release, too.
+# Function of a macro with `release` alone, if the macro also reads its result from a release.
 _OF_RELEASE = "dpsql_curve_area"
-# Parameters that are words of the grammar, and so are quoted where they are read.
+# Parameters that are SQL keywords, quoted when read.
 _WORDS = ("by",)
-# Who the first parameters of the macros in budget.sql are.
+# The first parameters of the macros in budget.sql.
 _FIRST = {
     "dp_protect": ("dataset",),
     "dp_public": ("source",),
@@ -77,7 +76,7 @@ _FIRST = {
 
 
 def function_sql(name: str) -> str:
-    """Return the macros of a function: the table form, and the aggregate form where it has one."""
+    """Return the macros of a function: the table form, and the aggregate form if it has one."""
     if name in EXACT:
         return _exact_form(name)
     if not any(argument.column for argument in FUNCTIONS[name].plan.arguments.values()):
@@ -143,14 +142,14 @@ def _aggregate_form(name: str) -> str:
 
 
 def _moved(arguments: list[Argument], names: tuple[str, ...], after: str) -> list[Argument]:
-    """Return the arguments with some of them moved to behind another one."""
+    """Return the arguments with some of them moved behind another one."""
     rest = [argument for argument in arguments if argument.name not in names]
     index = 1 + next(number for number, argument in enumerate(rest) if argument.name == after)
     return rest[:index] + [argument for argument in arguments if argument.name in names] + rest[index:]
 
 
 def _parameters(first: Iterable[str], arguments: Iterable[Argument], *, has_defaults: bool = False) -> str:
-    """Return a macro's parameters; where it `has_defaults`, with the defaults themselves, else NULL stands for them."""
+    """Return a macro's parameters; optional ones default to NULL, or to their own default with `has_defaults`."""
     return _filled(
         [*first, *(f"{argument.name} := {_default(argument, has_defaults=has_defaults)}" for argument in arguments)], 2
     )
@@ -174,7 +173,7 @@ def _struct(fields: Mapping[str, str], indent: int) -> str:
 
 
 def _filled(parts: list[str], indent: int) -> str:
-    """Return parts between commas, in lines of at most `_WIDTH` characters."""
+    """Return comma-separated parts in lines of at most `_WIDTH` characters."""
     lines, line = [], " " * indent + parts[0]
     for part in parts[1:]:
         if len(line) + len(part) + 3 > _WIDTH:
@@ -186,7 +185,7 @@ def _filled(parts: list[str], indent: int) -> str:
 
 
 def _declared(source: str, signatures: Mapping[str, Signature]) -> str:
-    """Return the text of a file with the parameter lists and structs that follow from the arguments."""
+    """Return a file's text with parameter lists and structs generated from the arguments."""
     for name, signature in signatures.items():
         head = f"CREATE OR REPLACE TEMP MACRO {name}("
         if source.count(head) != 1:
@@ -204,7 +203,7 @@ def _declared(source: str, signatures: Mapping[str, Signature]) -> str:
 
 
 def generated() -> Iterator[tuple[Path, str]]:
-    """Yield every file that is made of arguments, with the text that it should have."""
+    """Yield every generated file with its expected text."""
     for name in (*FUNCTIONS, *EXACT):
         yield SQL / f"{name}.sql", f"{_header(name)}{function_sql(name)}\n"
     path = SQL / "budget.sql"
@@ -217,14 +216,14 @@ def generated() -> Iterator[tuple[Path, str]]:
 
 
 def _header(name: str) -> str:
-    """Return the comment above a function's macros: what the manual says in short, and where the rest is."""
+    """Return the comment above a function's macros: the manual's summary and a pointer to the rest."""
     page = MANUAL[name]
     lines = [f"{name}: {page.summary}", f"Guarantee: {page.guarantee}", f"More: docs/functions/{name}.md"]
     return "".join(f"-- {line}\n" for text in lines for line in textwrap.wrap(text, _WIDTH - 3))
 
 
 def _commented(source: str) -> str:
-    """Return the text of a file with the manual's comment above each macro that the manual knows."""
+    """Return a file's text with the manual's comment above each documented macro."""
 
     def above(macro: re.Match[str]) -> str:
         return (_header(macro["name"]) if macro["name"] in MANUAL else macro["comment"]) + macro["head"]

@@ -1,6 +1,6 @@
-"""From a call's public arguments to its plan: what its owner stated is added, and its source is placed on budgets.
+"""Turn a call's public arguments into its plan: add the owner's declarations, and place the source on budgets.
 
-**Planned calls.** A private call that was planned but not run, for explaining what a statement would do.
+The module also defines a private call that was planned but not run, for explaining a statement.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Planned:
     replays : bool
         Whether it would return a stored release.
     refusal : str
-        Why it would be refused now; ``''`` where it would not.
+        Why dpsql would refuse it now; ``''`` if it would not.
     shown : tuple of str
-        What is told of a query, line by line, and the statement that it runs as the last; empty for other calls.
+        The explanation of a query, line by line; its statement is last. Empty for other calls.
     """
 
     function: str
@@ -56,24 +56,24 @@ class Planned:
 
 
 class EngineRegistry(Protocol):
-    """The engines of a session, of which it knows no more than where their sources are placed."""
+    """The engines of a session, which knows only the budgets of their sources."""
 
     def place(
         self, engine: object, source: str, dataset: str | None, privacy_unit: str | None
     ) -> tuple[str, Placement]:
-        """Return the name of an engine, and the budgets that its source is charged to.
+        """Return the name of an engine, and the budgets to charge for its source.
 
         Raises
         ------
         ParameterError
-            P074: no engine is attached under this name.
+            P074: no engine has this name.
         SourceError, BudgetError
             The source cannot be placed.
         """
 
 
 class Planner:
-    """Makes plans of calls; nothing is charged, and no row is read.
+    """Makes plans of calls; charges nothing and reads no row.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class Planner:
         seen: Seen | None = None,
         aggregate: bool = False,
     ) -> Plan:
-        """Check a call's public arguments, after adding what the owner stated for the dataset.
+        """Check a call's public arguments, after adding the owner's terms for the dataset.
 
         Parameters
         ----------
@@ -108,14 +108,14 @@ class Planner:
             The source's name; ``''`` in the aggregate form.
         arguments : mapping
         seen : sequence of (query, plan), optional
-            The plans of what the source may read, see `Sources.spellings`; missing if nothing is protected. One more
-            shows the types of the condition's columns, see `condition_queries`.
+            Plans of the tables that the source may read, see `Sources.spellings`; missing if nothing is protected. One
+            more plan shows the types of the condition's columns, see `condition_queries`.
         aggregate : bool
 
         Returns
         -------
         plan : Plan
-            Of the function's own kind.
+            The function's own kind of plan.
 
         Raises
         ------
@@ -183,7 +183,7 @@ class Planner:
         if placement is None:
             return plan
         if placement.once and plan.release is not None:
-            # Earlier versions counted as many rows as the owner stated; what they released has its name still.
+            # Earlier versions counted the owner's declared number of rows; their releases keep that name.
             policy = self._owner_terms(function, dataset, aggregate).get("max_rows_per_unit")
             earlier = planned({**terms, "max_rows_per_unit": placement.rows_per_unit or policy})
             plan = plan if self._past.replay(earlier) is None else earlier
@@ -192,7 +192,7 @@ class Planner:
         return plan
 
     def _refuse_absent(self, plan: Plan, seen: Seen) -> None:
-        """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate says it."""
+        """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate refuses."""
         columns = columns_of_source(seen)
         if columns is not None and plan.placement is not None and plan.placement.joined:
             columns += [name for name in (plan.placement.unit, plan.placement.date) if name is not None]
@@ -206,7 +206,7 @@ class Planner:
     def _placement(
         self, function: str, source: str, arguments: Mapping[str, object], seen: Seen | None, *, governed: bool
     ) -> Placement | None:
-        """Return where a source's rows come from; None where that was not asked for, and nothing is protected."""
+        """Return the placement of a source's rows; None if it is not needed and nothing is protected."""
         budget, unit = arguments.get("dataset"), arguments.get("privacy_unit")
         if not seen:
             if governed:
@@ -229,7 +229,7 @@ class Planner:
         )
 
     def _owner_terms(self, function: str, dataset: str, aggregate: bool) -> dict[str, object]:
-        """Return what the owner stated, by the names of a call's arguments."""
+        """Return the owner's terms, by the names of a call's arguments."""
         policy = self._ledger.policy(dataset)
         if policy is None:
             return {}
@@ -246,13 +246,13 @@ class Planner:
         return terms
 
     def _dataset_of(self, source: str) -> str:
-        """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
+        """Return the budget of a source: its plain name, unless the owner protected this spelling."""
         plain = dataset_name(source)
         return source if plain != source and source and self._ledger.policy(source) is not None else plain
 
 
 def _as_read(types: ColumnTypes | None, placement: Placement | None) -> ColumnTypes | None:
-    """Return the types of columns as a call reads them: text in the place of ENUMs whose labels are private."""
+    """Return column types as a call reads them: text instead of ENUMs with private labels."""
     if types is None or placement is None or not placement.governed:
         return types
     texts = {fold(name) for name, _ in placement.texts}
@@ -262,9 +262,9 @@ def _as_read(types: ColumnTypes | None, placement: Placement | None) -> ColumnTy
 
 
 def condition_queries(source: object, condition: object) -> list[str]:
-    """Return the queries whose plans show the types of the columns that a condition names, if there is one.
+    """Return the queries whose plans show the types of the condition's columns, if there is a condition.
 
-    What is wrong with either is said by `Planner.plan`.
+    `Planner.plan` reports errors in either argument.
     """
     try:
         return [types_query(source, checked(condition))] if isinstance(source, str) and condition is not None else []

@@ -1,13 +1,9 @@
-"""From a query of plain SQL to the statement that runs: its tables, its split, the judgement of its texts, its plan.
+"""Turn a query of plain SQL into the statement that runs: find its tables, split it, judge its texts, plan it.
 
-While a statement is bound, DuckDB folds three steps of the macro, of which each gets plans that DuckDB made of the
-texts that the step before returned: `QueryPlanner.tables`, `QueryPlanner.cores` and `QueryPlanner.statement`. Nothing
-is read or charged. What the splitter wrote is judged by those plans alone.
-
-**Options.** A query's text, and what the splitter is told of a call's arguments: keys, bounds, and what no text says.
-
-**Forms.** The forms of a query of plain SQL: as it is split, and as earlier versions split it, whose releases are
-stored.
+DuckDB folds three steps of the macro while it binds a statement: `QueryPlanner.tables`, `QueryPlanner.cores` and
+`QueryPlanner.statement`. Each step gets DuckDB's plans of the texts that the step before returned. The steps read and
+charge nothing. The plans alone decide about the splitter's texts. The module also keeps the split of earlier versions,
+because their releases are stored.
 """
 
 from __future__ import annotations
@@ -58,7 +54,7 @@ from dpsql.progress import listen
 
 @dataclass(frozen=True)
 class Binding:
-    """What one thread's statement is bound by, from its first step on."""
+    """The state of one thread's statement while DuckDB binds it."""
 
     declarations: Declarations
     catalog: paths.Catalog
@@ -66,40 +62,40 @@ class Binding:
     database: str
     now: datetime.datetime
     zone: str
-    claim: Declaration | None = None  # of a table whose rows the caller says to belong to a budget
+    claim: Declaration | None = None  # of a table whose rows the caller assigns to a budget
 
     @property
     def claimed(self) -> frozenset[str]:
-        """The tables that are read as a caller's claim, as placements show them."""
+        """The tables read by a caller's claim, as placements show them."""
         path = None if self.claim is None or self.claim.table is None else self.catalog.path(self.claim.table)
         return frozenset() if path is None else frozenset((self.catalog.display(path),))
 
 
 @dataclass(frozen=True)
 class ReadQuery:
-    """A query that was split, and the tables that it names."""
+    """A query after its split, and the tables that it names."""
 
     split: Split
     binding: Binding
     direct: bool
     names: tuple[tuple[str, str], ...]
     private: bool = False  # whether a column has private labels
-    before: ReadQuery | None = None  # as earlier versions split it: labels were public, DuckDB chose among ties
-    refusal: DpsqlError | None = None  # of what is not as it was `before`
+    before: ReadQuery | None = None  # split by earlier versions: labels were public, DuckDB chose among ties
+    refusal: DpsqlError | None = None  # of differences from `before`
 
     @property
     def differs(self) -> bool:
-        """Whether earlier versions split it otherwise."""
+        """Whether earlier versions split it differently."""
         return self.private or self.split.differs
 
     @property
     def forms(self) -> list[ReadQuery]:
-        """The forms that may answer: it, and what it was in earlier versions."""
+        """The query forms that may answer: the present one and the earlier one."""
         return [self] if self.before is None else [self, self.before]
 
     @property
     def declared(self) -> tuple[Declarations, paths.Catalog]:
-        """What judges the plans of its texts."""
+        """The judge of the plans of its texts."""
         return self.binding.declarations, self.binding.catalog
 
 
@@ -109,7 +105,7 @@ Given = Mapping[str, object]
 def read_options(
     arguments: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None, *, earlier: bool = False
 ) -> Options:
-    """Return what the splitter is told of a call's arguments."""
+    """Return the splitter's options from a call's arguments."""
     keys, private = arguments.get("keys"), False
     listed: dict[str, tuple[str | None, ...]] = {}
     if isinstance(keys, str):
@@ -155,12 +151,12 @@ def _bounds(name: str, argument: object) -> dict[str, Fraction]:
 
 
 def during_of(placed: Sequence[PlacedCore], periods: object) -> object:
-    """Return the periods that a call names; or those that literal bounds of the date leave in every core.
+    """Return the periods that a call names, or else those that literal date bounds leave in every core.
 
     Raises
     ------
     ParameterError
-        P110: neither is there, and rows are dated.
+        P110: neither exists, and rows are dated.
     """
     dated = [(core.stated[DATED], core.core.dates) for core in placed if isinstance(core.stated.get(DATED), Dated)]
     if periods is not None or all(known(Dated, policy).is_undated for policy, _ in dated):
@@ -186,7 +182,7 @@ def text_of(sql: object) -> str:
     Raises
     ------
     ParameterError
-        P100: it is no text that can be one SELECT.
+        P100: the text cannot be one SELECT.
     """
     if not isinstance(sql, str) or not sql.strip():
         raise ParameterError("P100", f"sql must be one SELECT, as text; got {show(sql)}. Give 'SELECT ...'.")
@@ -197,21 +193,21 @@ def text_of(sql: object) -> str:
 
 
 def tree_of(tree: object) -> str:
-    """Return the parse tree of a query, as JSON; raise where there is none."""
+    """Return the parse tree of a query, as JSON; raise if there is none."""
     if not isinstance(tree, str):
         raise ParameterError("P100", "sql must be one SELECT, as text. Give 'SELECT ...'.")
     return tree
 
 
-# A query of all columns of the caller's own text: its plan shows names and types.
+# Selects all columns of the caller's text: its plan shows names and types.
 _ORIGINAL = "SELECT * FROM (\n{sql}\n) AS dpsql_query"
 _ZONED = "TIMESTAMP WITH TIME ZONE"
-# How far apart in time the steps of one statement are at most; calls within it share what now() is.
+# Maximum time between the steps of one statement; calls within it share the value of now().
 _ONE_STATEMENT = datetime.timedelta(seconds=5)
 
 
 class QueryPlanner:
-    """Plans queries; nothing is charged, and no row is read.
+    """Plans queries; charges nothing and reads no row.
 
     Parameters
     ----------
@@ -230,7 +226,7 @@ class QueryPlanner:
 
     @contextmanager
     def claiming(self, claim: Declaration) -> Iterator[None]:
-        """Let this thread's queries read a table whose rows the caller says to belong to a budget."""
+        """Let this thread's queries read a table whose rows the caller assigns to a budget."""
         mine = threading.get_ident()
         self._claims[mine] = claim
         try:
@@ -239,14 +235,14 @@ class QueryPlanner:
             del self._claims[mine]
 
     def tables(self, sql: object, tree: object, search_path: str, database: str, zone: str) -> list[str]:
-        """Return the queries whose plans show what a query reads, and its names and types."""
+        """Return the queries whose plans show a query's tables, names and types."""
         listen()
         text = text_of(sql)
         with pointing(text):
             references = tables_of(read_tree(tree_of(tree)))
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
-            now = before.now  # DuckDB may ask twice while it binds one statement
+            now = before.now  # DuckDB may call twice while it binds one statement
         declarations, claim = self._sources.declarations(), self._claims.get(threading.get_ident())
         if claim is not None:
             declarations = replace(declarations, listed=(*declarations.listed, claim))
@@ -265,7 +261,7 @@ class QueryPlanner:
         return list(dict.fromkeys(queries))
 
     def cores(self, sql: object, tree: object, arguments: Given, seen: Seen) -> list[str]:
-        """Return the texts of a query that DuckDB plans next: of its cores, of public keys, and of what follows."""
+        """Return the texts that DuckDB plans next: of cores, of public keys, and of the final statement."""
         read, errors = self._read(sql, tree, arguments, seen), arguments.get("errors") is True
         return list(dict.fromkeys(text for form in read.forms for text in _texts(form.split, errors=errors)))
 
@@ -278,14 +274,14 @@ class QueryPlanner:
         texts: Sequence[tuple[str, str, str]],
         asker: Asker | None = None,
     ) -> tuple[QueryStatement | None, str]:
-        """Return what a query runs for an asker, with its plan; of a query that reads nobody's rows its text alone.
+        """Return the statement of a query for an asker, with its plan; only its text if it reads no protected rows.
 
         Raises
         ------
         ParameterError, SourceError, BudgetError
-            The query, an argument, or what it reads is refused.
+            The query, an argument, or a table is refused.
         InternalError
-            I036: the text that was written returns other columns than the query.
+            I036: the written text returns other columns than the query.
         """
         if parameters.boolean("estimate", False if arguments.get("estimate") is None else arguments["estimate"]):
             return None, expected_sql(self.expected(sql, tree, arguments, seen, texts))
@@ -295,7 +291,7 @@ class QueryPlanner:
     def expected(
         self, sql: object, tree: object, arguments: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
     ) -> list[Expected]:
-        """Return what a query would cost and how noisy its columns would be; errors as of `plan`."""
+        """Return the cost of a query and the noise of its columns; errors as in `plan`."""
         statement, division, _ = self._judged(sql, tree, arguments, seen, texts)
         return (
             expected(None, division, ()) if statement is None else expected(statement.plan, division, statement.answers)
@@ -310,9 +306,9 @@ class QueryPlanner:
         texts: Sequence[tuple[str, str, str]],
         asker: Asker | None = None,
     ) -> tuple[QueryStatement | None, Split, tuple[paths.Path, ...]]:
-        """Return what a query runs, whose texts were judged, and its split; None where it reads nobody's rows.
+        """Return a query's judged statement (None if it reads no protected rows), its split, and its free tables.
 
-        Third are the public tables that the query reads beside its cores.
+        Free tables are public tables outside its cores.
         """
         read = self._read(sql, tree, arguments, seen)
         plans = {text: plan for text, plan, _ in texts}
@@ -358,7 +354,7 @@ class QueryPlanner:
         return statement, read.split, tuple(free)
 
     def _read(self, sql: object, tree: object, arguments: Given, seen: Seen) -> ReadQuery:
-        """Return the split of a query; it is the same in both steps that ask for it."""
+        """Return the split of a query; both steps that need it get the same one."""
         mine = threading.get_ident()
         binding = self._bindings.get(mine)
         if binding is None:
@@ -383,7 +379,7 @@ class QueryPlanner:
         return query
 
     def _before(self, *question: Any) -> ReadQuery | None:
-        """Return a query as earlier versions split it; None where that is how it is split."""
+        """Return a query as earlier versions split it; None if they split it alike."""
         try:
             query = self._fresh(*question, replayed=True)
         except DpsqlError:
@@ -444,7 +440,7 @@ class QueryPlanner:
                 if parent_path is not None and parent is not None:
                     parents[folded(parent_path)] = table(parent_path, parent)
         original = paths.read_plan(plans[_original(sql)])
-        # Where one column has private labels, all ENUMs are text: which labels are alike tells of the private ones.
+        # If one column has private labels, all ENUMs are text: equal labels would reveal private ones.
         private = any(source.private for source in (*tables.values(), *parents.values()))
         names = () if original is None else reading.types_of(original, as_text=private and not replayed)
         options = read_options(arguments, binding.now, names or None, earlier=replayed)
@@ -468,7 +464,7 @@ class QueryPlanner:
     def _refuse_other_columns(
         self, read: ReadQuery, arguments: Given, plans: Mapping[str, str]
     ) -> tuple[paths.Path, ...]:
-        """Raise unless the post text reads nobody's rows, and returns the columns of the query; return its tables."""
+        """Raise unless the post text reads no protected rows and returns the query's columns; return its tables."""
         errors = arguments.get("errors") is True
         node = _node(plans, stub_sql(read.split, errors=errors))
         free = reading.refuse_people(node, "the query", *read.declared, listing=plans.get(reading.SHOW_TABLES, ""))
@@ -487,7 +483,7 @@ class QueryPlanner:
     def _placed(
         self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: ReadQuery, *, replayed: bool
     ) -> PlacedCore:
-        """Return a core with where its rows come from, by its own plan."""
+        """Return a core with the origin of its rows, from its own plan."""
         declarations, catalog = read.declared
         views = [(text, plan) for text, plan in seen if text in _views(read.binding)]
         placement = place_text(SOURCE, plans[core.source], views, declarations, catalog, replayed=replayed)
@@ -511,7 +507,7 @@ class QueryPlanner:
     def _statement(
         self, sql: str, read: ReadQuery, placed: Sequence[PlacedCore], arguments: Given, free: tuple[paths.Path, ...]
     ) -> QueryStatement:
-        """Return the plan of the parts of a query, which reads `free` tables, under its name."""
+        """Return the plan of a query's parts, which reads `free` tables, under its name."""
         filled = ARGUMENTS.fill(arguments)
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
@@ -549,7 +545,7 @@ class QueryPlanner:
             free=free,
             keyed=tuple(dict.fromkeys(key for core in placed for key in core.placement.keyed)),
         )
-        # Not that of `read`, which an equal query before may have left.
+        # Not `read.placement`: an equal query before may have left it.
         placement = self._sources.known(placement, self._bindings[threading.get_ident()].catalog)
         release = filled["release"]
         plan = QueryPlan(
@@ -577,16 +573,15 @@ class QueryPlanner:
         return replace(statement, plan=replace(named_plan, answer=statement.answer(read.binding.zone)))
 
     def _unit(self, dataset: str) -> str | None:
-        """Return what a budget's owner calls the privacy unit."""
+        """Return the owner's name of a budget's privacy unit."""
         policy = self._ledger.policy(dataset)
         return None if policy is None else policy.privacy_unit
 
     def _name_plan(self, plan: QueryPlan, arguments: Given, *, unique: bool) -> QueryPlan:
-        """Return the plan under the name of a stored release that is young enough, or of a new one.
+        """Return the plan under the name of a stored release that is recent enough, or of a new one.
 
-        A query without a name of its own has that of all that it asks for, or a `unique` one where what it asks for
-        does not say which rows it reads. When its answer is too old, or is to be fresh, the next answer has the next
-        number behind the name.
+        An unnamed query gets a name from its contents, or a `unique` one if its contents do not determine the rows that
+        it reads. When its answer is too old, or must be fresh, the next answer has the next number behind the name.
         """
         if plan.release is None and unique:
             return replace(plan, release=f"query {secrets.token_hex(32)}")
@@ -617,7 +612,7 @@ def _views(binding: Binding) -> list[str]:
 def _tables(
     seen: Mapping[tuple[str, str, str], reading.SeenTable], private: bool
 ) -> dict[tuple[str, str, str], CatalogueTable]:
-    """Return the tables that were seen; where a column has `private` labels, with text in the place of ENUMs."""
+    """Return the seen tables; if a column has `private` labels, with text instead of ENUMs."""
     return {name: source.as_text() if private else source.table for name, source in seen.items()}
 
 
@@ -626,7 +621,7 @@ def _spellings(reference: reading.Reference, binding: Binding) -> list[str]:
 
 
 def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:
-    """Return the plan of a text; raise if DuckDB does not bind it."""
+    """Return the plan of a text; raise if DuckDB cannot bind it."""
     if text not in plans:
         raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
     node = paths.read_plan(plans[text])

@@ -1,8 +1,7 @@
-"""Runs the statement of a release: DuckDB's words about rows are not passed on, and what read rows is charged.
+"""Run the statement of a release: hide DuckDB's messages about rows, and charge every call that read rows.
 
-**Turns.** Statements on a DuckDB connection that threads share: they take turns, and each runs exactly once.
-
-**Queries from Python.** A query of plain SQL from Python: planned on a connection as its macro plans it, and run once.
+Statements of threads that share a DuckDB connection take turns, and each runs exactly once. A query of plain SQL from
+Python is planned on a connection as its macro plans it, and runs once.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dpsql.functions.query import QueryPlan
 from dpsql.ledger.rows import Entry
 from dpsql.progress import interruptible
 
-# One lock for each connection: DuckDB gives the result of one thread's statement to another thread's fetch.
+# One lock per connection: DuckDB gives one thread's result to another thread's fetch.
 _locks: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
 _locking = threading.Lock()
 
@@ -45,17 +44,17 @@ class Turns:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Let no other thread use the connection; Ctrl-C is KeyboardInterrupt, whatever DuckDB makes of it."""
+        """Let no other thread use the connection; raise Ctrl-C as KeyboardInterrupt, not as DuckDB's error."""
         with interruptible(), self._lock:
             yield
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Run a statement that is no release, and return its rows."""
+        """Run a statement other than a release, and return its rows."""
         with self.alone():
             return self.connection.execute(statement, values).fetchall()
 
     def columns(self, source: str) -> list[str]:
-        """Return the names of a source's columns; none where the source cannot be read."""
+        """Return a source's column names; none if DuckDB cannot read the source."""
         try:
             return [row[0] for row in self.rows(f"DESCRIBE FROM {source_sql(source)}")]
         except (duckdb.Error, DpsqlError):
@@ -66,24 +65,24 @@ class Turns:
         return [name for [name] in self.rows("SELECT table_name FROM system.main.duckdb_tables()")]
 
     def plans(self, queries: Iterable[str], *, optimize: bool = False) -> list[tuple[str, str]]:
-        """Return queries with DuckDB's plans of them; none is run."""
+        """Return queries with DuckDB's plans of them; run none."""
         listed = list(queries)
         parameters = "?, optimize := true" if optimize else "?"
         return list(zip(listed, self._of_each(f"json_serialize_plan({parameters})", listed), strict=True))
 
     def trees(self, queries: Sequence[str]) -> list[str]:
-        """Return what DuckDB's parser makes of queries."""
+        """Return DuckDB's parse trees of queries."""
         return self._of_each("json_serialize_sql(?)", queries)
 
     def _of_each(self, function: str, queries: Sequence[str]) -> list[str]:
-        """Return what a function of the system returns of each query; one statement asks for all."""
+        """Return a system function's result for each query, with one statement for all."""
         if not queries:
             return []
         [row] = self.rows(f"SELECT {', '.join([f'system.main.{function}::VARCHAR'] * len(queries))}", *queries)
         return list(row)
 
     def table(self, statement: str) -> pa.Table:
-        """Run a statement and return its rows as an Arrow table; dpsql's own errors are raised unwrapped."""
+        """Run a statement and return its rows as an Arrow table; raise dpsql's own errors unwrapped."""
         with unwrapped(), self.alone():
             # A relation runs its query at every fetch, and this is the only one.
             relation = self.connection.sql(statement)
@@ -92,7 +91,7 @@ class Turns:
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raise dpsql's own errors without DuckDB's around them."""
+    """Raise dpsql's own errors without DuckDB's wrapper."""
     try:
         yield
     except duckdb.Error as error:
@@ -102,7 +101,7 @@ def unwrapped() -> Iterator[None]:
         raise ours from None
 
 
-# Errors that DuckDB raises while it binds names, or for a connection in use, before any row is read.
+# DuckDB errors from binding names, or for a busy connection, before it reads any row.
 NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
     duckdb.CatalogException,
     duckdb.BinderException,
@@ -112,22 +111,22 @@ NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
 
 
 class AfterReleaseError(Exception):
-    """A statement failed after its release was stored and charged: on what follows from the answers."""
+    """A statement failed after its release was stored and charged, in the part after the answers."""
 
 
 def run_release(
     session: Session, turns: Turns, statement: str, plan: Plan, released: Callable[[], bool] = lambda: False
 ) -> pa.Table:
-    """Run a release; DuckDB's messages about rows are not passed on, and a call that read rows is charged.
+    """Run a release; hide DuckDB's messages about rows, and charge a call that read rows.
 
-    `released` says whether the release is stored, of a statement that goes on after it.
+    `released` says whether the release is stored, if its statement goes on after that.
 
     Raises
     ------
     AfterReleaseError
-        It was stored; no further charge is due.
+        The release is stored; no further charge is due.
     SourceError
-        The source does not exist, or cannot be read.
+        The source does not exist, or DuckDB cannot read it.
     InternalError
         DuckDB failed after the call had passed its gate, for example while it evaluated the source's view.
     """
@@ -152,15 +151,15 @@ def run_release(
 def _charge_unless_refused(session: Session, turns: Turns, statement: str, plan: Plan, error: duckdb.Error) -> bool:
     """Charge a call without a result, if its statement binds: then it failed on a row, before its gate.
 
-    DuckDB 2.0 may compute a view of a single row before it asks the gate. What fails on a row also aborts the
-    caller's transaction, and then nothing binds; of the errors of binding only a file that cannot be read does.
+    DuckDB 2.0 may compute a view of a single row before it asks the gate. An error on a row also aborts the caller's
+    transaction, so nothing binds afterwards; of the binding errors only an unreadable file aborts it.
     """
     try:
         turns.rows(f"EXPLAIN {statement}")
     except duckdb.TransactionException:
         if isinstance(error, duckdb.TransactionException | duckdb.IOException):
             return False
-    except KeyboardInterrupt:  # before it was known
+    except KeyboardInterrupt:  # outcome unknown
         session.charge_lost(plan)
         raise
     except duckdb.Error:
@@ -183,11 +182,11 @@ class Answered:
     ----------
     value : pyarrow.Table
     plan : QueryPlan or None
-        None of a query that reads nobody's rows, which charged nothing.
+        None if the query reads no protected rows and so costs nothing.
     entry : Entry or None
-        Its entry of the ledger.
+        Its ledger entry.
     replayed : bool
-        Whether it was stored before, so that nothing was charged.
+        Whether the answer was already stored, so that it cost nothing.
     """
 
     value: pa.Table
@@ -199,14 +198,14 @@ class Answered:
 def planned_query(
     session: Session, turns: Turns, sql: object, arguments: Mapping[str, object], asker: Asker | None = None
 ) -> tuple[QueryStatement | None, str]:
-    """Return what a query would run, and of one that reads nobody's rows its text; nothing is read or charged."""
+    """Return a query's statement, or only its text if it reads no protected rows; read and charge nothing."""
     return session.queries.plan(*_bound(session, turns, sql, arguments), asker)
 
 
 def expected_query(
     session: Session, turns: Turns, arguments: Mapping[str, object]
 ) -> list[dict[str, str | float | None]]:
-    """Return what a query would cost and how noisy its columns would be, by the arguments of ``dp_estimate``."""
+    """Return the cost of a query and the noise of its columns, by the arguments of ``dp_estimate``."""
     with turns.alone():
         return of_query(session.queries.expected(*_bound(session, turns, *query_to_estimate(arguments))))
 
@@ -214,7 +213,7 @@ def expected_query(
 def _bound(
     session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]
 ) -> tuple[object, str, Mapping[str, object], list[tuple[str, str]], list[tuple[str, str, str]]]:
-    """Return a query, its tree, its arguments, and DuckDB's plans of what it reads and of what is written of it."""
+    """Return a query, its tree, its arguments, and DuckDB's plans of its tables and of its written texts."""
     sql = text_of(sql)
     arguments = {name: plain_value(value) for name, value in arguments.items()}
     [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
@@ -232,10 +231,10 @@ def run_query(
     before: Callable[[QueryStatement], None] | None = None,
     asker: Asker | None = None,
 ) -> Answered:
-    """Return the answer of a query: asked and charged, or read from the ledger.
+    """Return the answer of a query: run and charged, or read from the ledger.
 
-    `sql` is its text, or what `planned_query` has made of it. What is to be done `before` rows are read is done when
-    the budget allows the query, and not for a stored answer.
+    `sql` is the query's text, or the result of `planned_query`. `before` runs once the budget allows the query and
+    before rows are read; it does not run for a stored answer.
     """
     with turns.alone():
         statement, free = (
@@ -258,23 +257,23 @@ def run_query(
 
 
 def _released(session: Session, turns: Turns, statement: QueryStatement) -> pa.Table:
-    """Return what follows from the answers of a query that is asked and charged."""
+    """Return the final result of a query after running and charging it."""
     try:
         return run_release(
             session, turns, statement.sql(), statement.plan, lambda: session.past.replay(statement.plan) is not None
         )
     except AfterReleaseError:
-        # Once more, over the stored answers: what DuckDB says of these is no more than they say.
+        # Run again over the stored answers: DuckDB's messages then reveal only these answers.
         return _computed(turns, statement.stored_sql())
 
 
 def _computed(turns: Turns, statement: str, *, has_details: bool = True) -> pa.Table:
-    """Return what a statement that reads nobody's rows returns.
+    """Return the result of a statement that reads no protected rows.
 
     Raises
     ------
     ParameterError
-        P108: it fails; with DuckDB's text where it `has_details`.
+        P108: it fails; with DuckDB's text if it `has_details`.
     """
     try:
         return turns.table(statement)

@@ -1,7 +1,6 @@
-"""The SQL around a call's statement: how a stored release is read back, and how a release becomes rows.
+"""The SQL around a call's statement: it reads a stored release back, and turns a release into rows.
 
-**Queries.** The answers of a query as a value of SQL, and what was made of stored ones: rows, where nothing else was
-read.
+A query's answers become one SQL value. Stored answers become rows again if the query read nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from dpsql.released.query import core_rows, counted
 from dpsql.released.shapes import KEYS, key_types
 from dpsql.rendering import call, cast, element, field, identifier, struct, text
 
-# The table that holds a stored release, in the statement that makes rows of it.
+# The table of a stored release, in the statement that makes rows of it.
 STORED = "dpsql_stored"
 _ROW = pa.struct(
     [
@@ -45,9 +44,9 @@ _RELEASE = pa.struct(
 
 
 class QueryAnswer(NamedTuple):
-    """A released query: its number in the ledger, its receipt, its result, and what is asked of that, as JSON text.
+    """A released query: its ledger number, its receipt, its result, and the requested details of that, as JSON text.
 
-    `covers` returns which rows count (`dpsql.contract.covers`), where that is asked.
+    `covers` returns which rows count (`dpsql.contract.covers`), on request.
     """
 
     sequence: int
@@ -58,7 +57,7 @@ class QueryAnswer(NamedTuple):
 
 
 def answers(releases: Iterable[QueryAnswer]) -> pa.Array:
-    """Return releases as a result of SQL."""
+    """Return releases as an SQL result."""
     out = []
     for release in releases:
         question = json.loads(release.asked)
@@ -72,7 +71,7 @@ def answers(releases: Iterable[QueryAnswer]) -> pa.Array:
 
 
 def stored_answer(release: StoredRelease) -> pa.Table:
-    """Return the rows of a stored query, as it was asked first; nothing but its answers is read.
+    """Return the rows of a stored query, as it ran first; read only its answers.
 
     Raises
     ------
@@ -83,7 +82,7 @@ def stored_answer(release: StoredRelease) -> pa.Table:
     if isinstance(answer, Mapping):
         words = partial(covers, release.arguments)
         releases = answers([QueryAnswer(release.sequence, "", release.result, str(answer["asked"]), words)])
-        # What the ledger holds is text, so it runs where there is nothing else.
+        # The ledger holds text, so it runs in an instance without anything else.
         with duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"}) as alone:
             alone.register(STORED, pa.table({"release": releases}))
             try:
@@ -103,16 +102,16 @@ def stored_query() -> str:
     return f"SELECT release FROM {identifier(STORED)}"
 
 
-# The name under which rows are cast to their types.
+# Names rows while they are cast to their types.
 ROWS = f"{FRAME_PREFIX}rows"
-# A table of the catalog: its path, and the number that it keeps as long as the instance lives.
+# A table of the catalog: its path, and its number, which is constant for the instance's life.
 TABLE = struct({"path": call("list_value", "database_name", "schema_name", "table_name"), "number": "table_oid"})
 
 
 def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
-    """Return the statement that reads a named release back from the ledger; no table is touched.
+    """Return the statement that reads a named release back from the ledger and no table.
 
-    `types` are the SQL types of the keys of its groups.
+    `types` are the SQL types of the group keys.
     """
     shape = FUNCTIONS[plan.function].shape.name
     plain = plan.placement is None or plan.placement.is_plain
@@ -121,7 +120,7 @@ def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
 
 
 def engine_sql(plan: Plan, types: Sequence[str] = ()) -> str:
-    """Return the statement that runs a call on the engine that holds its source; parameters as of `stored_sql`."""
+    """Return the statement that runs a call on the engine of its source; parameters as in `stored_sql`."""
     shape = FUNCTIONS[plan.function].shape.name
     return f"SELECT {call(f'dpsql_engine_{shape}', text(plan.to_json()))} AS release{_witnesses(types)}"
 
@@ -131,9 +130,9 @@ def _witnesses(types: Sequence[str]) -> str:
 
 
 def texts_sql(plan: Plan, *, runs: bool = True) -> str:
-    """Return what the catalog says of the texts behind a source, see `texts.catalogued`; NULL where nothing is judged.
+    """Return the catalog's entries for a source's texts, see `texts.catalogued`; NULL if it needs no judging.
 
-    Of a table that is read as it is, its functions alone are of interest, and only where the call `runs`.
+    A directly read table needs only its functions, and only if the call `runs`.
     """
     placement = plan.placement
     if placement is None:
@@ -147,15 +146,15 @@ def texts_sql(plan: Plan, *, runs: bool = True) -> str:
 
 
 def tables_sql() -> str:
-    """Return the tables of the catalog with their numbers, as one value."""
+    """Return the catalog's tables with their numbers, as one value."""
     return f"(SELECT {call('list', TABLE)} FROM {call('duckdb_tables')} WHERE NOT internal)"
 
 
 def catalogued_sql(*, listed: bool, tables: bool = False, texts: bool = True, keys: bool = False) -> str:
-    """Return what the catalog holds as a struct: the texts of views, and on demand tables, types, macros, functions.
+    """Return the catalog as a struct: the texts of views, and on demand tables, types, macros, functions.
 
-    A call that rests on `keys` gets the constraints of tables, too. To list macros and functions takes DuckDB as long
-    as the rest of a small call.
+    A call that rests on `keys` gets the constraints of tables, too. DuckDB takes as long to list macros and functions
+    as for the rest of a small call.
     """
     path = [
         call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")
@@ -195,7 +194,7 @@ def catalogued_sql(*, listed: bool, tables: bool = False, texts: bool = True, ke
 def rows_sql(plan: Plan, release: str) -> str:
     """Return the query that unpacks the result's rows from a release statement.
 
-    The keys of groups are columns of their own types, which the release statement shows as NULLs key0, key1, ….
+    Group keys are columns of their own types, which the release statement shows as NULLs key0, key1, ….
     """
     entries = call("unnest", field("release", "entries"))
     shape = FUNCTIONS[plan.function].shape
@@ -210,12 +209,12 @@ def rows_sql(plan: Plan, release: str) -> str:
 
 
 def stored_rows(connection: duckdb.DuckDBPyConnection, release: StoredRelease) -> pa.Table:
-    """Return the rows of a stored release, with the keys of its groups as columns of their own types.
+    """Return the rows of a stored release, with its group keys as columns of their own types.
 
     Parameters
     ----------
     connection : duckdb.DuckDBPyConnection
-        Casts the keys; of nobody else's use.
+        Casts the keys; nothing else may use it.
     release : StoredRelease
     """
     if release.function == QUERY:

@@ -1,12 +1,8 @@
-"""A call between its gate and its release, and what it says to the ledger.
+"""A call between its gate and its release, and its messages to the ledger.
 
-**Collecting.** How DuckDB's threads share a fold: each at work has one of its own, and these merge when all rows have
-come.
-
-DuckDB calls a function from as many threads as it likes, so this is the one place where the collecting of rows knows
-of threads. Where a fold is large its copies are limited, and a thread waits for one.
-
-DuckDB hands over 2,048 rows at a time. A fold gets them when there are enough to be worth its while.
+DuckDB calls a function from any number of threads, so only this module handles threads while rows are collected. Each
+working thread has its own copy of a fold, and the copies merge after all rows have come. Copies of a large fold are
+limited, and a thread waits for one. DuckDB hands over 2,048 rows at a time; a fold gets them in larger batches.
 """
 
 from __future__ import annotations
@@ -36,24 +32,24 @@ from dpsql.kernels.columns import StagedColumns
 from dpsql.ledger.ledger import Entry
 
 Doubles: TypeAlias = NDArray[np.float64]
-# Bytes that all copies of a fold may take together, beside the first.
+# Maximum bytes of all copies of a fold after the first.
 _COPIES = 1 << 28
 # Bytes of rows that a fold gets at once.
 _ENOUGH = 1 << 21
-# Bytes from which on a batch goes to the fold as it is: to join it with another one would copy both.
+# Batches of at least so many bytes go to the fold directly: joining batches would copy both.
 _LARGE = 1 << 20
 
 
 @runtime_checkable
 class Learning(Protocol):
-    """A collector that is told every name in the rows before they come."""
+    """A collector that gets every name in the rows before they come."""
 
     def learn(self, names: Sequence[bytes], key: bytes) -> None:
-        """Take note of the names; the key of the call decides which of a row count."""
+        """Learn the names; the key of the call decides which names of a row count."""
 
 
 class _Lane:
-    """A collector, and the rows that wait for it."""
+    """A collector, and its waiting rows."""
 
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
@@ -62,7 +58,7 @@ class _Lane:
         self._bytes = 0
 
     def add(self, call: Call, rows: pa.StructArray, batch: Batch) -> None:
-        """Take in a batch of rows."""
+        """Add a batch of rows."""
         size = rows.get_total_buffer_size()
         if size >= _LARGE:
             call.collect(self.collector, rows, batch)
@@ -92,7 +88,7 @@ class Collecting:
 
     def __init__(self, collector: Collector) -> None:
         self._first = _Lane(collector)
-        # By the thread that was last at work on it, whose memory is near; the first is nobody's at the start.
+        # By the last thread that used it, whose memory is near; the first has no thread at the start.
         self._idle: dict[int | None, _Lane] = {None: self._first}
         self._count = 1
         self._most = 1 + _COPIES // collector.size if collector.size else None
@@ -106,7 +102,7 @@ class Collecting:
         return self._first.collector
 
     def add(self, call: Call, rows: pa.StructArray, batch: Batch) -> None:
-        """Take in a batch of rows of a call; several threads may."""
+        """Add a batch of rows of a call, from any thread."""
         self._call = call
         if not self.first.whole_blocks:
             with self._borrowed() as lane:
@@ -137,8 +133,8 @@ class Collecting:
                 self._free.notify()
 
     def learn(self, names: list[bytes], key: bytes) -> None:
-        """Tell the collector every name in the rows, before they come."""
-        with self._free:  # DuckDB evaluates a function again where it likes
+        """Give the collector every name in the rows, before they come."""
+        with self._free:  # DuckDB may evaluate a function again
             if not isinstance(self.first, Learning):
                 raise TypeError("this collector takes no names")
             self.first.learn(names, key)
@@ -159,14 +155,14 @@ class Collecting:
 
 
 class _Blocks:
-    """Blocks of which some rows have come: DuckDB sends the rows of a block in a row, but cuts its batches anywhere."""
+    """Incomplete blocks: DuckDB sends the rows of a block in sequence, but cuts its batches anywhere."""
 
     def __init__(self) -> None:
         self._open: dict[int, StagedColumns] = {}
         self._lock = threading.Lock()
 
     def add(self, target: Doubles, features: Doubles, batch: Batch) -> Iterator[tuple[Doubles, Doubles, Batch]]:
-        """Take in rows; return, as a batch each, the blocks whose last row has come."""
+        """Add rows; return the blocks whose last row has come, a batch each."""
         keys, sizes = batch.keys, batch.sizes
         if keys is None or sizes is None:
             raise ValueError("rows of a blocked call carry their block")
@@ -188,13 +184,13 @@ class _Blocks:
                 yield matrix[-1], matrix[:-1], part
 
     def check_empty(self) -> None:
-        """Raise when the last row of a block has not come."""
+        """Raise if the last row of a block has not come."""
         with self._lock:
             if self._open:
                 raise ValueError("a block is not complete")
 
 
-# What was summed in SQL, or the collector of the last pass.
+# Sums from SQL, or the collector of the last pass.
 Statistic: TypeAlias = NDArray[np.int64] | NDArray[np.object_] | Collector
 _Call = TypeVar("_Call", bound=Call)
 Result = TypeVar("Result")
@@ -210,20 +206,20 @@ class RunningCall:
     collecting: Collecting | None
     charged: bool = False
     entry: Entry | None = None
-    reservation: int | None = None  # the entry that charged it before its first draw
+    reservation: int | None = None  # entry that charged it before its first draw
     batches: int = 0
     passed: int = 0  # completed passes over the rows
-    center: int | None = None  # the private mean of the target, once it is drawn
-    # Two keys, both new in every call: of the choice of a row's private names, and of the hash that samples rows and
-    # privacy units, and sorts them into blocks. All passes of the call agree on them.
+    center: int | None = None  # the private mean of the target, after its draw
+    # Two fresh keys per call: one chooses a row's private names; one hashes rows and privacy units, to sample
+    # them and to sort them into blocks. All passes of the call use the same keys.
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     sampling_key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     touched: float = field(default_factory=time.monotonic)
-    permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample what will be charged
-    # Of a part of a query: the query, which is charged; and of a query the tickets of its parts.
+    permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample before the charge
+    # For a part of a query: the charged query. For a query: the tickets of its parts.
     whole: RunningCall | None = None
     parts: tuple[int, ...] = ()
-    limit: int | None = None  # rows of a unit that count, once they were drawn
+    limit: int | None = None  # rows per unit that count, after their draw
     lock: threading.Lock = field(default_factory=threading.Lock)
     turning: threading.Lock = field(default_factory=threading.Lock)
     charging: threading.Lock = field(default_factory=threading.Lock)
@@ -231,29 +227,29 @@ class RunningCall:
 
     @property
     def spends(self) -> bool:
-        """Whether the call is charged, as the registry of functions says."""
+        """Whether the call is charged, by the registry of functions."""
         return function_of(self.function).spends
 
     @property
     def is_idle(self) -> bool:
-        """Whether no thread is at work on it."""
+        """Whether no thread works on the call."""
         return not (self.lock.locked() or self.turning.locked())
 
     def learn(self, call: Call) -> None:
-        """Go on with a call that knows more of its public arguments; no row was read before."""
+        """Continue with a call that knows more of its public arguments; no row was read before."""
         with self.turning:
             if self.batches == 0 and self.passed == 0:
                 collector = call.start()
                 self.call, self.collecting = call, None if collector is None else Collecting(collector)
 
     def learn_bounds(self, call: Call) -> None:
-        """Go on with a call that knows bounds which another part has drawn; it costs what it cost before."""
+        """Continue with a call that knows bounds which another part has drawn; its cost stays the same."""
         if call.plan is not self.call.plan:
             raise InternalError("I034", "bounds were to change what is charged. Report it.")
         self.learn(call)
 
     def limit_rows(self, call: Call, most: int) -> None:
-        """Go on, once, with a call whose units have as many rows as were drawn; it costs what it cost before."""
+        """Continue, once, with a call whose row limit per unit was drawn; its cost stays the same."""
         with self.turning:
             if self.limit is None and self.batches == 0 and self.passed == 0:
                 self.permit.exchange(self.call.plan.measurement, call.plan.measurement)
@@ -268,7 +264,7 @@ class RunningCall:
         return self.call
 
     def complete(self, numbers: pa.Array) -> Collector:
-        """Return the collector of a pass after checking that the pass reported each of its batches exactly once."""
+        """Return the collector of a pass after checking that the pass reported each batch exactly once."""
         came = [] if numbers.values is None else numbers.values.to_pylist()
         if self.collecting is None or sorted(came) != list(range(1, self.batches + 1)):
             raise InternalError("I005", "DuckDB did not read each batch of rows exactly once. Report it.")
@@ -280,7 +276,7 @@ class Calls(ABC):
 
     @abstractmethod
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
-        """Return the call that a ticket stands for.
+        """Return the call of a ticket.
 
         Parameters
         ----------
@@ -291,11 +287,11 @@ class Calls(ABC):
 
     @abstractmethod
     def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
-        """Run a part of a call that reads rows; what it raises says nothing about them."""
+        """Run a part of a call that reads rows; its errors reveal nothing about them."""
 
 
 class Protection(TypedDict):
-    """What a call protects, as attributes of a `Charge`."""
+    """A call's protection, as attributes of a `Charge`."""
 
     neighbours: str
     privacy_unit: str | None
@@ -327,16 +323,16 @@ def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[st
 
 
 def may_be_long(plan: Plan) -> bool:
-    """Whether a call may take more than a few seconds beside reading its rows once, as its function says.
+    """Whether a call may take more than a few seconds plus one scan of its rows, by its function.
 
-    Counts, sums, averages, histograms and queries do not; selections, regressions and classifiers compute for long
-    after they have read rows, and what asks for several passes reads them as often.
+    Counts, sums, averages, histograms and queries do not; selections, regressions and classifiers compute long after
+    they have read rows, and calls with several passes read rows several times.
     """
     return plan.readings > 1 or not isinstance(plan, GroupedPlan | QueryPlan)
 
 
 def protection(plan: Plan) -> Protection:
-    """Return what the call protects, as attributes of a `Charge`."""
+    """Return the call's protection, as attributes of a `Charge`."""
     unit = plan.layout.privacy_unit
     return {
         "neighbours": plan.neighbours,
@@ -346,5 +342,5 @@ def protection(plan: Plan) -> Protection:
 
 
 def row_text(plan: Plan) -> str:
-    """Return what counts as one row: in the long layout, all rows of one row id."""
+    """Return the definition of one row: in the long layout, all rows of one row id."""
     return f"all rows of one {plan.layout.row_id}" if plan.layout.kind == "long" else "one row"

@@ -1,16 +1,13 @@
 """The steps of a statement with groups: map keys, bound what each privacy unit contributes, and add up.
 
-Keys become a number or text before they are compared (`keys.key`). So no collation applies, and no row's spelling
-becomes a label. Public keys are cast to the column's type and written as texts again by the same rule; a row is in one
-group or in none. Values become integers in SQL. Like scores, they have the gate's zero added first, which hides them
-from column statistics. Nothing in these steps can fail for one row's value.
+Keys become a number or text before any comparison (`keys.key`). So no collation applies, and no row's spelling becomes
+a label. Public keys are cast to the types of their columns, checked before a row is read, written as texts by the
+same rule, and matched with row keys; a row is in one group or in none. A unit's rows in a group may become one, and a
+sample of them counts.
 
-**Limits.** What one privacy unit contributes: its rows in a group may become one, and a sample of them counts.
-
-**Public keys.** Cast to the types of their columns, checked before a row is read, and matched with the keys of rows.
-
-**Sums.** The exact sums of every group, handed over by public keys, or by numbers and then by the keys that are
-released.
+Values become integers in SQL. Values and scores first add the gate's zero, which hides them from column statistics.
+Exact sums are handed over by public keys, or by numbers and then by the released keys. Nothing in these steps can fail
+for one row's value.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from dpsql.rendering import call, cast, coalesce, field, identifier, struct, tex
 
 
 def limited(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps that bound what a unit contributes; none where the unit is a row."""
+    """Yield the steps that bound a unit's contribution; none if the unit is a row."""
     if not frame.has_unit:
         return
     rows = "valued"
@@ -44,7 +41,7 @@ def limited(frame: GroupedFrame) -> Iterator[Step]:
 
 
 def _merged(frame: GroupedFrame, rows: str) -> Step:
-    """Return the step of one row for each unit and group, or for each item of them: what its values add up to."""
+    """Return the step of one row per unit and group, or per item of them: the sums of its values."""
     parts = by = [*frame.unit, *frame.groups, *frame.items]
     for position, block in enumerate(frame.plan.target_blocks):
         total = call("sum", f"q{position}")
@@ -54,10 +51,10 @@ def _merged(frame: GroupedFrame, rows: str) -> Step:
         middle, scale = block.affine
         low, high = block.limits
         moved = call("-", total, cast(text(str(round(middle * scale))), "HUGEINT"))
-        # Texts are cast, because the minus of a literal before a cast is a function that callers may replace.
+        # Cast texts: callers may replace the minus function of a literal before a cast.
         ends = [cast(text(str(end)), "HUGEINT") for end in (low, high)]
         clipped = call("least", call("greatest", moved, ends[0]), ends[1])
-        # least and greatest leave NULL out, which would make a bound of it.
+        # least and greatest ignore NULL, and would return a bound.
         parts = [*parts, f"CASE WHEN {total} IS NOT NULL THEN {cast(clipped, 'BIGINT')} END AS q{position}"]
     what = "for each different item" if frame.items else "with the sum of its values within the bounds"
     return Step(
@@ -68,10 +65,10 @@ def _merged(frame: GroupedFrame, rows: str) -> Step:
 
 
 def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
-    """Yield the steps of the rows of each unit that count: a sample that follows from its own rows and a secret key.
+    """Yield the steps of each unit's rows that count: a sample determined by its own rows and a secret key.
 
-    Limits that follow from the others are not enforced twice: a unit with m rows is in at most m groups, and has at
-    most m rows in each.
+    Limits implied by others are not enforced twice: a unit with m rows is in at most m groups, and has at most m rows
+    in each.
     """
     plan, groups, unit, rows = frame.plan, frame.groups, list(frame.unit), frame.name(step)
     sorted_by = frame.items or [*frame.codes, *frame.cell]
@@ -81,7 +78,7 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
     caps, kept_rows = list[Cap](), list[str]()
 
     def at_most(most: int | str, owner: list[str], order: list[str]) -> None:
-        # Rows that met the limits before are hashed with a flag where the others are told apart.
+        # Rows within earlier limits are hashed with a flag if the other rows are told apart.
         owner_hash = frame.place_of(*owner, *(["true"] if caps and plan.measures_left_out else []))
         caps.append(Cap(sampled(owner_hash, owner, order, most), tuple(owner), most))
 
@@ -109,7 +106,7 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
 
 
 def _unless_text(value: str, column: str) -> str:
-    """Return a value to order by; NULL where its column is text, which the session's collation would order."""
+    """Return a value to sort by; NULL for a text column, which would follow the session's collation."""
     return f"CASE WHEN NOT {_is_text(column)} THEN {value} END"
 
 
@@ -118,7 +115,7 @@ def _is_text(column: str) -> str:
 
 
 def listed_keys(plan: GroupedPlan) -> str:
-    """Return the query of the keys that a public table lists, as lists of texts: by value, texts by their bytes."""
+    """Return the query of a public table's keys, as lists of texts: by value, texts by their bytes."""
     parts, labels, order = list[str](), list[str](), list[str]()
     for position, name in enumerate(map(identifier, plan.by)):
         parts.append(f"{_unless_text(name, name)} AS v{position}")
@@ -130,14 +127,14 @@ def listed_keys(plan: GroupedPlan) -> str:
 
 
 def public_keys(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps of the listed keys, as numbers and texts by their positions; none without groups."""
+    """Yield the steps of the listed keys, as numbers and texts by position; none without groups."""
     plan, lists, ticket = frame.plan, [], frame.ticket
     if not plan.by:
         return
     if frame.keyed is not None:
         yield released_keys(frame, frame.keyed)
         ticket = frame.ticket_of("learned")
-    elif plan.keys_table is not None and frame.only is None:  # a call that runs a pass alone has learned them
+    elif plan.keys_table is not None and frame.only is None:  # a call with a single pass has learned them
         learned = call("dpsql_learn_keys", frame.ticket, f"({listed_keys(plan)})")
         yield Step("learned", "Read the keys that a public table lists.", f"SELECT {learned} AS ticket", kept=True)
         ticket = frame.ticket_of("learned")
@@ -158,7 +155,7 @@ def public_keys(frame: GroupedFrame) -> Iterator[Step]:
 
 
 def released_keys(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
-    """Return the step of the keys that another part has released, in their order; they are as public from then on."""
+    """Return the step of another part's released keys, in order; they count as public from then on."""
     labels = call("list_value", *(f"label{column}" for column in keyed.columns))
     rows = call("list", f"{labels} ORDER BY rank ASC NULLS LAST")
     listing = f"(SELECT {rows} FROM {keyed.name('labelled')})"
@@ -171,7 +168,7 @@ def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
     listed = call("unnest", call("dpsql_key_list", ticket, str(column)))
     witness = f"SELECT {typed_key(column)} AS witness FROM {frame.name('types')}"
     # A column of its own: DuckDB 1.5.6 moves the cast of a struct's field out of TRY.
-    # Positions have 32 bits: what rows are sorted by is compared in fewer words.
+    # Positions have 32 bits: sort keys then take fewer words to compare.
     texts = f"SELECT {cast(field('f', 'p'), 'INTEGER')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
     value = f"TRY({call('cast_to_type', 'given', 'witness')})"
     return Step(
@@ -186,7 +183,7 @@ def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
 
 
 def mapped(frame: GroupedFrame, name: str, rows: str, *columns: str) -> Step:
-    """Return the step that gives rows the positions of their keys; those of other keys are dropped, or all in one."""
+    """Return the step that maps rows to their keys' positions; drop rows of other keys, or put them in one group."""
     other, joins = frame.plan.other, []
     for column in frame.columns:
         alias = f"found{column}"
@@ -222,7 +219,7 @@ def _different(names: Sequence[str]) -> str:
 
 
 def _totals(frame: GroupedFrame) -> dict[str, str]:
-    """Return what is added up in a group, by the names of its columns."""
+    """Return the sums of a group, by the names of its columns."""
     totals = {"n": _different(ITEM) if frame.plan.counts_items else call("count_star")}
     if frame.plan.counts_units:
         totals["units"] = _different(frame.unit) if frame.has_unit else call("count_star")
@@ -251,7 +248,7 @@ def grouped(frame: GroupedFrame) -> Step:
 
 
 def handed_over(frame: GroupedFrame) -> dict[str, str]:
-    """Return the fields that a group hands over: sums of squares as two halves of 64 bits."""
+    """Return the fields that a group hands over: sums of squares as two 64-bit halves."""
     fields = {}
     for name in _totals(frame):
         if name.startswith("ss"):
@@ -264,7 +261,7 @@ def handed_over(frame: GroupedFrame) -> dict[str, str]:
 
 
 def by_public_keys(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps that hand every group over, by the positions of its keys."""
+    """Yield the steps that hand over every group, by the positions of its keys."""
     rows, number = "grouped", frame.plan.readings
     if frame.plan.by and not frame.has_unit:
         yield mapped(frame, "placed", frame.name(rows), *_totals(frame), *frame.cell)
@@ -279,9 +276,9 @@ def by_public_keys(frame: GroupedFrame) -> Iterator[Step]:
 
 
 def by_private_keys(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps that hand over the sums of every key by a number; then the labels of the keys that are released.
+    """Yield the steps that hand over the sums of every key by a number, then the labels of released keys.
 
-    Some of the rows have no numbers in common with others, so they hand the keys over.
+    Parts of the rows share no numbers, so each part hands over its keys.
     """
     number = frame.plan.readings
     if frame.only is not None:
@@ -292,7 +289,7 @@ def by_private_keys(frame: GroupedFrame) -> Iterator[Step]:
         yield batches(frame, number, frame.name("grouped"), frame.ticket, struct(fields))
         yield statistic(frame, number)
         return
-    # Keys are numbered in arbitrary order; the numbers only stand for them and decide nothing.
+    # The order of key numbers is arbitrary; they only replace the keys and decide nothing.
     numbered = select(["*", f"{call('row_number')} OVER () AS j"], frame.name("grouped"))
     yield Step("numbered", "Number the private keys; the numbers mean nothing.", numbered, kept=True)
     yield batches(frame, number, frame.name("numbered"), frame.ticket, struct({"j": "j"} | handed_over(frame)))
@@ -305,7 +302,7 @@ def by_private_keys(frame: GroupedFrame) -> Iterator[Step]:
 
 
 def labels_alone(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps that hand over the labels of released keys that the call itself has."""
+    """Yield the steps that hand over the labels of the call's own released keys."""
     parts = [f"{field('f', 'j')} AS j"]
     for column in frame.columns:
         number, data = (call("list_extract", field("f", name), str(column + 1)) for name in ("numbers", "texts"))
@@ -318,7 +315,7 @@ def labels_alone(frame: GroupedFrame) -> Iterator[Step]:
 
 
 def _witnesses(frame: GroupedFrame) -> str:
-    """Return the FROM item of one row: a NULL of the type of each column that the call groups by."""
+    """Return the FROM item of one row: a NULL of each group column's type."""
     columns = ", ".join(f"{typed_key(column)} AS witness{column}" for column in frame.columns)
     return f"(SELECT {columns} FROM {frame.name('types')})"
 

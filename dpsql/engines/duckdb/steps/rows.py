@@ -1,14 +1,12 @@
 """The rows that count, and the passes that hand them to the call's collector, each after the round before it.
 
-**Scores.** Counts of rows by label and cell of the score: the one statistic that SQL counts by comparing values.
+Scores are counted by label and cell: the only statistic that SQL counts by comparing values.
 
-**Row limits.** The limit on a unit's rows where a query draws it: the rows of every unit as one value, and the wait for
-the limit.
+If a query draws its row limit, the module hands over the row count of every unit and waits for the limit. A unit's
+rows have its identity, which includes the period; so every unit has one value, whatever others have. No other part of
+the core reads a row before the limit is drawn.
 
-The rows of a unit are those of its own identity, in which periods are a part; so every unit has one value, whatever
-others have. No other part of the core reads a row before the limit is drawn.
-
-**Long layout.** Long rows: cells are read once, become one row for each row id, or sums of products with a target.
+Cells of long rows are read once. They become one row for each row id, or sums of products with a target.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.rendering import call, cast, coalesce, double, field, plus, struct
 
-# The key of rows that no block or sample depends on.
+# The key of rows if no block or sample depends on it.
 NO_KEY = "NULL::UBIGINT"
 _IDS = {"unit": "dpsql_unit", "row": "dpsql_row_id"}
 
 
 def identities(*parts: str) -> list[str]:
-    """Return the columns that say which unit, or row, it is, as a number and bytes; `parts` are ``'unit'``, ``'row'``.
+    """Return the columns that identify the unit, or the row, as a number and bytes; `parts` are ``'unit'``, ``'row'``.
 
-    They are computed here, once for a row, and known by these names from then on.
+    They are computed here, once per row, and have these names from then on.
     """
     columns = []
     for part in parts:
@@ -45,7 +43,7 @@ def identities(*parts: str) -> list[str]:
 
 
 def units(frame: Frame) -> list[str]:
-    """Return the columns that say which unit a row is of, named as `Frame.unit`."""
+    """Return the columns that identify a row's unit, named as `Frame.unit`."""
     return [f"{cast(_IDS['unit'], 'BIGINT')} AS {UNIT[0]}"] if frame.is_numbered else identities("unit")
 
 
@@ -55,14 +53,14 @@ def owner(part: str) -> tuple[str, str]:
 
 
 def first_of_units(frame: Frame, rows: str, *sort_keys: str) -> str:
-    """Return the rows of each unit which come first by their sort keys."""
+    """Return the first rows of each unit by their sort keys."""
     return first_rows(rows, frame.most_of_unit, *sort_keys, partition=", ".join(owner("unit")))
 
 
 def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:
-    """Return the step of the rows, with a cap on those of each privacy unit; only rows with equal contents can tie.
+    """Return the step of the rows, with a row limit per privacy unit; only rows with equal contents can tie.
 
-    Rows that a later step needs to sort into blocks are `keyed`.
+    Rows are `keyed` if a later step sorts them into blocks.
     """
     plan, layout, note = frame.plan, frame.plan.layout, "The rows that count"
     columns, condition = ["dpsql_row"], f"WHERE {ticket} IS NOT NULL"
@@ -74,7 +72,7 @@ def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:
     rows = select(columns, rows_of(frame), condition)
     if layout.privacy_unit is not None:
         contents = call("dpsql_contents", frame.ticket, "dpsql_row")
-        # Rows with one id are distinguished by their contents; rows with equal contents are interchangeable.
+        # Contents distinguish rows with one id; rows with equal contents are interchangeable.
         order = (
             (place(frame.ticket, contents),) if layout.row_id is None else (place(frame.ticket, owner("row")), contents)
         )
@@ -82,8 +80,8 @@ def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:
         note += f": at most {plan.max_rows_per_unit} of one privacy unit, chosen by a keyed hash"
     most = frame.opening.most_rows
     if most is not None:
-        # Equal rows must not be kept or dropped together, so each gets random numbers of its own. DuckDB's will not
-        # do, because the caller can set their seed.
+        # Equal rows must not be kept or dropped together, so each gets its own random numbers. DuckDB's numbers are
+        # unsafe: the caller can set their seed.
         draw = call("dpsql_random", frame.ticket)
         rows = first_rows(rows, most, draw, draw)
         note += f"; at most {most} in all, at random"
@@ -93,7 +91,7 @@ def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:
 def block_key(frame: Frame) -> str:
     """Return 64 bits of the hash that decides a row's block: of its unit, its row id, its contents, or NULL.
 
-    Contents are used instead of a random number when a row must be in the same block in every pass.
+    The hash uses contents, not a random number, if a row must be in the same block in every pass.
     """
     layout = frame.plan.layout
     if layout.privacy_unit is not None:
@@ -106,10 +104,10 @@ def block_key(frame: Frame) -> str:
 
 
 def parts_of_rows(frame: Frame, part: str, position: str, parts: int) -> str:
-    """Return the query of the part of each row, and of its position, because DuckDB may change the order of rows.
+    """Return the query of each row's part and position, because DuckDB may change the order of rows.
 
-    All rows of a unit are in one part, and all rows of a block; rows of nobody are in none. `part` and `position` name
-    the columns of the result.
+    All rows of a unit or a block are in one part; rows without a unit are in none. `part` and `position` name the
+    columns of the result.
     """
     layout = frame.plan.layout
     holder = "row" if layout.privacy_unit is None else "unit"
@@ -124,12 +122,12 @@ def parts_of_rows(frame: Frame, part: str, position: str, parts: int) -> str:
     return select([f"{number} AS {part}", position], f"({select(columns, source)})")
 
 
-# Up to so many columns one thread hands rows over faster, or at less cost, than several.
+# Up to this many columns, one thread hands rows over faster, or at less cost, than several.
 _FEW_COLUMNS = 17
 
 
 def in_passes(frame: Frame) -> Iterator[Step]:
-    """Yield the steps that read the rows as often as the call asks for, and the statistic."""
+    """Yield the steps of all the call's passes over the rows, and the statistic."""
     if frame.only is not None:
         yield from _pass(frame, frame.only, frame.ticket)
         yield statistic(frame, frame.only)
@@ -174,7 +172,7 @@ def _pass(frame: Frame, number: int, ticket: str) -> Iterator[Step]:
 
 
 def batches(frame: Frame, number: int, rows: str, ticket: str, *arguments: str) -> Step:
-    """Return the step that hands rows to the collector of a pass, and has the numbers of its batches."""
+    """Return the step that hands rows to a pass's collector, and returns the numbers of its batches."""
     collect = call("dpsql_collect", ticket, *arguments)
     return Step(
         f"parts{number}",
@@ -184,7 +182,7 @@ def batches(frame: Frame, number: int, rows: str, ticket: str, *arguments: str) 
 
 
 def turn(frame: Frame, number: int) -> Step:
-    """Return the step that ends a pass and hands its ticket on; a pass that runs alone follows one that ended."""
+    """Return the step that ends a pass and passes its ticket on; a single pass follows one that ended."""
     ticket = frame.ticket
     if frame.only is None:
         numbers = f"(SELECT {call('list', 's')} FROM {frame.name(f'parts{number}')})"
@@ -195,15 +193,15 @@ def turn(frame: Frame, number: int) -> Step:
 
 
 def statistic(frame: Frame, last: int) -> Step:
-    """Return the statistic that consists of the numbers of a pass's batches."""
+    """Return the statistic, the numbers of a pass's batches."""
     note = "The exact statistic is with the collector; here are the numbers of the batches that it took in."
     return Step("statistic", note, f"SELECT s, s AS j FROM {frame.name(f'parts{last}')}")
 
 
 def _in_one_thread(frame: Frame) -> bool:
-    """Whether one thread hands all rows over, because more would only wait for Python's lock.
+    """Whether one thread hands all rows over, because more threads would only wait for Python's lock.
 
-    DuckDB numbers rows in one thread. Every number is positive; the comparison keeps them from being left out.
+    DuckDB numbers rows in one thread. Every number is positive; comparing them keeps them in the plan.
     """
     plan = frame.plan
     columns = plan.row_columns
@@ -212,12 +210,12 @@ def _in_one_thread(frame: Frame) -> bool:
 
 
 def _scored(frame: Frame) -> Iterator[Step]:
-    """Yield the steps of the label and the score of every row.
+    """Yield the steps of every row's label and score.
 
-    The gate's zero is added to every score. It does not change the score (except -0.0 to 0.0), but because it comes
-    from a volatile function at run time, DuckDB has no statistics of the sum and cannot decide a comparison with it
-    at planning time. It could for any function of the column alone, even `isnan`, when a Parquet file states equal
-    minimum and maximum.
+    Each score adds the gate's zero. This does not change the score (except -0.0 to 0.0), but the zero comes from a
+    volatile function at run time, so DuckDB has no statistics of the sum and cannot decide a comparison with it at
+    planning time. DuckDB could decide one for any function of the column alone, even `isnan`, if a Parquet file
+    declares equal minimum and maximum.
     """
     layout = frame.plan.layout
     label, score = (field("dpsql_row", name) for name in (layout.target, *(layout.features or ())))
@@ -228,10 +226,10 @@ def _scored(frame: Frame) -> Iterator[Step]:
 
 
 def _grouped_labels(frame: Frame, columns: list[str], values: list[str], notes: tuple[str, str]) -> Iterator[Step]:
-    """Yield the steps that group scored rows by their label, and say which level that is; `values` are of a group.
+    """Yield the steps that group scored rows by label and find its level; `values` are of a group.
 
-    Few functions see single rows: labels are judged once per group. If the levels are texts, labels may be texts as
-    well; they are grouped by their bytes too, so that no collation merges two of them.
+    Few functions see single rows: labels are judged once per group. If the levels are texts, labels may be texts too;
+    they are also grouped by their bytes, so that no collation merges two labels.
     """
     texts = isinstance((frame.plan.target_levels or (None,))[0], str)
     exact = [f"{text_bytes('label')} AS exact"] if texts else []
@@ -242,7 +240,7 @@ def _grouped_labels(frame: Frame, columns: list[str], values: list[str], notes: 
 
 
 def compared(frame: Frame) -> Iterator[Step]:
-    """Yield the steps that gather the scores of both classes, and compare them pair by pair."""
+    """Yield the steps that gather the scores of both classes and compare them pair by pair."""
     plan = frame.plan
     if not isinstance(plan, ScorePlan):
         raise TypeError("the statistic is of another plan")
@@ -269,7 +267,7 @@ def compared(frame: Frame) -> Iterator[Step]:
 
 
 def counts(frame: Frame) -> Iterator[Step]:
-    """Yield the steps that count rows by label and cell; cells without rows are there too."""
+    """Yield the steps that count rows by label and cell, including cells without rows."""
     plan = frame.plan
     if not isinstance(plan, ScorePlan):
         raise TypeError("the statistic is of another plan")
@@ -298,7 +296,7 @@ def counts(frame: Frame) -> Iterator[Step]:
 
 
 def rows_of_units(frame: Frame, limits: int) -> Iterator[Step]:
-    """Yield the steps that count the rows of every unit, hand the counts over, and draw one of so many limits."""
+    """Yield the steps that count every unit's rows, hand the counts over, and draw one of `limits` limits."""
     condition = f"WHERE {frame.ticket} IS NOT NULL AND dpsql_unit IS NOT NULL"
     rows = select(units(frame), rows_of(frame), condition)
     yield Step("owned", "The unit of every row.", rows)
@@ -311,7 +309,7 @@ def rows_of_units(frame: Frame, limits: int) -> Iterator[Step]:
 
 
 def limited(frame: Frame, drawing: Frame) -> Step:
-    """Return the step of the ticket of a part whose limit another one draws, and of the limit."""
+    """Return the step with the ticket and the limit of a part whose limit another part draws."""
     before = f"(SELECT {field('gate', 'ticket')} FROM {frame.name('gate')})"
     learned = call("dpsql_learn_rows", before, drawing.closing_ticket)
     return Step(
@@ -323,12 +321,12 @@ def limited(frame: Frame, drawing: Frame) -> Step:
 
 
 def owners(frame: Frame) -> tuple[str, ...]:
-    """Return of what a cell is: of a unit, if there are units, and of a row."""
+    """Return a cell's owner: its unit, if there are units, and its row."""
     return ("row",) if frame.plan.layout.privacy_unit is None else ("unit", "row")
 
 
 def document(frame: Frame) -> str:
-    """Return the columns that identify the row, and the privacy unit, of a cell."""
+    """Return the columns that identify a cell's row and privacy unit."""
     return ", ".join(", ".join(owner(part)) for part in owners(frame))
 
 
@@ -345,12 +343,12 @@ def _cells(frame: Frame, *more: str) -> Step:
 
 
 def _name_of_cell(frame: Frame) -> str:
-    """Return the name of a cell's feature, as it is compared."""
+    """Return a cell's feature name, in comparable form."""
     return exact_text("dpsql_feature", frame.zero)
 
 
 def features(frame: Frame) -> Step:
-    """Return the step that names the public features by their position."""
+    """Return the step that numbers the public features by position."""
     listed = call("unnest", call("dpsql_features", frame.ticket))
     name = exact_text(field("f", "name"), frame.zero)
     parts = [f"{field('f', 'j')} AS j", f"{name} AS name", f"{field('f', 'absent')} AS absent"]
@@ -369,7 +367,7 @@ def documents(frame: Frame) -> Iterator[Step]:
 
 
 def _cap(frame: Frame) -> str:
-    """Return the sentence on the cap of a unit's rows, for notes."""
+    """Return the sentence on the row limit of a unit, for notes."""
     if frame.plan.layout.privacy_unit is None:
         return ""
     return f" At most {frame.plan.max_rows_per_unit} count of one privacy unit, chosen by a keyed hash."
@@ -382,7 +380,7 @@ def _capped(frame: Frame, rows: str) -> str:
 
 
 def present(frame: Frame) -> Step:
-    """Return the step of one row per cell that is present."""
+    """Return the step of one row per present cell."""
     value = "1::DOUBLE" if frame.plan.layout.value is None else call("max", "value")
     joined = f"{frame.name('cells')} JOIN {frame.name('features')} USING (name)"
     return Step(
@@ -393,7 +391,7 @@ def present(frame: Frame) -> Step:
 
 
 def gathered(frame: Frame) -> Iterator[Step]:
-    """Yield the steps that make one row of all cells of a row id: its target, its features and their values."""
+    """Yield the steps that join all cells of a row id into one row: its target, features and values."""
     lists = {"js": call("list", "j"), "vs": call("list", "value")}
     cells = (f"{values} FILTER (WHERE j IS NOT NULL) AS {name}" for name, values in lists.items())
     joined = f"{frame.name('documents')} LEFT JOIN {frame.name('present')} USING ({document(frame)})"
@@ -409,16 +407,16 @@ def gathered(frame: Frame) -> Iterator[Step]:
 
 
 def gathered_names(frame: Frame) -> Iterator[Step]:
-    """Yield the steps that make one row of all cells of a row id: its labels, and the numbers of its features.
+    """Yield the steps that join all cells of a row id into one row: its labels, and its feature numbers.
 
-    Both are lists with an element per cell, because few functions see single cells: labels are judged, and features
-    sampled, for all cells of many row ids at once.
+    Both are lists with an element per cell, because few functions see single cells: they judge labels, and sample
+    features, for all cells of many row ids at once.
     """
     plan, name = frame.plan, _name_of_cell(frame)
     if plan.layout.value is not None:
         name = f"CASE WHEN {call('dpsql_present', frame.ticket, 'dpsql_value')} THEN {name} END"
     yield _cells(frame, f"{name} AS name", f"{field('dpsql_row', plan.layout.target)} AS label")
-    if frame.opening.draws_names:  # a pass alone after the first knows which are released
+    if frame.opening.draws_names:  # a single later pass knows which names are released
         yield from _private_names(frame)
     else:
         yield features(frame)
@@ -436,7 +434,7 @@ def gathered_names(frame: Frame) -> Iterator[Step]:
 
 
 def _private_names(frame: Frame) -> Iterator[Step]:
-    """Yield the steps that number the names in the rows, in arbitrary order: the numbers only stand for them."""
+    """Yield the steps that number the names in the rows, in arbitrary order: numbers only replace names."""
     listed = call("list", f"{struct({'j': 'j', 'name': 'name'})} ORDER BY j ASC NULLS LAST")
     vocabulary = call("dpsql_vocabulary", frame.ticket, f"(SELECT {listed} FROM {frame.name('names')})")
     distinct = f"SELECT name FROM {frame.name('cells')} WHERE name IS NOT NULL GROUP BY name"
@@ -456,7 +454,7 @@ def _private_names(frame: Frame) -> Iterator[Step]:
 
 
 def products(frame: Frame) -> Iterator[Step]:
-    """Yield the steps that sum how each present cell differs from an absent one, and add the sum over absent cells."""
+    """Yield the steps that sum each present cell's difference from an absent one, plus the sum of absent cells."""
     yield from documents(frame)
     yield from _center(frame)
     yield features(frame)
@@ -479,7 +477,7 @@ def products(frame: Frame) -> Iterator[Step]:
 
 
 def _center(frame: Frame) -> Iterator[Step]:
-    """Yield the step of the centre of the target: 0, or the private mean that is drawn here from the first scan."""
+    """Yield the step of the target's centre: 0, or the private mean that this step draws from the first scan."""
     if not isinstance(frame.plan, SisPlan):
         raise TypeError("the statistic is of another plan")
     if frame.plan.center == "public":

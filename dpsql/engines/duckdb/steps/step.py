@@ -1,15 +1,14 @@
-"""A step of a statement, and what all steps of one statement share: its plan, its gate's values, and names.
+"""A step of a statement, and the shared state of all its steps: the plan, the gate's values, and names.
 
-**Source.** The source: the one place where its rows enter a statement, a look at their types, and the gate before them.
+This module is the only place where source rows enter a statement. It reads their types, puts the gate before them, and
+finds each row's period and unit before anything else reads the row.
 
-**Periods.** The period of every row, and the unit that follows: one place, before anything else looks at a row.
+With periods the privacy unit is a person in a period (`dpsql.contract.periods`). Rows outside the call's periods, and
+rows without a period, are left out first. The remaining rows have the identity of (person, period) instead of the
+person's, so that row limits, groups, merges and blocks of every function use that unit.
 
-With periods the privacy unit is a person in a period (`dpsql.contract.periods`). Rows of other periods than those of
-the call, and rows without one, are left out first; what is left has the identity of (person, period) in place of the
-person's, so that caps, groups, merges and blocks of every function are those of that unit.
-
-The number of a period is made of parts of the date that DuckDB has for every date; nothing here can fail for a row's
-value. The gate's zero is added to it, which hides it from column statistics.
+A period's number comes from date parts that DuckDB has for every date; nothing here can fail for a row's value. The
+number adds the gate's zero, which hides it from column statistics.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import function_of
 from dpsql.rendering import call, cast, concatenated, field, identifier, plus, struct, text, with_one_spelling
 
-# Statements whose rows are handed over in passes.
+# Statements that hand rows over in passes.
 IN_PASSES = (COLLECTED, FEATURE_COUNTS, GROUPED)
-# The columns of a unit, and of an item that is counted: a number, and bytes (`dpsql.engines.duckdb.keys.identity`).
+# The columns of a unit, and of a counted item: a number, and bytes (`dpsql.engines.duckdb.keys.identity`).
 UNIT = ("unit_number", "unit_bytes")
 ITEM = ("item_number", "item_bytes")
-# Columns beyond so many letters stand on lines of their own.
+# Columns longer than this get lines of their own.
 _LINE = 80
 
 
@@ -48,7 +47,7 @@ class Step:
     name : str
         Its plain name; a number at the end is that of its pass, or of a column.
     note : str
-        What it is for, as a sentence.
+        Its purpose, as a sentence.
     query : str
     kept : bool
         Whether DuckDB runs it once and keeps its rows.
@@ -62,20 +61,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Frame:
-    """What the steps of one statement share.
+    """The shared state of the steps of one statement.
 
     Attributes
     ----------
     plan : Plan
     function : str
-        The SQL function that the statistic is for, such as ``'dp_sis'``.
+        The statistic's SQL function, such as ``'dp_sis'``.
     only : int or None
-        The one pass that runs, over some of the rows and without a gate: what a worker of an engine does. None for all
-        passes over all rows.
+        The single pass that runs, over some of the rows and without a gate, in an engine's worker. None for all passes
+        over all rows.
     own_blocks : int or None
-        Number of blocks that the one pass takes in as wholes; None for what the plan says.
+        Number of whole blocks that the single pass reads; None for the plan's number.
     drawing : Frame or None
-        The frame of the part of the same statement that draws how many rows of a unit count; None where it is stated.
+        The frame of the part of the same statement that draws the row limit per unit; None for a declared limit.
     suffix : str
         Part of names that no source or column of the caller can have: drawn anew for each statement.
     """
@@ -89,12 +88,12 @@ class Frame:
 
     @property
     def opening(self) -> Pass:
-        """The one pass that runs, or the first one."""
+        """The single pass that runs, or the first one."""
         return self.plan.passes[(self.only or 1) - 1]
 
     @property
     def blocks(self) -> int:
-        """Number of blocks that a pass takes in as wholes; 0 if there are none."""
+        """Number of whole blocks in a pass; 0 if there are none."""
         return self.opening.whole_blocks if self.own_blocks is None else self.own_blocks
 
     def name(self, step: str) -> str:
@@ -103,64 +102,64 @@ class Frame:
 
     @property
     def ticket(self) -> str:
-        """SQL of the ticket that the gate gives the call; where a limit is drawn, once it is."""
+        """SQL of the ticket that the gate gives the call; if a limit is drawn, after its draw."""
         if self.drawing is not None:
             return self.ticket_of("limited")
         return f"(SELECT {field('gate', 'ticket')} FROM {self.name('gate')})"
 
     @property
     def most_of_unit(self) -> str:
-        """SQL of how many rows of a unit count."""
+        """SQL of the row limit per unit."""
         return (
             str(self.plan.max_rows_per_unit) if self.drawing is None else f"(SELECT most FROM {self.name('limited')})"
         )
 
     @property
     def zero(self) -> str:
-        """SQL of the number 0 that the gate gives the call, which nobody knows when the statement is planned."""
+        """SQL of the number 0 from the gate, which is unknown when DuckDB plans the statement."""
         return f"(SELECT {field('gate', 'zero')} FROM {self.name('gate')})"
 
     @property
     def is_numbered(self) -> bool:
-        """Whether units are integers, which are told apart by one column; with periods they are texts."""
+        """Whether units are integers, identified by one column; with periods they are texts."""
         placement = self.plan.placement
         return placement is not None and placement.numbered and self.plan.chosen_by_date is None
 
     @property
     def unit(self) -> tuple[str, ...]:
-        """Names of the columns that say which unit a row is of."""
+        """Names of the columns that identify a row's unit."""
         return UNIT[:1] if self.is_numbered else UNIT
 
     def place_of(self, *columns: str) -> str:
-        """Return SQL of a keyed hash of some columns; that of a unit is the same in one column and in two."""
+        """Return SQL of a keyed hash of columns; a unit in one column or in two has the same hash."""
         bytes_of = {UNIT[0]: ("''::BLOB",)} if self.is_numbered else {}
         return short_place(self.ticket, *(part for name in columns for part in (name, *bytes_of.get(name, ()))))
 
     def ticket_of(self, step: str) -> str:
-        """Return SQL of the ticket that a later step hands on."""
+        """Return SQL of the ticket that a later step passes on."""
         return f"(SELECT ticket FROM {self.name(step)})"
 
     @property
     def opening_ticket(self) -> str:
-        """SQL of the ticket after all that must have run before the first pass ends."""
+        """SQL of the ticket after everything that must run before the first pass ends."""
         if self.opening.draws_names:
             return self.ticket_of("vocabulary")
         return self.ticket_of("center") if self.plan.statement == XTY else self.ticket
 
     @property
     def closing_ticket(self) -> str:
-        """SQL of the ticket after all that must have run before the release."""
+        """SQL of the ticket after everything that must run before the release."""
         turns = len(self.plan.passes) - 1 if self.plan.statement in IN_PASSES else 0
         return self.ticket_of(f"turn{turns}") if turns else self.opening_ticket
 
     def sql(self, step: Step, *, noted: bool) -> str:
-        """Return a step as it stands in a WITH clause; after its note, where that is wanted."""
+        """Return a step as in a WITH clause; after its note, if `noted`."""
         note = f"-- {step.note}\n" if noted else ""
         return f"{note}{self.name(step.name)} AS {'MATERIALIZED ' if step.kept else ''}(\n  {step.query}\n)"
 
 
 def select(columns: Iterable[str], rows: str, *clauses: str) -> str:
-    """Return a query of some columns, its clauses on lines of their own; empty ones are left out."""
+    """Return a query of some columns, its clauses on separate lines; leave empty ones out."""
     columns = list(columns)
     between = ", " if sum(map(len, columns)) <= _LINE else ",\n    "
     return "\n  ".join((f"SELECT {between.join(columns)}", f"FROM {rows}", *filter(None, clauses)))
@@ -168,7 +167,7 @@ def select(columns: Iterable[str], rows: str, *clauses: str) -> str:
 
 @dataclass(frozen=True)
 class GroupedFrame(Frame):
-    """The frame of a statement with groups; attributes as of `Frame`, and those below.
+    """The frame of a statement with groups; it adds attributes to `Frame`.
 
     Attributes
     ----------
@@ -184,12 +183,12 @@ class GroupedFrame(Frame):
 
     @property
     def columns(self) -> range:
-        """Numbers of the columns that the call groups by."""
+        """Numbers of the group columns."""
         return range(len(self.plan.by))
 
     @property
     def has_unit(self) -> bool:
-        """Whether the privacy unit has an id, rather than being a row."""
+        """Whether the privacy unit has an id, and is not a row."""
         return self.plan.layout.privacy_unit is not None
 
     @property
@@ -199,31 +198,31 @@ class GroupedFrame(Frame):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether bounds are drawn before values are coded, by a pass of its own or by another part."""
+        """Whether bounds are drawn before values are coded, by a separate pass or by another part."""
         return self.draws_bounds or self.bounding is not None
 
     @property
     def checked_ticket(self) -> str:
-        """SQL of the ticket after public keys were checked, where there are some."""
+        """SQL of the ticket after the check of public keys, if there are any."""
         return self.ticket if self.plan.has_private_keys or not self.plan.by else self.ticket_of("checked")
 
     @property
     def opening_ticket(self) -> str:
-        """SQL of the ticket that a scan waits for: keys are checked, and bounds that another part draws are there."""
+        """SQL of the ticket that a scan waits for, after the key check and the bounds of another part."""
         return self.checked_ticket if self.bounding is None else self.ticket_of("bounded")
 
     @property
     def coding_ticket(self) -> str:
-        """SQL of the ticket after which it is known how values are coded."""
+        """SQL of the ticket after which the coding of values is known."""
         return self.ticket_of("turn1") if self.draws_bounds else self.opening_ticket
 
     @property
     def identities(self) -> list[str]:
-        """Names of the columns that say which key a row has."""
+        """Names of the columns that identify a row's key."""
         return [f"k{column}" for column in self.columns]
 
     def place_of(self, *columns: str) -> str:
-        """Return SQL of a keyed hash of some columns: of a key by its number and text, of a position by 64 bits."""
+        """Return SQL of a keyed hash of columns: of a key by its number and text, of a position by 64 bits."""
         parts: list[str] = []
         for name in columns:
             if name in self.identities:
@@ -234,7 +233,7 @@ class GroupedFrame(Frame):
 
     @property
     def keys(self) -> list[str]:
-        """Names of the columns that say which key a row has: positions of public keys, or the keys themselves."""
+        """Names of a row's key columns: positions of public keys, or the keys themselves."""
         return self.identities if self.plan.has_private_keys else [f"p{column}" for column in self.columns]
 
     @property
@@ -244,13 +243,13 @@ class GroupedFrame(Frame):
 
     @property
     def groups(self) -> list[str]:
-        """Names of the columns that say in which group a unit's rows are counted."""
+        """Names of the columns that identify the group in which a unit's rows count."""
         divided = self.plan.derived is not None and self.plan.derived.divides
         return [*self.keys, *(self.cell if divided else [])]
 
     @property
     def items(self) -> list[str]:
-        """Names of the columns that say which item a row has, where different items are counted."""
+        """Names of the columns that identify a row's item, if different items are counted."""
         return list(ITEM) if self.plan.counts_items else []
 
     @property
@@ -259,31 +258,31 @@ class GroupedFrame(Frame):
         return [f"q{position}" for position in range(len(self.plan.targets))]
 
     def number(self, part: str, zero: str = "") -> str:
-        """Return a value of the row as a double that the planner knows nothing of; NULL where it is none.
+        """Return a value of the row as a double without planner statistics; NULL if it is none.
 
-        `zero` is the column that holds the gate's zero, where there is one.
+        `zero` is the column of the gate's zero, if there is one.
         """
         return plus(f"TRY_CAST({field('dpsql_row', part)} AS DOUBLE)", zero or self.zero)
 
 
-# The column of the date, as the source has it.
+# The source's date column.
 DATE = "dpsql_date"
 _MOMENT, _PERIOD = "dpsql_moment", "dpsql_period"
 _ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 def _moment(during: During) -> str:
-    """Return the date as a timestamp; NULL where the column has another type, which the gate refuses."""
+    """Return the date as a timestamp; NULL for another type, which the gate refuses."""
     kind = call("typeof", DATE)
     if during.dated.zone is None:
         return f"CASE WHEN {kind} IN ('DATE', 'TIMESTAMP') THEN TRY_CAST({DATE} AS TIMESTAMP) END"
-    # A cast to TIMESTAMP follows the session's time zone; the number of microseconds is that of UTC.
+    # A cast to TIMESTAMP follows the session's time zone; microseconds are UTC.
     moment = call("make_timestamp", call("epoch_us", f"TRY_CAST({DATE} AS {_ZONED})"))
     return f"CASE WHEN {kind} = {text(_ZONED)} THEN {moment} END"
 
 
 def _number(period: str) -> str:
-    """Return the number of the period that a timestamp is in."""
+    """Return the number of a timestamp's period."""
     first, others = PARTS[period]
     number = call("date_part", text(first), _MOMENT)
     for part, values in others:
@@ -292,16 +291,16 @@ def _number(period: str) -> str:
 
 
 def dated(rows: str, during: During, zero: str, *, filtered: bool) -> str:
-    """Return the FROM item of rows with the unit (person, period); `filtered`, of those that a call sees.
+    """Return the FROM item of rows with the unit (person, period); `filtered`, only rows that a call sees.
 
-    Rows that it does not see have no unit.
+    Other rows have no unit.
     """
     moments = select([f"* EXCLUDE ({DATE})", f"{_moment(during)} AS {_MOMENT}"], rows)
     number = plus(_number(during.dated.period), cast(zero, "BIGINT"))
     numbered = select([f"* EXCLUDE ({_MOMENT})", f"{number} AS {_PERIOD}"], f"({moments})")
     seen = " OR ".join(f"{_PERIOD} BETWEEN {first} AND {last}" for first, last in during.numbers)
     number, data = identity("dpsql_unit")
-    # Whatever the person's bytes are, they begin after the second colon.
+    # Any person's bytes begin after the second colon.
     unit = concatenated(cast(_PERIOD, "VARCHAR"), "':'", cast(number, "VARCHAR"), "':'", call("hex", data))
     columns = [f"* EXCLUDE (dpsql_unit, {_PERIOD})", f"CASE WHEN {seen} THEN {unit} END AS dpsql_unit"]
     return f"({select(columns, f'({numbered})', f'WHERE {seen}' if filtered else '')}) AS input"
@@ -310,17 +309,16 @@ def dated(rows: str, during: During, zero: str, *, filtered: bool) -> str:
 def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: tuple[str, ...] = ()) -> str:
     """Return the FROM item that names each column by its part in the call and makes absent columns recognizable.
 
-    Only rows of the call's periods that meet its condition are in it, where they are `filtered`. Text is NULL unless it
-    is UTF-8. For a look at types alone (`typed`) columns are as they are. `also` names columns of the source that are
-    passed on.
+    If `filtered`, it has only rows of the call's periods that match its condition. Text is NULL unless it is UTF-8. If
+    `typed`, for a look at types alone, columns are unchanged. `also` names source columns that are passed on.
 
-    It is repeated wherever rows are read, instead of being a step: DuckDB 1.5.6 crashes on a frame that it finds
-    as a Python variable inside a CTE that is not materialized and is read twice.
+    It is repeated wherever rows are read, and not a step: DuckDB 1.5.6 crashes on a frame that it finds as a Python
+    variable inside a CTE that is not materialized and is read twice.
 
-    A column that the source lacks resolves to the outer relation and shows there as a type that no
-    column of interest has; the gate then refuses it with our own message. ``SELECT *`` around the source
-    excludes DuckDB's pseudo-columns (rowid, file_row_number): they say where a row is, not what it holds, and
-    change when another row is removed.
+    A column that the source lacks resolves to the outer relation and appears with a type that no column of interest
+    has; the gate then refuses it with dpsql's own message. ``SELECT *`` around the source excludes DuckDB's
+    pseudo-columns (rowid, file_row_number): they give a row's place, not its contents, and change when another row is
+    removed.
     """
     plan, alias = frame.plan, frame.name("source")
     is_valid = plan.placement is not None and plan.placement.checked
@@ -342,7 +340,7 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
 
 
 def source_of(plan: Plan) -> str:
-    """Return the FROM item of a call's source, with the joins along its path; private labels are read as text."""
+    """Return the FROM item of a call's source, with the joins along its path; read private labels as text."""
     placement = plan.placement
     if placement is None:
         return source_sql(plan.source)
@@ -351,13 +349,13 @@ def source_of(plan: Plan) -> str:
 
 
 def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str], list[str]]:
-    """Return the columns that are selected from a source by their part in the call, and those that are named.
+    """Return the selected columns of a source by their part in the call, and the named ones.
 
-    Columns that must be numbers are as they are, and so is a whole row: no function of SQL takes text from them.
+    Columns that must be numbers are unchanged, and so is a whole row: no SQL function takes text from them.
     """
     layout = plan.layout
     names: list[str] = []
-    # Which columns of a file or a frame have labels is known only when the statement is bound.
+    # DuckDB knows only at binding which columns of a file or a frame have labels.
     is_resolved = plan.placement is None or plan.placement.seen or not plan.placement.governed
 
     def column(name: str | None) -> str:
@@ -369,7 +367,7 @@ def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str],
     def valid(name: str | None) -> str:
         return valid_text(column(name)) if checked and name is not None else column(name)
 
-    row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row named as such is a struct_pack that a macro replaces
+    row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row called struct_pack is one that a macro replaces
     columns = plan.row_columns
     if columns is not None:
         numeric = set(layout.features or ()) if layout.kind == "wide" else {layout.features}
@@ -386,7 +384,7 @@ def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str],
 
 
 def types(frame: Frame) -> Step:
-    """Return the step of the types of all columns, and no row; every other look at types is one at it."""
+    """Return the step of all column types, without rows; every other look at types reads this step."""
     parts = _columns(frame.plan, "", checked=False)[0]
     return Step(
         "types",
@@ -401,19 +399,19 @@ def types(frame: Frame) -> Step:
 
 
 def typed_key(column: int) -> str:
-    """Return a column that the call groups by as the step of the types has it: a NULL of its type."""
+    """Return a group column from the step of the types: a NULL of its type."""
     return field(field("probe", "dpsql_row"), f"k{column}")
 
 
 def key_types(frame: Frame) -> list[str]:
-    """Return the SQL types of the columns that a call groups by, as a list; nothing where it does not group."""
+    """Return the SQL types of a call's group columns, as a list; nothing without groups."""
     by = getattr(frame.plan, "by", ())
     kinds = [call("typeof", f"(SELECT {typed_key(column)} FROM {frame.name('types')})") for column in range(len(by))]
     return [call("list_value", *kinds)] if kinds else []
 
 
 def gate(frame: Frame) -> Step:
-    """Return the step of the ticket, and of a zero that nobody knows when the statement is planned."""
+    """Return the step of the ticket, and of a zero that is unknown when DuckDB plans the statement."""
     if frame.only is not None:
         return Step(
             "gate",

@@ -1,14 +1,12 @@
 """The keys and values of rows: hidden from the planner's statistics, and integers within bounds that may be drawn.
 
-**Row limits.** Limits on rows by their owner: rows are put in order only where an owner has more of them than count.
+Row limits sort only the rows of owners that exceed the limit. Sorting all rows by contents, owner by owner, takes most
+of a call's time, but a sample is all rows of an owner within the limit. So the rows are stored once and counted, and
+only rows of owners over the limit are sorted and sampled. The choice of an owner's rows stays a function of its own
+rows and the call's key. The rows are read once, so the counted rows are the rows that are handed over, even if a file
+changes meanwhile; and NULL keys are one owner in all three steps.
 
-To put all rows in the order of what they hold, owner by owner, takes most of the time of a call. But a sample of so
-many rows is all rows of whoever has no more. So the rows are kept once, their numbers are counted, and only those of
-owners with more are put in order and sampled. Which rows of an owner count is what it was: a function of its own rows
-and the key of the call. The rows are read once, so what is counted is what is handed over, whatever a file does
-meanwhile; and keys that are NULL are one owner in all three steps.
-
-**What is left out.** The rows beyond the limits, unit by unit and cut, see `dpsql.statistics.aggregates`.
+Rows over the limits are also recorded, unit by unit and cut, see `dpsql.statistics.aggregates`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from dpsql.functions.query_vector import DisjointPlan, PairsPlan, half_units
 from dpsql.rendering import call, cast, coalesce, double, field, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
-# With fewer rows that count, most owners have more, and one order of all rows is faster.
+# If fewer rows count, most owners have more, and one sort of all rows is faster.
 _FEW = 8
 
 
@@ -36,11 +34,11 @@ class Cap:
     Attributes
     ----------
     condition : str
-        SQL of whether a row counts, by windows over all rows of its owner.
+        SQL that tells whether a row counts, by windows over all rows of its owner.
     owner : tuple of str
-        Columns; none where rows of several owners are compared.
+        Columns; none if rows of several owners are compared.
     most : int or str
-        How many rows of an owner count, or SQL of that.
+        Row limit per owner, or its SQL.
     """
 
     condition: str
@@ -49,7 +47,7 @@ class Cap:
 
     @property
     def divides(self) -> bool:
-        """Whether it is worth to tell owners with more rows apart."""
+        """Whether telling apart owners with more rows pays."""
         return bool(self.owner) and (isinstance(self.most, str) or self.most >= _FEW)
 
 
@@ -65,7 +63,7 @@ def within(frame: Frame, name: str, cap: Cap, rows: str, flag: str = "") -> tupl
     rows : str
         FROM item of all rows.
     flag : str
-        With it all rows stay, and a column of this name says whether they count.
+        If given, all rows stay, and a column of this name says whether they count.
     """
     chosen = f"SELECT *, ({cap.condition}) AS {flag}\n  FROM {{rows}}" if flag else (
         f"SELECT * FROM {{rows}}\n  QUALIFY {cap.condition}"
@@ -94,9 +92,9 @@ COUNTS = "counts"
 
 
 def flagged(frame: GroupedFrame, rows: str, caps: Sequence[Cap], note: str) -> Iterator[Step]:
-    """Yield the steps of the rows that count, and of those that do not, each limit looking at what the last one left.
+    """Yield the steps of rows that count and rows that do not; each limit reads the rows within the last one.
 
-    Most rows fall at the first limit where units have many, so the others put few in order.
+    If units have many rows, most rows exceed the first limit, so the other limits sort few.
     """
     fallen = []
     for number, cap in enumerate(caps, start=1):
@@ -111,7 +109,7 @@ def flagged(frame: GroupedFrame, rows: str, caps: Sequence[Cap], note: str) -> I
 
 
 def apart(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps of what the rows that do not count add up to: unit by unit and cut, then all."""
+    """Yield the steps that sum the rows that do not count: unit by unit and cut, then all."""
     most = str(frame.plan.contribution.rows)
     numbers = range(len(frame.codes))
     totals = [f"{call('count_star')} AS n"]
@@ -122,7 +120,7 @@ def apart(frame: GroupedFrame) -> Iterator[Step]:
     parts = [f"{call('least', 'n', most)} AS n"]
     for number in numbers:
         count = call("least", f"n{number}", most)
-        # DuckDB may divide before CASE decides, and 2.0 fails where it divides by 0.
+        # DuckDB may divide before CASE decides; 2.0 fails on division by 0.
         divisor = call("greatest", f"n{number}", "1")
         share = call("//", call("*", call("abs", f"s{number}"), cast(count, "HUGEINT")), divisor)
         signed = f"CASE WHEN s{number} < 0 THEN {call('-', share)} ELSE {share} END"
@@ -137,7 +135,7 @@ def apart(frame: GroupedFrame) -> Iterator[Step]:
 
 
 def recorded(frame: GroupedFrame, rows: str, totals: Sequence[str]) -> Step:
-    """Return the step of the records of groups, and two more: of the rows that fell away, and of their units."""
+    """Return the step of the group records, plus two: of the rows that do not count, and of their units."""
     keys, fallen_rows = [*frame.keys, *frame.cell], frame.name("fallen")
     nothing = [f"0 AS {name}" for name in keys]
     of_rows = [name if name[:1] in "ns" and not name.startswith("ss") else f"0 AS {name}" for name in totals]
@@ -152,9 +150,9 @@ def recorded(frame: GroupedFrame, rows: str, totals: Sequence[str]) -> Step:
 
 
 def bounds_pass(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps that hand the values of all rows over, of each unit as many as count.
+    """Yield the steps that hand over the values of all rows, within the limit of each unit.
 
-    Rows of all groups count, and of each unit a sample of as many as its limits leave in all groups.
+    Rows of all groups count, and each unit's sample has the size that its limits allow over all groups.
     """
     columns = enumerate(frame.plan.value_parts)
     parts = [f"{frame.number(part)} AS v{position}" for position, part in columns]
@@ -182,7 +180,7 @@ def bounds_alone(frame: GroupedFrame) -> Iterator[Step]:
 
 
 def drawn_bounds(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps that ask how values are coded, once the bounds are drawn, by this part or by another one."""
+    """Yield the steps that read the coding of values, after this or another part has drawn the bounds."""
     if frame.bounding is None:
         yield turn(frame, 1)
     else:
@@ -194,14 +192,14 @@ def drawn_bounds(frame: GroupedFrame) -> Iterator[Step]:
     yield Step("drawn", note, f"SELECT {coded} AS drawn", kept=True)
 
 
-# The sum of a unit's values saturates far beyond any bounds; 2**47 rows fit into 128 bits.
+# A unit's sum saturates far beyond any bounds; 2**47 rows fit into 128 bits.
 _WIDEST_VALUE = 2.0**80
 
 
 def opened(frame: GroupedFrame) -> Step:
-    """Return the step of the key of every row, and its values in a form that the planner knows nothing of.
+    """Return the step of every row's key, and its values in a form without planner statistics.
 
-    Where bounds are private, rows wait until these are drawn.
+    With private bounds, rows wait until the bounds are drawn.
     """
     plan, zero, parts = frame.plan, "dpsql_zero", []
     for column in frame.columns:
@@ -224,7 +222,7 @@ def opened(frame: GroupedFrame) -> Step:
         condition += f" AND {item} IS NOT NULL"
     if plan.derived is not None:
         parts.append(f"{frame.number('v0', zero)} AS number")
-    # One row beside all others: every subquery in the columns would be a join of its own.
+    # One row joined to all others: every subquery in the columns would be a separate join.
     constants = f"(SELECT {frame.coding_ticket} AS dpsql_ticket, {frame.zero} AS {zero})"
     rows = select(parts or ["true AS counted"], f"{rows_of(frame)} CROSS JOIN {constants}", condition)
     if plan.derived is not None and frame.is_bounded:
@@ -255,10 +253,10 @@ def valued(frame: GroupedFrame) -> Step:
 
 
 def _is_coded_whole(frame: GroupedFrame, position: int) -> bool:
-    """Whether the codes of all values are computed, also beyond the bounds, and clipped afterwards.
+    """Whether the codes of all values, even beyond the bounds, are computed first and clipped afterwards.
 
-    That is one pass of each operation over whole vectors of rows, where a CASE would gather the rows of each branch;
-    and it gives the same codes where the bounds' own codes are at the limits or beyond, because rounding keeps order.
+    This makes one pass of each operation over whole vectors of rows; a CASE would gather the rows of each branch. The
+    codes are the same if the bounds' own codes are at the limits or beyond, because rounding keeps order.
     """
     plan, block = frame.plan, frame.plan.target_blocks[position]
     special = isinstance(plan, (DisjointPlan, PairsPlan)) or plan.derived is not None
@@ -269,7 +267,7 @@ def _is_coded_whole(frame: GroupedFrame, position: int) -> bool:
 
 
 def _scaled(frame: GroupedFrame, position: int, zero: str) -> str:
-    """Return a value in units of its code, rounded and not clipped; the gate's zero is added to the middle, once."""
+    """Return a value in units of its code, rounded and not clipped; add the gate's zero to the middle, once."""
     block = frame.plan.target_blocks[position]
     if block is None:
         raise TypeError("a target without values")
@@ -280,7 +278,7 @@ def _scaled(frame: GroupedFrame, position: int, zero: str) -> str:
 
 
 def _code(frame: GroupedFrame, position: int) -> str:
-    """Return the code of a target; NULL where it has no value."""
+    """Return the code of a target; NULL without a value."""
     value, block = f"v{position}", frame.plan.target_blocks[position]
     if block is None:
         return value
@@ -316,15 +314,15 @@ def _code(frame: GroupedFrame, position: int) -> str:
 
 
 def _column_bounds(position: int, *names: str) -> list[str]:
-    """Return what is told of a column, once its bounds are drawn."""
+    """Return a column's coding, after its bounds are drawn."""
     bounds = call("list_extract", "drawn", str(position + 1))
     return [field(bounds, name) for name in names]
 
 
 def _cells(count: int) -> Iterator[str]:
-    """Yield 0 in place of the first of some values that is 1, and NULL in place of all others.
+    """Yield 0 for the first of `count` values that is 1, and NULL for all others.
 
-    So a row is in one cell at most, whatever its values are: the sensitivity of disjoint counts is that of one.
+    So any row is in at most one cell: disjoint counts have the sensitivity of one count.
     """
     for cell in range(count):
         before = "".join(f"WHEN v{other} >= 0.5 THEN NULL " for other in range(cell))
@@ -332,9 +330,9 @@ def _cells(count: int) -> Iterator[str]:
 
 
 def _of_pairs(plan: PairsPlan) -> Iterator[str]:
-    """Yield the three numbers of every pair of columns, each in [-1, 1], in place of its values; NULL if one is.
+    """Yield three numbers per pair of columns, each in [-1, 1], instead of its values; NULL if one is NULL.
 
-    They are the first and the second value in units of half of its bounds, from their middle, and the mean of both.
+    They are the first and the second value, in half widths of their bounds from the middle, and the mean of both.
     """
     for number, pair in enumerate(plan.pairs):
         values = [f"v{3 * number}", f"v{3 * number + 1}"]
@@ -356,20 +354,20 @@ def _of_pairs(plan: PairsPlan) -> Iterator[str]:
 
 
 def _presence(column: str, zero: str) -> str:
-    """Return 0 where a column has a value, and NULL where it is NULL or NaN."""
+    """Return 0 if a column has a value, and NULL if it is NULL or NaN."""
     is_float = f"{call('typeof', column)} IN ({', '.join(map(text, FLOATS))})"
     number = plus(f"TRY_CAST({cast(column, 'VARCHAR')} AS DOUBLE)", zero)
     return f"CASE WHEN {column} IS NULL OR ({is_float} AND {call('isnan', number)}) THEN NULL ELSE 0 END"
 
 
 def _keeps_limits(block: ValueBlock) -> bool:
-    """Whether values within the bounds have codes within the limits, by the same arithmetic: it keeps their order."""
+    """Whether values within the bounds have codes within the limits: the same arithmetic keeps their order."""
     low, high = _end_codes(block)
     return block.limits[0] <= low and high <= block.limits[1]
 
 
 def _end_codes(block: ValueBlock) -> tuple[int, int]:
-    """Return the codes of the bounds, before they are clipped."""
+    """Return the codes of the bounds, before clipping."""
     middle, scale = block.affine
     low, high = (math.floor((value - middle) * scale + 0.5) for value in (block.lower, block.upper))
     return low, high
