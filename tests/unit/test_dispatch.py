@@ -61,7 +61,7 @@ for name, given in (("kendall", None), ("kendall in blocks", blocks)):
 clipped = rows.copy()
 clipped_rows.clip_rows(clipped, 2 * S)
 out["clipped"] = digest(clipped)
-counts, present = FeatureCounts(30, 5, one=1 << 20), rng.integers(0, 2, (30, 5000)).astype(np.float64)
+counts, present = FeatureCounts(30, 5, denominator=1 << 20), rng.integers(0, 2, (30, 5000)).astype(np.float64)
 counts.add(rng.integers(-1, 2, 5000).astype(np.float64), present, Batch())
 out["feature counts"] = counts.counts.tolist()
 problem = BallLeastSquares(gram[:-1, :-1], gram[:-1, -1], int(gram[-1, -1]), radius=Fraction(1), ridge=Fraction(1, 100))
