@@ -239,7 +239,8 @@ def _few_bits(value: float) -> Fraction:
 def _holds(excess: Callable[[int, int, Fraction], _Number], delta: _Number, changes: int, limits: KeyLimits) -> bool:
     """Whether no mix of lone keys in the first and in the second table has an excess above delta; in doubt, not.
 
-    ``excess(first, second, remainder)`` rises in all three: pieces of lone keys in each table, and what is left for others.
+    ``excess(first, second, remainder)`` rises in all three: pieces of lone keys in each table, and what is left for
+    others.
     """
     most, looks = limits.pieces, 0
     todo = [(0, most, 0, most)] if changes == 2 else [(0, most, 0, 0), (0, 0, 1, most)]
@@ -261,7 +262,10 @@ def _holds(excess: Callable[[int, int, Fraction], _Number], delta: _Number, chan
 
 
 def _profile(mu: Fraction, remainder: Fraction, epsilon: Fraction) -> Fraction:
-    """Return the delta of ``mu sqrt(remainder)``-GDP at any real epsilon, rounded up: ``1 - k + k d(-epsilon)`` below 0."""
+    """Return the delta of ``mu sqrt(remainder)``-GDP at any real epsilon, rounded up.
+
+    Below 0 it is ``1 - k + k d(-epsilon)``.
+    """
     root = Fraction(math.isqrt(remainder.numerator * 10**40 // remainder.denominator) + 1, 10**20)
     if epsilon >= 0:
         return gaussian_delta(mu * root, epsilon) if remainder > 0 else Fraction(0)

@@ -6,10 +6,10 @@ and ``n10_j`` add up what feature j counts in the positive and in the negative r
 sizes. A row without a label is ignored. Repeats of a feature in a row are dropped first, because they would move one
 coordinate by more than 1.
 
-Counts are integers in units of ``1 / denominator`` rows (`fixed_one`), and the share of a crowded row is rounded down in it, so
-that ``k v <= r`` holds exactly. Where d <= r no row can be crowded: then the unit is a row. Noise has the same unit as
-the counts, and follows from public numbers alone. Nothing is chosen or drawn for a row: the same rows give the same
-integers on every engine, and rows that differ in nothing but their label count alike.
+Counts are integers in units of ``1 / denominator`` rows (`fixed_one`), and the share of a crowded row is rounded down
+in it, so that ``k v <= r`` holds exactly. Where d <= r no row can be crowded: then the unit is a row. Noise has the
+same unit as the counts, and follows from public numbers alone. Nothing is chosen or drawn for a row: the same rows give
+the same integers on every engine, and rows that differ in nothing but their label count alike.
 
 Scores of a feature, ``n01 = n1 - n11`` and ``n00 = n0 - n10``:
 
@@ -367,7 +367,7 @@ def exact_scores(
 
 
 def _n_log_n(counts: NDArray[np.int64], denominator: int) -> NDArray[np.int64]:
-    """Return ``k ln k`` of ``k = counts / denominator`` in units of 1 / `INFORMATION_UNIT`, within ``1/2 + k 2**-19``."""
+    """Return ``k ln k`` of ``k = counts / denominator`` in 1 / `INFORMATION_UNIT`, within ``1/2 + k 2**-19``."""
     values = np.where(counts > 0, counts, denominator) / denominator  # 0 for k = 0
     return np.rint(values * np.log(values) * INFORMATION_UNIT).astype(np.int64)
 

@@ -69,7 +69,7 @@ out["scores"] = problem.scores([[0, 1, 2], [3, 4, 5], [2, 7, 9], [0, 5, 10]]).to
 scores = integer_scores(rng.integers(0, 3, 3000))
 ranking = Ranking(scores, 5)
 ranking.blocks(Fraction(1, 10**9), 40.0)
-out["order"] = digest(np.array([ranking._rest[ranking._behind(place)[1]] for place in range(1, 200)]))
+out["order"] = digest(np.array([ranking._rest[ranking._locate(place)[1]] for place in range(1, 200)]))
 doubles = rng.random(1000) * 60 - 30
 out["doubled"] = [digest(part) for part in share((doubles, doubles * 2.0**-55))]
 signed = np.trunc(rows / 4)

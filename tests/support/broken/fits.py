@@ -196,11 +196,11 @@ def _exact(_: Fraction, size: int, **options: Any) -> Any:
     return np.zeros(size, dtype=np.int64)
 
 
-def _median_range(_: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
+def _median_range(_: Fraction, neighbours: str, *, is_whole: bool, max_rows_per_unit: int = 1) -> Fraction:
     return Fraction(max_rows_per_unit * (2 if neighbours == "replace" else 1))
 
 
-def _whole_range(share: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
+def _whole_range(share: Fraction, neighbours: str, *, is_whole: bool, max_rows_per_unit: int = 1) -> Fraction:
     return counts.rank_utility_range(share, neighbours, is_whole=True, max_rows_per_unit=max_rows_per_unit)
 
 
