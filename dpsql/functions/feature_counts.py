@@ -202,7 +202,7 @@ class Counts:
     def scores(self, score: str) -> NDArray[np.int64]:
         """Return the exact scores of all features; see `dpsql.statistics.feature_counts.exact_scores`."""
         rows = (self.positive_rows, self.negative_rows)
-        return exact_scores(score, self.positive, self.negative, *rows, one=self.one)
+        return exact_scores(score, self.positive, self.negative, *rows, denominator=self.one)
 
 
 class FeatureCountsCall(Call):
@@ -222,7 +222,7 @@ class FeatureCountsCall(Call):
     def start(self) -> Collector:
         """Return empty counts."""
         plan, count = self.plan, len(self.features)
-        return FeatureCounts(count, plan.max_features_per_row, one=plan.one(count), above=plan.present_above)
+        return FeatureCounts(count, plan.max_features_per_row, denominator=plan.one(count), above=plan.present_above)
 
     def collect(self, collector: FeatureCounts | NameCounts, rows: pa.StructArray, batch: Batch) -> None:
         """Pass a batch of rows to a collector."""

@@ -217,13 +217,13 @@ class NaiveBayesCall(FeatureCountsCall):
         both = zip((rows, features), plan.norms(len(self.features)), (1, counts.one), strict=True)
         if plan.delta is None:
             noisy_rows, noisy = (
-                part.draw_counts(counted, norm.l1, one=unit)
+                part.draw_counts(counted, norm.l1, denominator=unit)
                 for part, (counted, norm, unit) in zip(plan._laplace, both, strict=True)
             )
         else:
             noise: GaussianNoise = plan.measurement["counts"]
             noisy_rows, noisy = (
-                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2, one=unit).values
+                noise.draw_counts(name, counted, squared_sensitivity=norm.squared_l2, denominator=unit).values
                 for name, (counted, norm, unit) in zip(("rows", "features"), both, strict=True)
             )
         return noisy_rows, noisy.reshape(2, -1)

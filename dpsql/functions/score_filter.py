@@ -575,9 +575,9 @@ class ScoreFilterCall(FeatureCountsCall):
         count, most = len(self.features), collector.most
         unit = self.plan.one(count)
         if self.plan.engine is not None:
-            return FeatureCounts(count, most, one=unit)
+            return FeatureCounts(count, most, denominator=unit)
         collector.vocabulary.release(self.features)
-        return FeatureCounts(count, most, one=unit, vocabulary=collector.vocabulary)
+        return FeatureCounts(count, most, denominator=unit, vocabulary=collector.vocabulary)
 
     def prepare(self, statistic: FeatureCounts, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the features."""
@@ -723,10 +723,10 @@ def noisy_counts(plan: ScoreFilterPlan, counts: Counts) -> tuple[Floats, float]:
     if plan.noise_law == "gaussian":
         gaussian: GaussianNoise = plan.measurement["scores"]
         squared = plan.norms(count).squared_l2
-        release = gaussian.draw_counts("counts", values, squared_sensitivity=squared, one=counts.one)
+        release = gaussian.draw_counts("counts", values, squared_sensitivity=squared, denominator=counts.one)
         return release.values, release.sigma
     laplace: LaplaceNoise = plan.measurement["scores"]
-    noisy = laplace.draw_counts(values, plan.norms(count).l1, one=counts.one)
+    noisy = laplace.draw_counts(values, plan.norms(count).l1, denominator=counts.one)
     return noisy, laplace_deviation(plan.noise_scale(count), counts.one)
 
 

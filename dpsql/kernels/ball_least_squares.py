@@ -113,18 +113,18 @@ class BallLeastSquares:
 
     def _scores(self, columns: NDArray[np.intp]) -> NDArray[np.int64]:
         scores = np.empty(columns.shape[1], dtype=np.int64)
-        left = np.arange(len(scores))
+        rest = np.arange(len(scores))
         proposal, exact = _Proposal(self, columns), _Exact(self, columns)
         for refinements in (1, 2, 0):
-            found, good = exact.certify(proposal.point())
-            scores[left[good]] = found[good]
-            left = left[~good]
-            if not len(left):
+            exact_scores, good = exact.certify(proposal.point())
+            scores[rest[good]] = exact_scores[good]
+            rest = rest[~good]
+            if not len(rest):
                 return scores
             proposal, exact = proposal.part(~good), exact.part(~good)
             for _ in range(refinements):
                 proposal.refine(exact)
-        scores[left] = [exact.part(slice(k, k + 1)).solve() for k in range(len(left))]
+        scores[rest] = [exact.part(slice(k, k + 1)).solve() for k in range(len(rest))]
         return scores
 
 

@@ -282,13 +282,13 @@ def _seed(problem: BallLeastSquares, size: int, count: int) -> tuple[Sets, float
         value, products, diagonal, _ = relaxation.eliminate(combination)
         sets.append(np.column_stack((np.tile(combination, (len(others), 1)), others)))
         values.append(value - products[others] ** 2 / diagonal[others])
-    for kept in combinations(chosen, size - 2) if size > 1 else ():
-        value, products, diagonal, rows = relaxation.eliminate(kept)
+    for core in combinations(chosen, size - 2) if size > 1 else ():
+        value, products, diagonal, rows = relaxation.eliminate(core)
         best = others[np.argsort(-(products[others] ** 2) / diagonal[others], kind="stable")[:_SWAP_COLUMNS]]
         schur = relaxation.gram[np.ix_(best, best)] - rows[:, best].T @ rows[:, best]
         gains = pair_gains(schur, products[best], diagonal[best])
         first, second = np.triu_indices(len(best), 1)
-        sets.append(np.column_stack((np.tile(kept, (len(first), 1)), best[first], best[second])))
+        sets.append(np.column_stack((np.tile(core, (len(first), 1)), best[first], best[second])))
         values.append(value - gains[first, second])
     best = np.argsort(np.concatenate(values), kind="stable")[: count + count // 4 + 100]
     return np.concatenate(sets).astype(np.int32)[best], multiplier
@@ -318,9 +318,9 @@ def _improve(relaxation: Relaxation, chosen: list[int]) -> list[int]:
 def _next(relaxation: Relaxation, chosen: list[int], without: list[int]) -> tuple[float, int]:
     """Return (relaxed score, column) of the column that lowers the score most when added to the chosen ones."""
     value, products, diagonal, _ = relaxation.eliminate(chosen)
-    taken = [*chosen, *without]
-    products[taken], diagonal[taken] = 0.0, 1.0
+    columns = [*chosen, *without]
+    products[columns], diagonal[columns] = 0.0, 1.0
     gains = products**2 / diagonal
-    gains[taken] = -1.0
+    gains[columns] = -1.0
     column = int(np.argmax(gains))
     return value - float(gains[column]), column

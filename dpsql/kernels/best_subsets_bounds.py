@@ -127,24 +127,24 @@ class SearchSpace:
         self.kappas: Doubles = sparse_eigenvalues(blocks, size) - size * rounding_error(size)
         np.maximum(self.kappas, least, out=self.kappas)
 
-    def subsets(self, found: NDArray[np.int32]) -> NDArray[np.int32]:
+    def subsets(self, sets: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the subsets that sets of columns of the search stand for, without those that stand for none."""
         if not len(self.conflicts):
-            return found
-        beside = self._beside[found]
-        valid = ((beside[:, :, None] == found[:, None, :]).any(axis=2) | (beside < 0)).all(axis=1)
-        subsets: NDArray[np.int32] = self.stands_for[found[valid]].astype(np.int32)
+            return sets
+        beside = self._beside[sets]
+        valid = ((beside[:, :, None] == sets[:, None, :]).any(axis=2) | (beside < 0)).all(axis=1)
+        subsets: NDArray[np.int32] = self.stands_for[sets[valid]].astype(np.int32)
         return subsets
 
-    def kappa(self, left: int, diagonal: Doubles) -> Doubles:
-        """Return lower bounds on the least eigenvalues of blocks of `left` columns of Schur complements.
+    def kappa(self, size: int, diagonal: Doubles) -> Doubles:
+        """Return lower bounds on the least eigenvalues of blocks of `size` columns of Schur complements.
 
-        Their diagonals have shape (..., m); m >= left.
+        Their diagonals have shape (..., m); m >= size.
         """
-        if self.kappas[left - 1] <= self.kappas[-1]:
+        if self.kappas[size - 1] <= self.kappas[-1]:
             return np.full(diagonal.shape[:-1], self.kappas[-1])
-        lost = left - np.partition(diagonal, left - 1, axis=-1)[..., :left].sum(axis=-1)
-        bounds: Doubles = np.maximum(self.kappas[-1], self.kappas[left - 1] - lost)
+        lost = size - np.partition(diagonal, size - 1, axis=-1)[..., :size].sum(axis=-1)
+        bounds: Doubles = np.maximum(self.kappas[-1], self.kappas[size - 1] - lost)
         return bounds
 
 

@@ -43,22 +43,22 @@ def _sort(keys: Doubles, order: Longs) -> None:
         gap = 3 * gap + 1
     while gap > 0:
         for i in range(gap, len(keys)):
-            key, place, j = keys[i], order[i], i
+            key, index, j = keys[i], order[i], i
             while j >= gap and keys[j - gap] < key:
                 keys[j], order[j] = keys[j - gap], order[j - gap]
                 j -= gap
-            keys[j], order[j] = key, place
+            keys[j], order[j] = key, index
         gap //= 3
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _kappa(kappas: Doubles, left: int, lost: Doubles) -> float:
-    """Return a lower bound on the least eigenvalue of `left` columns that lost so much of their diagonal."""
+def _kappa(kappas: Doubles, size: int, lost: Doubles) -> float:
+    """Return a lower bound on the least eigenvalue of `size` columns that lost so much of their diagonal."""
     least: float = kappas[len(kappas) - 1]
-    if kappas[left - 1] <= least:
+    if kappas[size - 1] <= least:
         return least
-    reached: float = kappas[left - 1] - _largest(lost, left)
-    return max(least, reached)
+    bound: float = kappas[size - 1] - _largest(lost, size)
+    return max(least, bound)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -72,7 +72,7 @@ def descend(
     level: int,
     chosen: Longs,
     counts: Longs,
-    places: Longs,
+    positions: Longs,
     values: Doubles,
     kappa: Doubles,
     columns: Longs,
@@ -87,23 +87,23 @@ def descend(
     their products. Returns (level, -1 at the end; leaves written to `out`; nodes).
     """
     size, width = len(kappas), gram.shape[0]
-    found = nodes = 0
+    leaves = nodes = 0
     row, rest, lost, gains = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
     order = np.empty(width, dtype=np.int64)
-    while level >= 0 and cells > 0 and nodes < most and found + width <= len(out):
-        k, a, m = level, places[level], counts[level]
-        left = size - k - 1
+    while level >= 0 and cells > 0 and nodes < most and leaves + width <= len(out):
+        k, a, m = level, positions[level], counts[level]
+        height = size - k - 1
         total = 0.0
-        for b in range(a, min(a + left + 1, m)):
+        for b in range(a, min(a + height + 1, m)):
             total += products[k, b] ** 2
-        if a + left >= m or values[k] - total / kappa[k] >= limit:
+        if a + height >= m or values[k] - total / kappa[k] >= limit:
             level -= 1
             continue
-        places[k] = a + 1
+        positions[k] = a + 1
         nodes += 1
         # The columns that may follow: those whose products still leave room for a subset below the limit.
         n = m - a - 1
-        if left == 1:
+        if height == 1:
             needed = (values[k] - limit) * kappa[k] - products[k, a] ** 2
             while n > 1 and products[k, a + n] ** 2 < needed:
                 n -= 1
@@ -123,52 +123,52 @@ def descend(
             for b in range(n):
                 r[b] -= factor * earlier[b]
         c, d, g = rest[:n], lost[:n], gains[:n]
-        before, whole = products[k, a + 1 : a + 1 + n], diagonal[k, a + 1 : a + 1 + n]
+        before, squares = products[k, a + 1 : a + 1 + n], diagonal[k, a + 1 : a + 1 + n]
         inverse = 1.0 / root
         for b in range(n):
             r[b] *= inverse
             c[b] = before[b] - r[b] * image
-            d[b] = whole[b] - r[b] * r[b]
+            d[b] = squares[b] - r[b] * r[b]
             g[b] = c[b] * c[b]
         if len(conflicts):
             excluded = conflicts[columns[k, a]]
             for b in range(n):
                 if excluded[later[b]]:
                     g[b], d[b] = -np.inf, 1.0
-        if left == 1:
+        if height == 1:
             least = value - limit
             for b in range(n):
                 if g[b] > least * d[b]:
                     for q in range(k + 1):
-                        out[found, q] = chosen[q]
-                    out[found, k + 1] = later[b]
-                    found += 1
+                        out[leaves, q] = chosen[q]
+                    out[leaves, k + 1] = later[b]
+                    leaves += 1
             continue
         for b in range(n):
             d[b] = 1.0 - d[b]
-        bound = _kappa(kappas, left, d)
+        bound = _kappa(kappas, height, d)
         needed = (value - limit) * bound
-        if _largest(g, left) <= needed:
+        if _largest(g, height) <= needed:
             continue
-        needed -= _largest(g, left - 1)
-        kept = 0
+        needed -= _largest(g, height - 1)
+        survivors = 0
         for b in range(n):
             if g[b] > needed:
-                gains[kept], order[kept] = g[b], b
-                kept += 1
-        if kept < left:
+                gains[survivors], order[survivors] = g[b], b
+                survivors += 1
+        if survivors < height:
             continue
-        _sort(gains[:kept], order[:kept])
+        _sort(gains[:survivors], order[:survivors])
         level += 1
-        for i in range(kept):
+        for i in range(survivors):
             b = order[i]
             columns[level, i], products[level, i], diagonal[level, i] = later[b], c[b], 1.0 - d[b]
             rows[level, k, i] = r[b]
         for q in range(k):
-            for i in range(kept):
+            for i in range(survivors):
                 rows[level, q, i] = rows[k, q, a + 1 + order[i]]
-        counts[level], places[level], values[level], kappa[level] = kept, 0, value, bound
-    return level, found, nodes
+        counts[level], positions[level], values[level], kappa[level] = survivors, 0, value, bound
+    return level, leaves, nodes
 
 
 class Search:
@@ -179,7 +179,7 @@ class Search:
         self.nodes, self._size = 0, size
         self._gram, self._conflicts, self._kappas = np.ascontiguousarray(space.gram), space.conflicts, space.kappas
         self._level = 0
-        self._counts, self._places = np.zeros((2, levels), dtype=np.int64)
+        self._counts, self._positions = np.zeros((2, levels), dtype=np.int64)
         self._values, self._kappa = np.zeros((2, levels))
         self._chosen = np.zeros(size, dtype=np.int64)
         self._columns = np.zeros((levels, width), dtype=np.int64)
@@ -199,7 +199,7 @@ class Search:
         """Return a lower bound on the relaxed scores of all subsets in open nodes."""
         bound = np.inf
         for level in range(self._level + 1):
-            first = self._places[level]
+            first = self._positions[level]
             last = min(first + self._size - level, self._counts[level])
             gain = (self._products[level, first:last] ** 2).sum() / self._kappa[level]
             bound = min(bound, float(self._values[level] - gain))
@@ -207,7 +207,7 @@ class Search:
 
     def run(self, limit: float, nodes: float) -> NDArray[np.int32]:
         """Continue the search for a while, in at most `nodes` nodes; see `best_subsets_numpy.Search`."""
-        self._level, found, entered = descend(
+        self._level, leaves, entered = descend(
             self._gram,
             self._conflicts,
             self._kappas,
@@ -217,7 +217,7 @@ class Search:
             self._level,
             self._chosen,
             self._counts,
-            self._places,
+            self._positions,
             self._values,
             self._kappa,
             self._columns,
@@ -227,7 +227,7 @@ class Search:
             self._out,
         )
         self.nodes += entered
-        return self._out[:found].copy()
+        return self._out[:leaves].copy()
 
 
 def compile_all() -> None:

@@ -27,7 +27,7 @@ class _Node:
     value: float
     bound: float  # on the relaxed scores of all subsets below that the search has not met
     bounds: Doubles | None = None  # the same from each child on, ascending, once the columns are in order
-    place: int = 0
+    position: int = 0
 
 
 class Search:
@@ -57,7 +57,7 @@ class Search:
 
         Returns the subsets met whose relaxed score is below `limit`, shape (m, size).
         """
-        found = [np.empty((0, self._size), dtype=np.int32)]
+        subsets = [np.empty((0, self._size), dtype=np.int32)]
         count, nodes, cells = 0, self.nodes + nodes, self.cells + self.cells_per_run
         while self._stack and self.nodes < nodes and self.cells < cells and count < _LEAVES:
             node = self._stack[-1]
@@ -68,22 +68,22 @@ class Search:
                 self._order(node, limit)
             elif self._size == len(node.chosen) + 1:
                 self._stack.pop()
-                found.append(self._sets(node, np.arange(len(node.columns))[:, None]))
+                subsets.append(self._sets(node, np.arange(len(node.columns))[:, None]))
             else:
-                found.append(self._expand(node, node.bounds, limit))
-            count += len(found[-1])
-        return np.concatenate(found)
+                subsets.append(self._expand(node, node.bounds, limit))
+            count += len(subsets[-1])
+        return np.concatenate(subsets)
 
     def _order(self, node: _Node, limit: float) -> None:
         """Order a node's columns, and drop those that are in no subset below the limit."""
-        left = self._size - len(node.chosen)
+        height = self._size - len(node.chosen)
         gains = node.products * node.products
-        gains /= node.diagonal if left == 1 else self._space.kappa(left, node.diagonal)
+        gains /= node.diagonal if height == 1 else self._space.kappa(height, node.diagonal)
         order = np.argsort(-gains, kind="stable")
         gains = gains[order]
-        order = order[node.value - (gains + gains[: left - 1].sum()) < limit]
+        order = order[node.value - (gains + gains[: height - 1].sum()) < limit]
         sums = np.concatenate(([0.0], np.cumsum(gains[: len(order)])))
-        node.bounds = np.append(np.maximum.accumulate(node.value - (sums[left:] - sums[:-left])), np.inf)
+        node.bounds = np.append(np.maximum.accumulate(node.value - (sums[height:] - sums[:-height])), np.inf)
         node.bound = float(node.bounds[0])
         node.columns, node.products, node.diagonal = node.columns[order], node.products[order], node.diagonal[order]
         node.rows = node.rows[:, order]
@@ -93,10 +93,10 @@ class Search:
 
         `ends` are the node's bounds from each child on.
         """
-        left = self._size - len(node.chosen) - 1
-        first = node.place
+        height = self._size - len(node.chosen) - 1
+        first = node.position
         last = min(first + _BLOCK, int(np.searchsorted(ends, limit)))
-        node.place, node.bound = last, float(ends[last])
+        node.position, node.bound = last, float(ends[last])
         self.nodes += last - first
         # Elimination of each child's column in the columns after the block's first; those not after it gain nothing.
         own = slice(first, last)
@@ -114,14 +114,14 @@ class Search:
         if len(self._space.conflicts):
             out |= self._space.conflicts[node.columns[own, None], node.columns[first:]]
         gains[out], diagonal[out] = 0.0, 1.0
-        if left == 1:
+        if height == 1:
             gains /= diagonal
             return self._sets(node, np.argwhere((values[:, None] - gains < limit) & ~out) + first)
-        kappas = self._space.kappa(left, diagonal)
-        bounds = values - np.partition(gains, -left, axis=1)[:, -left:].sum(axis=1) / kappas
+        kappas = self._space.kappa(height, diagonal)
+        bounds = values - np.partition(gains, -height, axis=1)[:, -height:].sum(axis=1) / kappas
         for k in reversed(np.flatnonzero(bounds < limit).tolist()):
             later = np.flatnonzero(~out[k])
-            if len(later) >= left:
+            if len(later) >= height:
                 self._stack.append(
                     _Node(
                         (*node.chosen, int(node.columns[first + k])),
@@ -135,9 +135,9 @@ class Search:
                 )
         return self._sets(node, np.empty((0, 1), dtype=np.intp))
 
-    def _sets(self, node: _Node, places: NDArray[np.intp]) -> NDArray[np.int32]:
-        """Return the subsets of the node's columns and those at the given places."""
-        sets = np.empty((len(places), self._size), dtype=np.int32)
+    def _sets(self, node: _Node, positions: NDArray[np.intp]) -> NDArray[np.int32]:
+        """Return the subsets of the node's columns and those at the given positions."""
+        sets = np.empty((len(positions), self._size), dtype=np.int32)
         sets[:, : len(node.chosen)] = node.chosen
-        sets[:, len(node.chosen) :] = node.columns[places]
+        sets[:, len(node.chosen) :] = node.columns[positions]
         return sets

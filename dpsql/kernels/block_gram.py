@@ -169,12 +169,12 @@ class BlockRanges(_Chunks):
         """
         self._flush()
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            found = self._least <= self._most
-            middle = np.where(found, self._least / 2.0 + self._most / 2.0, 0.0)
+            has_range = self._least <= self._most
+            middle = np.where(has_range, self._least / 2.0 + self._most / 2.0, 0.0)
             scale = 2.0 * FIXED_POINT_ONE / (self._most - self._least)
-        point = ~(found & (scale > 0.0) & (scale < np.inf))
+        point = ~(has_range & (scale > 0.0) & (scale < np.inf))
         # The half of a subnormal is rounded, and a point is its own middle.
-        middle = np.where(point & found, self._least, middle)
+        middle = np.where(point & has_range, self._least, middle)
         return middle, np.where(point, 0.0, scale)
 
 
@@ -225,22 +225,24 @@ class BlockGram(_Chunks):
     ) -> NDArray[np.float32]:
         """Return the quantised rows in the order of blocks, each as (1, features, target, 0, …)."""
         rows = sum(map(len, blocks))
-        places = np.full(rows, rows, dtype=np.int64)
-        places[order] = np.arange(len(order))
+        positions = np.full(rows, rows, dtype=np.int64)
+        positions[order] = np.arange(len(order))
         values = self._spare
         if values is None or len(values) <= rows:
             # Longs up to 2**20: floats hold them exactly. The last row takes those that are in no fit.
             values = _aligned((rows + 1, self._padded), np.float32)
         start = 0
         for columns, block in zip(batches, blocks, strict=True):
-            place = places[start : start + len(block)]
+            slots = positions[start : start + len(block)]
             if fast is not None:
-                fast.place(np.ascontiguousarray(columns.T), block, place, self._middle, self._scale, values)
+                fast.place(np.ascontiguousarray(columns.T), block, slots, self._middle, self._scale, values)
             else:
-                kept = place < rows
-                of = block[kept]
-                values[place[kept], 0] = 1.0
-                values[place[kept], 1 : self.width + 1] = quantise(columns.T[kept], self._middle[of], self._scale[of])
+                has_slot = slots < rows
+                of = block[has_slot]
+                values[slots[has_slot], 0] = 1.0
+                values[slots[has_slot], 1 : self.width + 1] = quantise(
+                    columns.T[has_slot], self._middle[of], self._scale[of]
+                )
             start += len(block)
         return values
 
@@ -292,8 +294,8 @@ class BlockGram(_Chunks):
     def _triangles(self, part: NDArray[Number]) -> NDArray[Number]:
         """Return the upper triangles of all blocks, row by row."""
         rows, columns = np.triu_indices(self.width + 1)
-        found: NDArray[Number] = part[:, rows, columns]
-        return found
+        triangles: NDArray[Number] = part[:, rows, columns]
+        return triangles
 
     def products(self) -> pa.Array:
         """Return the sums as decimals: the upper triangle of each block."""
@@ -403,5 +405,5 @@ def _solve(matrix: Doubles, target: Doubles) -> Doubles:
     if failed == 0 and factor.diagonal().min() ** 2 > COLLINEAR:
         return np.asarray(dpotrs(factor, target)[0])
     values, vectors = np.linalg.eigh(matrix, UPLO="U")
-    kept = values > NEGLIGIBLE * values[-1]
-    return np.asarray(vectors[:, kept] @ ((vectors.T @ target)[kept] / values[kept]))
+    is_large = values > NEGLIGIBLE * values[-1]
+    return np.asarray(vectors[:, is_large] @ ((vectors.T @ target)[is_large] / values[is_large]))

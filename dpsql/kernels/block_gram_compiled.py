@@ -40,15 +40,15 @@ def ranges(rows: Floats, blocks: Longs, least: Doubles, most: Doubles) -> None:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def place(
-    rows: Floats, blocks: Longs, places: Longs, middle: Doubles, scale: Doubles, values: NDArray[np.float32]
+    rows: Floats, blocks: Longs, positions: Longs, middle: Doubles, scale: Doubles, values: NDArray[np.float32]
 ) -> None:
-    """Quantise rows of shape (n, width) and put (1, row) into row ``places[i]`` of `values`; past its end: nowhere."""
+    """Quantise rows of shape (n, width) and put (1, row) into row ``positions[i]`` of `values`; past the end: none."""
     width = rows.shape[1]
     for i in range(len(rows)):
         if blocks[i] == len(middle):
             continue
-        values[places[i], 0] = 1.0
-        out, row = values[places[i], 1 : width + 1], rows[i]
+        values[positions[i], 0] = 1.0
+        out, row = values[positions[i], 1 : width + 1], rows[i]
         m, s = middle[blocks[i]], scale[blocks[i]]
         for j in range(len(out)):
             u = (row[j] - m[j]) * s[j]
@@ -89,7 +89,7 @@ def _add_panel(
 
         _, count, stride, first, second, _, start = arguments
         zero = ir.Constant(vector, [0.0] * _LANES)
-        held = [[cgutils.alloca_once_value(builder, zero) for _ in range(2)] for _ in lanes]
+        accumulators = [[cgutils.alloca_once_value(builder, zero) for _ in range(2)] for _ in lanes]
         everywhere = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [0] * _LANES)
         with cgutils.for_range(builder, count) as loop:
             row = builder.gep(data(0), [builder.mul(loop.index, stride)])
@@ -101,23 +101,25 @@ def _add_panel(
             left = builder.gep(row, [first])
             for lane in lanes:
                 value = builder.load(builder.gep(left, [ir.Constant(ir.IntType(64), lane)]))
-                one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-                spread = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), everywhere)
+                scalar = builder.insert_element(
+                    ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
+                )
+                spread = builder.shuffle_vector(scalar, ir.Constant(vector, ir.Undefined), everywhere)
                 for half in range(2):
                     product = builder.fmul(spread, both[half], flags=exact)
-                    slot = held[lane][half]
+                    slot = accumulators[lane][half]
                     builder.store(builder.fadd(builder.load(slot), product, flags=exact), slot)
         for lane in lanes:
-            place = builder.add(start, builder.mul(ir.Constant(ir.IntType(64), lane), stride))
+            line = builder.add(start, builder.mul(ir.Constant(ir.IntType(64), lane), stride))
             for half in range(2):
-                offset = builder.add(place, ir.Constant(ir.IntType(64), half * _LANES))
+                offset = builder.add(line, ir.Constant(ir.IntType(64), half * _LANES))
                 pointer = vector_at(builder.gep(data(5), [offset]))
-                total = builder.fadd(builder.load(pointer, align=8), builder.load(held[lane][half]))
+                total = builder.fadd(builder.load(pointer, align=8), builder.load(accumulators[lane][half]))
                 builder.store(total, pointer, align=8)
         return context.get_dummy_value()
 
-    place = types.intp
-    return types.void(tile, place, place, place, place, sums, place), generate
+    integer = types.intp
+    return types.void(tile, integer, integer, integer, integer, sums, integer), generate
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -151,6 +153,6 @@ def compile_all() -> None:
     rows.flags.writeable = False  # as Arrow's buffers are
     ranges(rows, index, least, most)
     values = np.zeros((1, 16), dtype=np.float32)
-    for given in (rows, np.ones((1, 1))):
-        place(given, index, index, least, most, values)
+    for batch in (rows, np.ones((1, 1))):
+        place(batch, index, index, least, most, values)
     gram(values, index, index + 1, 0, 1, np.zeros((1, 16)), np.zeros((1, 16, 16)))

@@ -70,11 +70,11 @@ class CellCounts(ABC):
         """Count values of shape (rows,)."""
         for start in range(0, len(values), _BLOCK):
             block = values[start : start + _BLOCK]
-            found = self.of(block[~np.isnan(block)])
-            if len(found) < self.cells // 8:
-                np.add.at(self._counts, found, 1)
+            cells = self.of(block[~np.isnan(block)])
+            if len(cells) < self.cells // 8:
+                np.add.at(self._counts, cells, 1)
             else:
-                self._counts += np.bincount(found, minlength=self.cells)
+                self._counts += np.bincount(cells, minlength=self.cells)
 
     def zero(self) -> Self:
         """Return empty counts of the same cells."""
@@ -136,12 +136,12 @@ class GridCounts(CellCounts):
         values = np.clip(values, self.edges[0], self.edges[-1])
         # A guess, right but for roundings; the edges decide. It may be no number at all where the bounds are close.
         with np.errstate(all="ignore"):
-            found = ((values / 2 - self._half_lower) / self._half_width * self.cells).astype(np.intp)
-        found = np.clip(found, 0, self.cells - 1)
-        wrong = np.flatnonzero((values < self.edges[found]) | (values >= self.edges[found + 1]))
+            cells = ((values / 2 - self._half_lower) / self._half_width * self.cells).astype(np.intp)
+        cells = np.clip(cells, 0, self.cells - 1)
+        wrong = np.flatnonzero((values < self.edges[cells]) | (values >= self.edges[cells + 1]))
         exact = np.searchsorted(self.edges, values[wrong], side="right") - 1
-        found[wrong] = np.minimum(exact, self.cells - 1)
-        return found
+        cells[wrong] = np.minimum(exact, self.cells - 1)
+        return cells
 
 
 def even_edges(lower: float, upper: float, cells: int) -> NDArray[np.float64]:

@@ -51,12 +51,12 @@ class ScaleCounts(CellCounts):
 
     def __init__(self, kind: pa.DataType) -> None:
         self._typed = TypedCells.of(kind, _OCTAVE, _PARTS)
-        self._places = _places(kind)
+        self._positions = _positions(kind)
         super().__init__(self._typed.count)
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the cells of values that are not missing."""
-        return self._places[magnitude_cells(self._typed.coded(values), _PARTS)]
+        return self._positions[magnitude_cells(self._typed.coded(values), _PARTS)]
 
     def middle(self, cell: int) -> float:
         """Return the middle of a cell; of steps a value in the middle of those that it holds."""
@@ -153,7 +153,7 @@ def whole_steps(lower: float, upper: float, kind: pa.DataType) -> tuple[float, f
 
 
 @lru_cache(maxsize=16)
-def _places(kind: pa.DataType) -> NDArray[np.intp]:
+def _positions(kind: pa.DataType) -> NDArray[np.intp]:
     """Return the cell of each part of a fine cell."""
     starts = TypedCells.of(kind, _OCTAVE, _PARTS).starts
     fine = 2 * int(magnitude_cells(np.zeros(1), _PARTS)[0]) + 1
@@ -192,8 +192,8 @@ def _octave_edges(lower: float, upper: float) -> Doubles:
 
 
 def _units(value: float, digits: int) -> int:
-    found: int = round(value * 10**digits)
-    return found
+    units: int = round(value * 10**digits)
+    return units
 
 
 def _stepped(low: int, high: int, digits: int) -> float:

@@ -58,8 +58,8 @@ def affine_map(lower: float, upper: float) -> tuple[float, float]:
 def affine_maps(intervals: Sequence[tuple[float, float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (middles, scales) of some intervals, each of shape (d,)."""
     maps = {interval: affine_map(*interval) for interval in set(intervals)}
-    found = np.array([maps[interval] for interval in intervals], dtype=np.float64).reshape(-1, 2)
-    return found[:, 0].copy(), found[:, 1].copy()
+    pairs = np.array([maps[interval] for interval in intervals], dtype=np.float64).reshape(-1, 2)
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 
 def quantise(
@@ -101,12 +101,12 @@ class WideSums:
         self.low += parts
         self._carry()
 
-    def add_at(self, places: NDArray[np.intp], high: NDArray[np.int64], low: NDArray[np.int64]) -> None:
+    def add_at(self, positions: NDArray[np.intp], high: NDArray[np.int64], low: NDArray[np.int64]) -> None:
         """Add ``high * 2**32 + low`` at places along the last axis, which may repeat; ``0 <= low < 2**32``."""
         for row in range(len(self.low)):
-            np.add.at(self.low[row], places, low[row])
-            np.add.at(self.high[row], places, high[row])
-        touched = np.unique(places)
+            np.add.at(self.low[row], positions, low[row])
+            np.add.at(self.high[row], positions, high[row])
+        touched = np.unique(positions)
         self.high[:, touched] += self.low[:, touched] >> _LOW_BITS
         self.low[:, touched] &= _MASK
 
@@ -212,11 +212,11 @@ def digits(value: Doubled, bits: int, count: int) -> list[Doubles]:
     """
     out = []
     high, low = value
-    for place in range(1, count + 1):
-        unit = 2.0 ** (bits * place)
-        found = np.rint(high * unit)
-        high, low = two_sum(high - found / unit, low)
-        out.append(found)
+    for number in range(1, count + 1):
+        unit = 2.0 ** (bits * number)
+        digit = np.rint(high * unit)
+        high, low = two_sum(high - digit / unit, low)
+        out.append(digit)
     return out
 
 
@@ -225,8 +225,8 @@ def _inverse(value: Doubled) -> Doubled:
     first = 1.0 / value[0]
     zero = np.zeros_like(first)
     product = multiply(value, (first, zero))
-    left = add((np.ones_like(first), zero), (-product[0], -product[1]))
-    return _quick(first, left[0] / value[0])
+    remainder = add((np.ones_like(first), zero), (-product[0], -product[1]))
+    return _quick(first, remainder[0] / value[0])
 
 
 def _quick(a: Doubles, b: Doubles) -> Doubled:
@@ -253,8 +253,8 @@ def _doubled(value: Fraction) -> tuple[float, float]:
 
 def _parts() -> tuple[float, ...]:
     out, rest = [], _LOG2
-    for place in range(1, 4):
-        unit = 1 << (_PART_BITS * place)
+    for number in range(1, 4):
+        unit = 1 << (_PART_BITS * number)
         part = Fraction(math.floor(rest * unit), unit)
         out.append(float(part))
         rest -= part

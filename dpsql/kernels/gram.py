@@ -71,8 +71,8 @@ def arithmetic() -> int:
     with one_thread():
         libraries = _controllers[_limited].info()
     kinds = sorted([str(library.get(name)) for name in ("prefix", "version", "architecture")] for library in libraries)
-    known = repr((np.__version__, sorted(name for name, has in abilities.items() if has), kinds))
-    return int.from_bytes(hashlib.sha256(known.encode()).digest()[:7], "big")
+    description = repr((np.__version__, sorted(name for name, has in abilities.items() if has), kinds))
+    return int.from_bytes(hashlib.sha256(description.encode()).digest()[:7], "big")
 
 
 def _controller(loaded: frozenset[str]) -> ThreadpoolController:

@@ -89,9 +89,9 @@ def count_kept(
     rows, names = distinct_features(lengths, positions)
     overfull = np.bincount(rows, minlength=len(lengths))[rows] > most
     if overfull.any():
-        kept = ~overfull
-        kept[overfull] = first_by_key(rows[overfull], words[names[overfull]], seeds, lanes, most)
-        names = names[kept]
+        is_first = ~overfull
+        is_first[overfull] = first_by_key(rows[overfull], words[names[overfull]], seeds, lanes, most)
+        names = names[is_first]
     np.add.at(counts, names, 1)
 
 
@@ -115,24 +115,24 @@ def first_by_key(
 
     Returns
     -------
-    kept : ndarray of bool, shape (n,)
+    is_first : ndarray of bool, shape (n,)
         Of every row `most` items, or all that it has. It depends on the row's identity and items, and on the key.
     """
     seed = seeds[rows]
-    places = [mixed(items[:, number] ^ mixed(seed ^ lanes[number])) for number in (0, 1)]
-    # A total order: 128 bits of place, then the item itself. One word of row and place decides unless there are ties.
+    hashes = [mixed(items[:, number] ^ mixed(seed ^ lanes[number])) for number in (0, 1)]
+    # A total order: 128 bits of hash, then the item itself. One word of row and hash decides unless there are ties.
     bits = np.uint64(int(rows.max(initial=0)).bit_length())
-    word = (places[0] >> bits) | (rows.astype(np.uint64) << (np.uint64(63) - bits) << np.uint64(1))
+    word = (hashes[0] >> bits) | (rows.astype(np.uint64) << (np.uint64(63) - bits) << np.uint64(1))
     order = np.argsort(word)
     if (word[order[1:]] == word[order[:-1]]).any():
-        order = np.lexsort((items[:, 1], items[:, 0], places[1], places[0], rows))
+        order = np.lexsort((items[:, 1], items[:, 0], hashes[1], hashes[0], rows))
     ordered = rows[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     lengths = np.diff(np.append(starts, len(ordered)))
     rank = np.arange(len(ordered)) - np.repeat(starts, lengths)
-    kept = np.zeros(len(rows), dtype=np.bool_)
-    kept[order[rank < most]] = True
-    return kept
+    is_first = np.zeros(len(rows), dtype=np.bool_)
+    is_first[order[rank < most]] = True
+    return is_first
 
 
 def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -276,8 +276,8 @@ def _tagged(tag: bytes, payload: NDArray[np.uint8], absent: NDArray[np.bool_]) -
     rows, width = payload.shape
     body = np.hstack([np.full((rows, 1), tag[0], dtype=np.uint8), payload]).tobytes()
     offsets = np.arange(rows + 1, dtype=np.int32) * (width + 1)
-    whole = pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(body)])
-    return pc.if_else(pa.array(absent), pa.scalar(None, pa.binary()), whole) if absent.any() else whole
+    array = pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(body)])
+    return pc.if_else(pa.array(absent), pa.scalar(None, pa.binary()), array) if absent.any() else array
 
 
 def _timestamps(array: pa.Array, factor: int) -> pa.Array:

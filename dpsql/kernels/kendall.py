@@ -67,10 +67,10 @@ def number(
     new_block = np.append(True, blocks[1:] != blocks[:-1])[: len(order)]
     new = new_block.copy()
     new[1:] |= ordered[1:] != ordered[:-1]
-    places = np.flatnonzero(new)
-    codes[order] = np.repeat(np.arange(len(places)), np.diff(places, append=len(order)))
-    first = np.flatnonzero(new_block)[np.cumsum(new_block)[places] - 1]
-    return codes, (places - first).astype(np.int32), len(order)
+    edges = np.flatnonzero(new)
+    codes[order] = np.repeat(np.arange(len(edges)), np.diff(edges, append=len(order)))
+    first = np.flatnonzero(new_block)[np.cumsum(new_block)[edges] - 1]
+    return codes, (edges - first).astype(np.int32), len(order)
 
 
 def count(
@@ -110,13 +110,13 @@ def count(
             for is_plain in (True, False):
                 chosen = np.flatnonzero(np.array(plain, dtype=np.bool_) == is_plain)
                 for start in range(0, len(chosen), step):
-                    several = chosen[start : start + step]
-                    low = np.stack([columns[j][rows] for j in several], axis=1)
+                    batch = chosen[start : start + step]
+                    low = np.stack([columns[j][rows] for j in batch], axis=1)
                     falls = _inversions(high[:, None], low)
                     rises = total[:, None] - falls if is_plain else _inversions(high[:, None], width - 1 - low)
-                    discordant[np.ix_(several, group)] = falls.T
-                    concordant[np.ix_(several, group)] = rises.T
-                    yield int(sizes[group].sum()) * len(several)
+                    discordant[np.ix_(batch, group)] = falls.T
+                    concordant[np.ix_(batch, group)] = rises.T
+                    yield int(sizes[group].sum()) * len(batch)
 
 
 def _inversions(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -140,9 +140,9 @@ def _inversions(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.i
     while half < width:
         runs = keys.reshape(*total.shape, -1, 2 * half)
         runs.sort(axis=-1)
-        left = (runs & half == 0).astype(np.float64)
+        is_left = (runs & half == 0).astype(np.float64)
         # Where the left entries landed, less where they would be if all of them came first.
-        landed = (left @ np.arange(2 * half, dtype=np.float64)).sum(axis=-1).astype(np.int64)
+        landed = (is_left @ np.arange(2 * half, dtype=np.float64)).sum(axis=-1).astype(np.int64)
         total += landed - runs.shape[-2] * (half * (half - 1) // 2)
         half *= 2
     return total
@@ -238,12 +238,12 @@ class RankedTable:
 
         def rank_batch(batch: list[ArrayLike], stop: NDArray[np.uint8]) -> list[RankedColumn]:
             nonlocal ranked
-            found = []
+            ranks = []
             while batch and not stop[0]:
                 values = np.asarray(batch.pop(0), dtype=np.float64)
-                found.append(_rank(values if rows is None else values[rows], block_of_row))
+                ranks.append(_rank(values if rows is None else values[rows], block_of_row))
                 ranked += 1
-            return found
+            return ranks
 
         def tick() -> None:
             if progress is not None:

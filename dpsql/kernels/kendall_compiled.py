@@ -101,9 +101,9 @@ def _add_vector(
             array = context.make_array(signature.args[which])(context, builder, arguments[which])
             return builder.bitcast(builder.gep(array.data, [arguments[which + 1]]), vector.as_pointer())
 
-        place = pointer(0)
-        added = builder.add(builder.load(place, align=bits // 8), builder.load(pointer(2), align=bits // 8))
-        builder.store(added, place, align=bits // 8)
+        address = pointer(0)
+        added = builder.add(builder.load(address, align=bits // 8), builder.load(pointer(2), align=bits // 8))
+        builder.store(added, address, align=bits // 8)
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, steps, types.intp), generate
@@ -201,7 +201,7 @@ def count(
         _clear(size, words, by_6, by_11, by_16, by_21)
         if tied:
             repeats[: size if len(starts) == 0 else len(starts)] = 0
-        below, repeated, pairs, inserted, kept = 0, 0, 0, 0, 0
+        below, repeated, pairs, inserted, backlog = 0, 0, 0, 0, 0
         for first in range(0, present[block], _CHUNK):
             if stop[0] != 0:
                 return
@@ -216,15 +216,15 @@ def count(
                     fetched[i] = own[np.uint32(rows[i])]
             for i in range(length):
                 if base_tied and begins[i]:
-                    for k in range(kept):
+                    for k in range(backlog):
                         v = np.uint32(waiting[k])
                         if tied:
                             earlier = repeats[v]
                             repeats[v] = earlier + 1
                             v = np.uint32(_first(v, starts) + earlier)
                         _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, middles, tops)
-                    inserted += kept
-                    kept = 0
+                    inserted += backlog
+                    backlog = 0
                 if fetched[i] < 0:
                     continue
                 v = np.uint32(fetched[i])
@@ -237,8 +237,8 @@ def count(
                 below += _below(v, words, by_6, by_11, by_16, by_21)
                 pairs += inserted
                 if base_tied:
-                    waiting[kept] = fetched[i]
-                    kept += 1
+                    waiting[backlog] = fetched[i]
+                    backlog += 1
                 else:
                     _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, middles, tops)
                     inserted += 1
@@ -334,11 +334,11 @@ def _insertion_sort(values: Doubles, keys: Words, first: int, last: int, mask: n
     for k in range(first + 1, last):
         key = keys[k]
         value = values[key & mask]
-        place = k
-        while place > first and values[keys[place - 1] & mask] > value:
-            keys[place] = keys[place - 1]
-            place -= 1
-        keys[place] = key
+        index = k
+        while index > first and values[keys[index - 1] & mask] > value:
+            keys[index] = keys[index - 1]
+            index -= 1
+        keys[index] = key
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

@@ -105,9 +105,9 @@ def lasso(
 def _largest(columns: Positions, excess: Doubles, count: int) -> Positions:
     """Return the `count` columns of largest excess, ascending; of equal ones the first, on any processor."""
     cut = np.partition(excess, -count)[-count]
-    kept = excess > cut
-    kept[np.flatnonzero(excess == cut)[: count - np.count_nonzero(kept)]] = True
-    largest: Positions = columns[kept]
+    is_large = excess > cut
+    is_large[np.flatnonzero(excess == cut)[: count - np.count_nonzero(is_large)]] = True
+    largest: Positions = columns[is_large]
     return largest
 
 
@@ -143,8 +143,8 @@ class _WorkingSet:
     def solution(self) -> tuple[Positions, Doubles]:
         """Return the columns with a nonzero coefficient, and the coefficients."""
         coefficient = self._coefficient[: self.active]
-        kept = coefficient * self._sign[: self.active] > 0.0
-        return self._number[self._column[: self.active][kept]], coefficient[kept]
+        is_nonzero = coefficient * self._sign[: self.active] > 0.0
+        return self._number[self._column[: self.active][is_nonzero]], coefficient[is_nonzero]
 
     def residual(self) -> Doubles:
         """Return ``y - X w``."""
@@ -206,12 +206,12 @@ class _WorkingSet:
         self._make_active_room()
         sign = 1.0 if self._gradient[column] > 0.0 else -1.0
         square = float(self._gram[column, column])
-        dependence, left = self._dependence(column)
-        if left <= _DELICATE * square and self._stale:
+        dependence, remainder = self._dependence(column)
+        if remainder <= _DELICATE * square and self._stale:
             self._refresh()
-            dependence, left = self._dependence(column)
+            dependence, remainder = self._dependence(column)
         coefficient = 0.0
-        if left <= _DEPENDENT * square and self.active:
+        if remainder <= _DEPENDENT * square and self.active:
             # In this direction the fit is constant and |w|_1 falls, so some coefficient must reach 0.
             step, blocking = self._crossing(-sign * dependence)
             if blocking >= 0:
@@ -219,14 +219,14 @@ class _WorkingSet:
                 self._gradient[: self.size] -= step * sign * self._gram[column, : self.size]
                 self._leave(blocking)
                 coefficient = step * sign
-                dependence, left = self._dependence(column)
-        left = max(left, _DEPENDENT * square)
+                dependence, remainder = self._dependence(column)
+        remainder = max(remainder, _DEPENDENT * square)
         a = self.active
         self._column[a], self._sign[a], self._coefficient[a] = column, sign, coefficient
         self._row[a, : self.size] = self._gram[column, : self.size]
-        self._update_inverse(a, dependence, 1.0 / left)
-        self._inverse[:a, a] = self._inverse[a, :a] = -dependence / left
-        self._inverse[a, a] = 1.0 / left
+        self._update_inverse(a, dependence, 1.0 / remainder)
+        self._inverse[:a, a] = self._inverse[a, :a] = -dependence / remainder
+        self._inverse[a, a] = 1.0 / remainder
         self.active += 1
 
     def _dependence(self, column: int) -> tuple[Doubles, float]:
@@ -264,18 +264,18 @@ class _WorkingSet:
         self._coefficient[: self.active] += change
         self._gradient[: self.size] -= change @ self._row[: self.active, : self.size]
 
-    def _leave(self, place: int) -> None:
+    def _leave(self, position: int) -> None:
         """Take a column out of the active ones; the last one takes its place."""
         a = self.active
-        pivot = self._inverse[place, :a].copy()
-        sound = pivot[place] > 0.0
+        pivot = self._inverse[position, :a].copy()
+        sound = pivot[position] > 0.0
         if sound:
-            self._update_inverse(a, pivot, -1.0 / pivot[place])
+            self._update_inverse(a, pivot, -1.0 / pivot[position])
         last = a - 1
         for values in (self._column, self._sign, self._coefficient, self._row):
-            values[place] = values[last]
-        self._inverse[place, :a] = self._inverse[last, :a]
-        self._inverse[:a, place] = self._inverse[:a, last]
+            values[position] = values[last]
+        self._inverse[position, :a] = self._inverse[last, :a]
+        self._inverse[:a, position] = self._inverse[:a, last]
         self.active = last
         if not sound:
             self._stale += 1
@@ -469,15 +469,15 @@ class _Voter:
             columns, coefficients = lasso(matrix, y, weight, lift, running)
             size = np.abs(coefficients)
             effect = size * np.linalg.norm(matrix[:, columns], axis=0)
-            kept: NDArray[np.bool_] = effect > NEGLIGIBLE * np.linalg.norm(y)
-        columns, size = columns[kept], size[kept]
+            is_large: NDArray[np.bool_] = effect > NEGLIGIBLE * np.linalg.norm(y)
+        columns, size = columns[is_large], size[is_large]
         if len(columns) <= self.k:
             return columns
         cut = np.partition(size, -self.k)[-self.k]
         sure = columns[size > cut * (1.0 + TIE)]
         tied = columns[np.abs(size - cut) <= cut * TIE]
-        places: Positions = np.concatenate([sure, tied[np.argsort(lift[tied], kind="stable")][: self.k - len(sure)]])
-        return places
+        votes: Positions = np.concatenate([sure, tied[np.argsort(lift[tied], kind="stable")][: self.k - len(sure)]])
+        return votes
 
     def _ordered(self, rows: Positions) -> tuple[Doubles, Doubles]:
         """Return a copy of some rows' features and target, in an order determined by their values."""

@@ -362,7 +362,7 @@ def _fine_gradient(
     numerator, denominator = regularization.as_integer_ratio()
     ridge = numerator << (_GRADIENT_BITS - _FINE_BITS - (denominator.bit_length() - 1))
     # Digit k of q is in units of 2**(-20 (k + 1)), a row in units of 2**-20.
-    shifts = [_GRADIENT_BITS - FIXED_POINT_BITS * (place + 2) for place in range(_SHARE_DIGITS)]
+    shifts = [_GRADIENT_BITS - FIXED_POINT_BITS * (number + 2) for number in range(_SHARE_DIGITS)]
     value = [
         ridge * coefficient
         + int(math.ldexp(term, _GRADIENT_BITS))
@@ -397,7 +397,7 @@ def _digits(multiples: list[int]) -> tuple[NDArray[np.float64], list[Fraction]]:
         column = [((value + (1 << (bits - 1))) & ((1 << bits) - 1)) - (1 << (bits - 1)) for value in rest]
         rest = [(value - digit) >> bits for value, digit in zip(rest, column, strict=True)]
         columns.append(column)
-    units = [Fraction(1 << (bits * place), 1 << _FINE_BITS) for place in range(len(columns))]
+    units = [Fraction(1 << (bits * number), 1 << _FINE_BITS) for number in range(len(columns))]
     return np.array(columns[::-1], dtype=np.float64).T, units[::-1]
 
 

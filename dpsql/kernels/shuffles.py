@@ -54,17 +54,17 @@ def largest_sums(
         Called with the share of the work done, in eighths; an exception that it raises ends the work.
     """
 
-    def told(share: float) -> None:
+    def report(share: float) -> None:
         progress(math.floor(min(1.0, share) * _SHARES) / _SHARES)
 
-    one, others = table.columns[base], [column for place, column in enumerate(table.columns) if place != base]
-    values = np.unique(one.codes)
-    if len(values) == 2 and values[0] >= 0 and len(one.codes) <= _MOST_ROWS:
-        larger = one.codes == values[1]
-        return _of_two_values(others, np.array([larger[order] for order in orders]), k, told)
-    if len(one.codes) <= max(_FEW_ROWS, min(_SOME_ROWS, len(others))):
-        return _by_signs(others, np.array([one.codes[order] for order in orders]), k, told)
-    return _counted(one, others, orders, k, told)
+    base_column, others = table.columns[base], [column for number, column in enumerate(table.columns) if number != base]
+    values = np.unique(base_column.codes)
+    if len(values) == 2 and values[0] >= 0 and len(base_column.codes) <= _MOST_ROWS:
+        larger = base_column.codes == values[1]
+        return _of_two_values(others, np.array([larger[order] for order in orders]), k, report)
+    if len(base_column.codes) <= max(_FEW_ROWS, min(_SOME_ROWS, len(others))):
+        return _by_signs(others, np.array([base_column.codes[order] for order in orders]), k, report)
+    return _counted(base_column, others, orders, k, report)
 
 
 def _of_two_values(
@@ -87,8 +87,8 @@ def _of_two_values(
 
 def _largest(best: Doubles, scores: Doubles) -> Doubles:
     """Return the k largest of each column, of those found before and of the sizes of others; shape (k, b)."""
-    found = np.concatenate([best, np.abs(scores)])
-    largest: Doubles = np.partition(found, len(found) - len(best), axis=0)[len(found) - len(best) :]
+    sizes = np.concatenate([best, np.abs(scores)])
+    largest: Doubles = np.partition(sizes, len(sizes) - len(best), axis=0)[len(sizes) - len(best) :]
     return largest
 
 
@@ -125,10 +125,10 @@ def _by_signs(
 
 def _signs(codes: NDArray[np.int32], left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.float32]:
     """Return the sign of the difference of two rows of each column, 0 where one is missing; shape (d, pairs)."""
-    one, other = codes[:, left], codes[:, right]
-    signs: NDArray[np.float32] = np.sign(one - other).astype(np.float32)
+    first, second = codes[:, left], codes[:, right]
+    signs: NDArray[np.float32] = np.sign(first - second).astype(np.float32)
     if (codes < 0).any():
-        signs[(one < 0) | (other < 0)] = 0
+        signs[(first < 0) | (second < 0)] = 0
     return signs
 
 

@@ -34,34 +34,34 @@ def warm_up() -> None:
     compiled_kernels.start().join()
 
 
-def completions(columns: NDArray[np.intp], taken: int, places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return what completes a set: one or two of some columns, by their places in lexicographic order.
+def completions(columns: NDArray[np.intp], count: int, positions: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return what completes a set: one or two of some columns, by their positions in lexicographic order.
 
     Parameters
     ----------
     columns : ndarray of intp, shape (n,)
         Ascending.
-    taken : int
+    count : int
         1 or 2.
-    places : ndarray of intp, shape (m,)
-        In ``[0, C(n, taken))``.
+    positions : ndarray of intp, shape (m,)
+        In ``[0, C(n, count))``.
 
     Returns
     -------
-    more : ndarray of intp, shape (m, taken)
+    more : ndarray of intp, shape (m, count)
     """
-    if taken == 1:
-        return columns[places, None]
+    if count == 1:
+        return columns[positions, None]
     starts = _starts(len(columns))
-    lows = np.searchsorted(starts, places, side="right") - 1
-    return columns[np.column_stack((lows, places - starts[lows] + lows + 1))]
+    lows = np.searchsorted(starts, positions, side="right") - 1
+    return columns[np.column_stack((lows, positions - starts[lows] + lows + 1))]
 
 
 def completion_floors(
     problem: BallLeastSquares,
     chosen: NDArray[np.intp],
     columns: NDArray[np.intp],
-    taken: int,
+    count: int,
     tick: Callable[[], object] | None = None,
 ) -> NDArray[np.int64]:
     """Return certified lower bounds on the scores of all subsets ``chosen + T``.
@@ -73,30 +73,30 @@ def completion_floors(
         Column numbers, counted without the forced ones.
     columns : ndarray of intp, shape (n,)
         The columns that T is chosen from, ascending, none of them in `chosen`.
-    taken : int
+    count : int
         Number of columns in T: 1 or 2.
     tick : callable, optional
         Called every few tenths of a second; an exception from it stops the work.
 
     Returns
     -------
-    floors : ndarray of int64, shape (C(n, taken),)
+    floors : ndarray of int64, shape (C(n, count),)
         In units of `SCORE_UNIT`, in lexicographic order of T: see `completions`.
     """
-    total = math.comb(len(columns), taken)
+    total = math.comb(len(columns), count)
     fast = compiled_kernels(total)
     if fast is None:
         floors = np.empty(total, dtype=np.int64)
         for begin in range(0, total, _BLOCK):
-            more = completions(columns, taken, np.arange(begin, min(total, begin + _BLOCK)))
-            kept = np.broadcast_to(chosen, (len(more), len(chosen)))
-            floors[begin : begin + _BLOCK] = score_floors(problem, np.column_stack((kept, more)))
+            more = completions(columns, count, np.arange(begin, min(total, begin + _BLOCK)))
+            prefixes = np.broadcast_to(chosen, (len(more), len(chosen)))
+            floors[begin : begin + _BLOCK] = score_floors(problem, np.column_stack((prefixes, more)))
             if tick is not None:
                 tick()
         return floors
     own = np.concatenate((np.arange(problem.forced), chosen + problem.forced))
     duals = np.empty(total)
-    starts = _starts(len(columns)) if taken == 2 else np.arange(len(columns) + 1)
+    starts = _starts(len(columns)) if count == 2 else np.arange(len(columns) + 1)
     # Every job begins with another column, and gets about as many subsets.
     edges = np.unique(np.searchsorted(starts, np.append(np.arange(0, total, _BLOCK), total)))
     matrix, vector, others = np.ascontiguousarray(problem.matrix), problem.vector, columns + problem.forced
@@ -104,7 +104,7 @@ def completion_floors(
 
     def job(number: int, thread: int, signals: workers.Signals) -> None:
         low, high = int(edges[number]), int(edges[number + 1])
-        fast.duals(matrix, vector, constant, radius, own, others, taken, low, high, starts, duals, signals.stop)
+        fast.duals(matrix, vector, constant, radius, own, others, count, low, high, starts, duals, signals.stop)
         signals.done[thread] += starts[high] - starts[low]
 
     def report(share: float) -> None:
@@ -112,7 +112,7 @@ def completion_floors(
             tick()
 
     workers.run(job, len(edges) - 1, total, progress=report)
-    return _units(duals, margin(problem, len(chosen) + taken))
+    return _units(duals, margin(problem, len(chosen) + count))
 
 
 def _starts(count: int) -> NDArray[np.intp]:

@@ -89,7 +89,7 @@ def duals(
     radius: float,
     chosen: Longs,
     others: Longs,
-    taken: int,
+    count: int,
     low: int,
     high: int,
     starts: Longs,
@@ -97,14 +97,14 @@ def duals(
     stop: NDArray[np.uint8],
 ) -> None:
     """Write the dual values of all subsets whose first column beside the chosen ones has a place from low to high."""
-    kept = len(chosen)
-    size = kept + taken
+    base = len(chosen)
+    size = base + count
     # The last row is room for a solution.
     block, work = np.zeros((size + 1, size)), np.zeros((size + 1, size))
     right, image = np.zeros(size), np.zeros(size)
-    for i in range(kept):
+    for i in range(base):
         right[i] = vector[chosen[i]]
-        for j in range(kept):
+        for j in range(base):
             block[i, j] = matrix[chosen[i], chosen[j]]
     largest = 0.0
     for i in range(len(matrix)):
@@ -115,18 +115,18 @@ def duals(
         if stop[0]:
             return
         first = others[a]
-        right[kept] = vector[first]
-        block[kept, kept] = matrix[first, first]
-        for j in range(kept):
-            block[kept, j] = matrix[first, chosen[j]]
-        for b in range(1 if taken == 1 else len(others) - a - 1):
-            if taken == 2:
+        right[base] = vector[first]
+        block[base, base] = matrix[first, first]
+        for j in range(base):
+            block[base, j] = matrix[first, chosen[j]]
+        for b in range(1 if count == 1 else len(others) - a - 1):
+            if count == 2:
                 second = others[a + 1 + b]
-                right[kept + 1] = vector[second]
-                block[kept + 1, kept + 1] = matrix[second, second]
-                for j in range(kept):
-                    block[kept + 1, j] = matrix[second, chosen[j]]
-                block[kept + 1, kept] = matrix[second, first]
+                right[base + 1] = vector[second]
+                block[base + 1, base + 1] = matrix[second, second]
+                for j in range(base):
+                    block[base + 1, j] = matrix[second, chosen[j]]
+                block[base + 1, base] = matrix[second, first]
             guess = _multiplier(block, right, radius, shift, guess, work, image)
             value = constant - (guess + shift) * radius * radius
             # `image` belongs to the last multiplier that was tried, which may be one step behind.

@@ -45,14 +45,14 @@ _CELLS = 1 << 17
 
 
 def subset_strata(
-    problem: BallLeastSquares, found: BestSubsets, *, most: int = _MOST_STRATA
+    problem: BallLeastSquares, best: BestSubsets, *, most: int = _MOST_STRATA
 ) -> tuple[Indices, Indices, Indices, NDArray[np.int64]]:
     """Split all subsets into strata, and bound the scores of the unlisted ones in each.
 
     Parameters
     ----------
     problem : BallLeastSquares
-    found : BestSubsets
+    best : BestSubsets
         What `best_subsets` found for that problem; at least one subset.
     most : int
         Strata, about.
@@ -73,12 +73,12 @@ def subset_strata(
     -----
     Exact, not private. Everything here depends on the data.
     """
-    size = found.subsets.shape[1]
+    size = best.subsets.shape[1]
     width = len(problem.vector) - problem.forced
-    relaxation = Relaxation(problem, float(problem.multipliers(found.subsets[:1])[0]))
+    relaxation = Relaxation(problem, float(problem.multipliers(best.subsets[:1])[0]))
     n_strong, n_weak = _numbers(width, size, most)
     # From here on columns are numbered by strength.
-    order = _by_strength(relaxation, found.subsets[0])
+    order = _by_strength(relaxation, best.subsets[0])
     relaxation.gram, relaxation.cross = relaxation.gram[np.ix_(order, order)], relaxation.cross[order]
     space = SearchSpace(relaxation, size)
     edges = np.ceil((width - n_strong) ** (np.arange(1, n_weak + 1) / max(1, n_weak)))
@@ -97,16 +97,16 @@ def subset_strata(
         own = size - chosen > 1 and (first + len(sets)) * width <= _MOST_CLASSES
         if own:
             ranks.append(_ranks(np.argsort(-gains, axis=1, kind="stable")))
-        held = (sets[:, :, None] == np.arange(n_strong)).any(axis=1)
+        is_member = (sets[:, :, None] == np.arange(n_strong)).any(axis=1)
         division.append(np.repeat(np.arange(first, first + len(sets)) * own, len(shares)))
-        counts.append(np.column_stack((np.repeat(held, len(shares), axis=0), np.tile(shares, (len(sets), 1)))))
+        counts.append(np.column_stack((np.repeat(is_member, len(shares), axis=0), np.tile(shares, (len(sets), 1)))))
         ordered = np.empty(gains.shape)
         np.put_along_axis(ordered, ranks[-1] if own else ranks[0], gains, axis=1)
         bounds.append((values[:, None] - _largest(ordered, sizes, shares)).ravel())
     relaxed = np.concatenate(bounds) - margin(problem, size)
     units = np.floor(np.clip(relaxed / float(SCORE_UNIT), -float(SCORE_CAP), float(SCORE_CAP >> 1)))
     # Scores are sums of squares, rounded down.
-    lower_bounds = np.maximum(units.astype(np.int64) - 2, max(found.lower_bound, 0))
+    lower_bounds = np.maximum(units.astype(np.int64) - 2, max(best.lower_bound, 0))
     classes = np.empty((sum(map(len, ranks)), width), dtype=np.intp)
     classes[:, order[:n_strong]] = np.arange(n_strong)
     classes[:, order[n_strong:]] = n_strong + labels[np.concatenate(ranks)]
@@ -155,11 +155,11 @@ def _by_strength(relaxation: Relaxation, best: NDArray[np.int32]) -> Indices:
     return np.argsort(-gains, kind="stable")
 
 
-def _gains(space: SearchSpace, n_strong: int, width: int, sets: Indices, left: int) -> tuple[Doubles, Doubles]:
+def _gains(space: SearchSpace, n_strong: int, width: int, sets: Indices, count: int) -> tuple[Doubles, Doubles]:
     """Return (relaxed scores of sets of strong columns, what weak ones gain at most when so many are added)."""
     strong = np.arange(n_strong)
     scores, most = np.empty(len(sets)), np.zeros((len(sets), width - n_strong))
-    if not left:
+    if not count:
         return _eliminate(space, strong, sets)[0], most
     column = space.stands_for[: len(space.gram)]
     forms = np.flatnonzero(column >= n_strong)
@@ -172,10 +172,10 @@ def _gains(space: SearchSpace, n_strong: int, width: int, sets: Indices, left: i
         scores[part], products, diagonal = _eliminate(space, columns, sets[part])
         squares = np.maximum.reduceat(products[:, n_strong:] ** 2, starts, axis=1)
         diagonal = np.minimum.reduceat(diagonal[:, n_strong:], starts, axis=1)
-        if left == 1:
+        if count == 1:
             most[part] = np.divide(squares, diagonal, out=np.full(squares.shape, np.inf), where=diagonal > 0)
         else:
-            most[part] = squares / space.kappa(left, diagonal)[:, None]
+            most[part] = squares / space.kappa(count, diagonal)[:, None]
     return scores, most
 
 
@@ -190,19 +190,19 @@ def _largest(gains: Doubles, sizes: Indices, shares: Indices) -> Doubles:
 
 
 def _eliminate(space: SearchSpace, columns: Indices, sets: Indices) -> tuple[Doubles, Doubles, Doubles]:
-    """Return (relaxed scores, residual products, diagonals) of some columns, given sets of places among them."""
+    """Return (relaxed scores, residual products, diagonals) of some columns, given sets of positions among them."""
     every = np.arange(len(sets))
     values = np.full(len(sets), space.constant)
     products = np.tile(space.cross[columns], (len(sets), 1))
     diagonal = np.ones(products.shape)
     rows: list[Doubles] = []
-    for place in sets.T:
-        row = space.gram[columns[place][:, None], columns]
+    for position in sets.T:
+        row = space.gram[columns[position][:, None], columns]
         for earlier in rows:
-            row -= earlier[every, place][:, None] * earlier
-        root = np.sqrt(diagonal[every, place])
+            row -= earlier[every, position][:, None] * earlier
+        root = np.sqrt(diagonal[every, position])
         row /= root[:, None]
-        image = products[every, place] / root
+        image = products[every, position] / root
         values -= image * image
         products -= row * image[:, None]
         diagonal -= row * row

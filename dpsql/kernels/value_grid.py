@@ -159,13 +159,13 @@ class ValueGrid:
             return self
         starts, edges = np.array(self.starts), {*self.starts[:2], self.starts[-1]}
         powers = [starts, 1.0 - starts] if self.discrete else [starts, -starts]
-        kept = (starts == 0.0) | (starts == (1.0 if self.discrete else math.nextafter(0.0, math.inf)))
-        kept |= np.logical_or(*(np.frexp(of)[0] == 0.5 for of in powers))
+        is_edge = (starts == 0.0) | (starts == (1.0 if self.discrete else math.nextafter(0.0, math.inf)))
+        is_edge |= np.logical_or(*(np.frexp(of)[0] == 0.5 for of in powers))
         for low, high, parts in crowds:
-            kept |= (low <= starts) & (starts <= high)
+            is_edge |= (low <= starts) & (starts <= high)
             ends = (low + (high - low) * (part / parts) for part in range(parts + 1))
             edges |= {float(math.ceil(edge)) if self.discrete else edge + 0.0 for edge in ends}
-        edges |= set(starts[kept].tolist())
+        edges |= set(starts[is_edge].tolist())
         inside = sorted(edge for edge in edges if self.starts[0] <= edge <= self.upper)
         return ValueGrid(tuple(inside), self.upper, self.discrete)
 

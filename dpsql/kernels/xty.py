@@ -7,8 +7,9 @@ lets a BLAS product compute an exact integer sum.
 **Shares of features.** How much each feature of a row counts: all of a row that has few, and an equal share of a row
 that has too many.
 
-A row with k different features counts ``one`` for each if k is at most `most`, and ``floor(most * one / k)`` otherwise.
-Nothing is chosen: the shares follow from k alone, so every engine and every attempt counts the same.
+A row with k different features counts ``denominator`` for each if k is at most `most`, and otherwise
+``floor(most * denominator / k)``. Nothing is chosen: the shares follow from k alone, so every engine and every attempt
+counts the same.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from dpsql.kernels.fixed_point import quantise
 from dpsql.kernels.workers import Compiled
 
 
-def feature_shares(held: NDArray[np.int64], most: int, one: int) -> NDArray[np.int64]:
+def feature_shares(counts: NDArray[np.int64], most: int, denominator: int) -> NDArray[np.int64]:
     """Return what each feature of a row counts.
 
     Parameters
     ----------
-    held : ndarray of int64
+    counts : ndarray of int64
         Numbers of different features of the rows.
     most : int
         What all features of a row count together at most, in rows, >= 1.
-    one : int
-        What one row is, in the unit of the counts; ``most * one`` below ``2**62``.
+    denominator : int
+        What one row is, in the unit of the counts; ``most * denominator`` below ``2**62``.
 
     Notes
     -----
-    **Sensitivity**: all features of a row together count at most ``most * one``, and each at most `one`, because the
-    share is rounded down.
+    **Sensitivity**: all features of a row together count at most ``most * denominator``, and each at most
+    `denominator`, because the share is rounded down.
     """
-    return np.where(held > most, most * one // np.maximum(held, 1), one)
+    return np.where(counts > most, most * denominator // np.maximum(counts, 1), denominator)
 
 
 def add_shares(
@@ -53,7 +54,7 @@ def add_shares(
     lengths: NDArray[np.int64],
     positions: NDArray[np.int64],
     most: int,
-    one: int,
+    denominator: int,
 ) -> None:
     """Count the features of rows that list them.
 
@@ -65,11 +66,11 @@ def add_shares(
         Of each row, >= 0, or -1 for a row that raises nothing.
     lengths, positions
         As for `distinct_features`.
-    most, one : int
+    most, denominator : int
         As for `feature_shares`.
     """
     rows, features = distinct_features(lengths, positions)
-    shares = feature_shares(np.bincount(rows, minlength=len(lengths)), most, one)
+    shares = feature_shares(np.bincount(rows, minlength=len(lengths)), most, denominator)
     counted = sides[rows] >= 0
     rows = rows[counted]
     np.add.at(counts, sides[rows] + features[counted], shares[rows])
@@ -144,9 +145,9 @@ def vectors_to_matrix(array: pa.Array, width: int) -> Floats:
         return _values(array.values.slice(first, rows * width)).reshape(rows, width)
     values = _values(array.values)
     matrix = np.full((rows, width), np.nan)
-    kept = np.minimum(lengths, width)
-    row = np.repeat(np.arange(rows), kept)
-    column = np.arange(len(row)) - np.repeat(np.cumsum(kept) - kept, kept)
+    widths = np.minimum(lengths, width)
+    row = np.repeat(np.arange(rows), widths)
+    column = np.arange(len(row)) - np.repeat(np.cumsum(widths) - widths, widths)
     matrix[row, column] = values[offsets[row] + column]
     return matrix
 

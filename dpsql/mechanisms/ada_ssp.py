@@ -76,7 +76,7 @@ def ada_ssp(
     neighbours: str,
     max_rows_per_unit: int = 1,
     failure: float = 0.05,
-    one: int = FIXED_POINT_ONE,
+    denominator: int = FIXED_POINT_ONE,
     squares_mu: Fraction | None = None,
     source: BitSource = SYSTEM,
 ) -> LinearFit:
@@ -96,7 +96,7 @@ def ada_ssp(
         Rows that one privacy unit may have, >= 1.
     failure : float
         Chance, in (0, 1), that the ridge is too small for the noise; public.
-    one : int
+    denominator : int
         Code of the intercept.
     squares_mu : Fraction or None
         Privacy loss of one further number, the sum of squares of the target, from which the covariance also counts the
@@ -132,11 +132,11 @@ def ada_ssp(
     width = len(products) - 1
     _check_size(width, 1)
     share = mu**2 / 3
-    given = neighbours, radius, max_rows_per_unit
-    gram = release_gram(products[:width, :width], *given, squared_mu=share, source=source)
-    least = release_least_eigenvalue(products[:width, :width], *given, squared_mu=share, source=source)
+    arguments = neighbours, radius, max_rows_per_unit
+    gram = release_gram(products[:width, :width], *arguments, squared_mu=share, source=source)
+    least = release_least_eigenvalue(products[:width, :width], *arguments, squared_mu=share, source=source)
     cross = gaussian_release(
-        products[:width, width], sensitivity=cross_sensitivity(*given), squared_mu=share, source=source
+        products[:width, width], sensitivity=cross_sensitivity(*arguments), squared_mu=share, source=source
     )
     threshold = gram.sigma * math.sqrt(width * math.log(2 * width**2 / failure))
     floor = float(least.values[0]) - least.sigma * NormalDist().inv_cdf(1 - failure / 2)
@@ -153,7 +153,7 @@ def ada_ssp(
     squares = release_target_squares(
         products[width:, width], neighbours, max_rows_per_unit, squared_mu=squares_mu**2, source=source
     )
-    rows = max(1.0, float(gram.values[0]) / one**2)
+    rows = max(1.0, float(gram.values[0]) / denominator**2)
     # Of the residuals' sum of squares an upper end: of its noise to first order.
     moved = math.hypot(squares.sigma, 2.0 * math.sqrt(max(0.0, float(cross.values @ covariance @ cross.values))))
     residuals = (
@@ -249,12 +249,12 @@ def boosted_ada_ssp(
     )
     coefficients = next(run)
     for number in range(rounds):
-        found = next_step(run, rows.residual_products(coefficients))
+        answer = next_step(run, rows.residual_products(coefficients))
         if progress is not None:
             progress((number + 1) / rounds)
-        if isinstance(found, LinearFit):
-            return found
-        coefficients = found
+        if isinstance(answer, LinearFit):
+            return answer
+        coefficients = answer
     raise InternalError("I032", "boosting did not end after its last round. Report it.")
 
 
@@ -291,16 +291,18 @@ def boosting(
     _check_size(width, rounds)
     share = mu**2 / (rounds + 2) if split == "even" else mu**2 / 3
     round_share = share if split == "even" else share / rounds
-    given = neighbours, radius, max_rows_per_unit
-    noisy = release_gram(gram, *given, squared_mu=share, source=source)
-    least = release_least_eigenvalue(gram, *given, squared_mu=share, source=source)
+    arguments = neighbours, radius, max_rows_per_unit
+    noisy = release_gram(gram, *arguments, squared_mu=share, source=source)
+    least = release_least_eigenvalue(gram, *arguments, squared_mu=share, source=source)
     floor = float(least.values[0]) - _BOOSTED_QUANTILE * least.sigma
     ridge = max(0.0, _BOOSTED_QUANTILE * math.sqrt(width) * noisy.sigma - max(0.0, floor))
     inverse = _inverse(noisy, width, ridge)
     coefficients, sigma = np.zeros(width), 0.0
     for _ in range(rounds):
         products = yield coefficients
-        step = gaussian_release(products, sensitivity=cross_sensitivity(*given), squared_mu=round_share, source=source)
+        step = gaussian_release(
+            products, sensitivity=cross_sensitivity(*arguments), squared_mu=round_share, source=source
+        )
         sigma = step.sigma
         # The residuals of the next round are those of these very coefficients.
         integers, bits = fixed_coefficients(coefficients + inverse @ step.values)
@@ -451,19 +453,19 @@ def _rounds_covariance(
 
     def moved(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
         spread = release.sigma**2 / 2 * (covariance + np.trace(covariance) * np.eye(width))
-        found: NDArray[np.float64] = step @ covariance @ step.T + inverse @ spread @ inverse.T
-        return found
+        image: NDArray[np.float64] = step @ covariance @ step.T + inverse @ spread @ inverse.T
+        return image
 
-    part, left = inverse @ inverse.T, np.outer(coefficients, coefficients)
+    part, remainder = inverse @ inverse.T, np.outer(coefficients, coefficients)
     total = np.zeros_like(part)
     with one_thread():
         for _ in range(min(rounds, _MOST_POWERS)):
             total += part
-            part, left = moved(part), moved(left)
-            if max(np.trace(total) * sigma**2, np.trace(part), np.trace(left)) > _UNKNOWN:
+            part, remainder = moved(part), moved(remainder)
+            if max(np.trace(total) * sigma**2, np.trace(part), np.trace(remainder)) > _UNKNOWN:
                 return _UNKNOWN * np.eye(width)
-    found: NDArray[np.float64] = sigma**2 * total + left
-    return found
+    answer: NDArray[np.float64] = sigma**2 * total + remainder
+    return answer
 
 
 def _symmetric(release: GaussianRelease, width: int) -> NDArray[np.float64]:
@@ -480,6 +482,6 @@ def _inverse(release: GaussianRelease, width: int, ridge: float) -> NDArray[np.f
     matrix = _symmetric(release, width)
     with one_thread():
         values, vectors = np.linalg.eigh(matrix)
-        kept = np.maximum(values + ridge, max(release.sigma, 2.0**-40 * float(abs(values).max())))
-        inverse: NDArray[np.float64] = (vectors / kept) @ vectors.T
+        eigenvalues = np.maximum(values + ridge, max(release.sigma, 2.0**-40 * float(abs(values).max())))
+        inverse: NDArray[np.float64] = (vectors / eigenvalues) @ vectors.T
     return inverse

@@ -111,7 +111,7 @@ class Bins:
     @property
     def places(self) -> list[int]:
         """Features with more than one bin: the others are constant as far as noise tells."""
-        return [place for place, rows in enumerate(self.rows) if len(rows) > 1]
+        return [feature for feature, rows in enumerate(self.rows) if len(rows) > 1]
 
 
 def release_bins(
@@ -121,7 +121,7 @@ def release_bins(
     *,
     squared_mu: Fraction,
     total: float | None = None,
-    one: int = 1,
+    denominator: int = 1,
     source: BitSource = SYSTEM,
 ) -> Bins:
     """Release bins that hold about as many rows each.
@@ -129,14 +129,14 @@ def release_bins(
     Parameters
     ----------
     counts : ndarray of int64, shape (d, CELLS)
-        Exact rows per cell, or weights in units of ``1 / one``; d >= 1.
+        Exact rows per cell, or weights in units of ``1 / denominator``; d >= 1.
     neighbours : {'add_remove', 'replace'}
     max_rows_per_unit : int
     squared_mu : Fraction
         > 0.
     total : float, optional
         Rows, released before. A feature's rows are taken for these where they are no fewer than noise explains.
-    one : int
+    denominator : int
         A power of two.
     source : BitSource
         Operating-system entropy; another source is for tests.
@@ -154,27 +154,27 @@ def release_bins(
         counts.ravel(),
         squared_sensitivity=cells_sensitivity(neighbours, len(counts), max_rows_per_unit),
         squared_mu=squared_mu,
-        one=one,
+        denominator=denominator,
         source=source,
     )
     of, rows = np.zeros(counts.shape, dtype=np.int64), []
     far = _FEWER * noisy.sigma * CELLS**0.5
-    for place, found in enumerate(noisy.values.reshape(counts.shape)):
-        here = float(found.sum())
+    for feature, noisy_rows in enumerate(noisy.values.reshape(counts.shape)):
+        here = float(noisy_rows.sum())
         here = max(1.0, here if total is None or here < total - far else total)
-        likely = likely_rows(found, here, noisy.sigma)
-        wanted, left, held = here / BINS, float(likely.sum()), 0.0
+        likely = likely_rows(noisy_rows, here, noisy.sigma)
+        quota, remainder, load = here / BINS, float(likely.sum()), 0.0
         for cell in range(1, CELLS):
-            held += likely[cell - 1]
-            left -= likely[cell - 1]
-            ends = held >= wanted and left >= wanted / 2
-            held = 0.0 if ends else held
-            of[place, cell] = of[place, cell - 1] + ends
-        rows.append(np.maximum(np.bincount(of[place], likely), max(1.0, wanted / 4)))
+            load += likely[cell - 1]
+            remainder -= likely[cell - 1]
+            ends = load >= quota and remainder >= quota / 2
+            load = 0.0 if ends else load
+            of[feature, cell] = of[feature, cell - 1] + ends
+        rows.append(np.maximum(np.bincount(of[feature], likely), max(1.0, quota / 4)))
     return Bins(of, rows)
 
 
-def likely_rows(found: Doubles, total: float, sigma: float) -> Doubles:
+def likely_rows(noisy: Doubles, total: float, sigma: float) -> Doubles:
     """Return the rows per cell that noisy ones show, by how much noise there is; post-processing.
 
     Rows that differ from even ones are taken for a walk over the cells and jumps of single cells. The likelihood of
@@ -182,7 +182,7 @@ def likely_rows(found: Doubles, total: float, sigma: float) -> Doubles:
 
     Parameters
     ----------
-    found : ndarray of float64, shape (CELLS,)
+    noisy : ndarray of float64, shape (CELLS,)
     total : float
         Rows, about; >= 1.
     sigma : float
@@ -193,11 +193,11 @@ def likely_rows(found: Doubles, total: float, sigma: float) -> Doubles:
     rows : ndarray of float64, shape (CELLS,)
         >= 0.
     """
-    even = total / len(found)
-    sizes, basis = _walk_basis(len(found))
+    even = total / len(noisy)
+    sizes, basis = _walk_basis(len(noisy))
     with one_thread():
-        parts = basis.T @ (found - even)
-    best, gain = -np.inf, np.zeros(len(found))
+        parts = basis.T @ (noisy - even)
+    best, gain = -np.inf, np.zeros(len(noisy))
     for smooth in (0.0, *_ROW_VARIANCES):
         for jumps in (0.0, *_ROW_VARIANCES):
             spread = even**2 * (smooth * sizes + jumps)
@@ -211,8 +211,8 @@ def likely_rows(found: Doubles, total: float, sigma: float) -> Doubles:
 
 def _walk(length: int) -> Doubles:
     """Return the covariance of a centred random walk, whose mean variance is 1."""
-    places = np.arange(length, dtype=np.float64)
-    walk = np.minimum.outer(places, places)
+    steps = np.arange(length, dtype=np.float64)
+    walk = np.minimum.outer(steps, steps)
     means = walk.mean(axis=0)
     walk = walk - means - means[:, None] + means.mean()
     return np.asarray(walk / np.trace(walk) * length)
@@ -388,10 +388,14 @@ class StepRounds:
         mus : mapping
             Privacy loss of ``'bins'`` and ``'steps'``, each > 0; their squares add up.
         """
-        one, mu = FIXED_POINT_ONE, mus["steps"]
-        bins = release_bins(weights, neighbours, max_rows_per_unit, squared_mu=mus["bins"] ** 2, one=one)
+        denominator, mu = FIXED_POINT_ONE, mus["steps"]
+        bins = release_bins(
+            weights, neighbours, max_rows_per_unit, squared_mu=mus["bins"] ** 2, denominator=denominator
+        )
         curved = Bins(bins.of, [weight / 4 for weight in bins.rows])
-        return cls(curved, one, mu=mu, neighbours=neighbours, max_rows_per_unit=max_rows_per_unit, loss=LOGISTIC)
+        return cls(
+            curved, denominator, mu=mu, neighbours=neighbours, max_rows_per_unit=max_rows_per_unit, loss=LOGISTIC
+        )
 
     @property
     def left(self) -> int:
@@ -416,48 +420,48 @@ class StepRounds:
         sums : ndarray of Python ints, shape (features of the round, CELLS)
             Exact.
         """
-        places = self.places
+        features = self.places
         self._next += 1
-        bins = [self._bins.of[place] for place in places]
-        lengths = [len(self._bins.rows[place]) for place in places]
+        bins = [self._bins.of[feature] for feature in features]
+        lengths = [len(self._bins.rows[feature]) for feature in features]
         exact = np.concatenate([_joined(row, of, length) for row, of, length in zip(sums, bins, lengths, strict=True)])
         noisy = release_residuals(
             exact,
             self._unit[0],
-            len(places),
+            len(features),
             self._most,
             self._unit[1],
-            squared_mu=self._mu**2 * Fraction(len(places), len(self._bins.places) * VISITS),
+            squared_mu=self._mu**2 * Fraction(len(features), len(self._bins.places) * VISITS),
             source=self._source,
         )
-        rate, ends = 2.0 / (1 + len(places)), np.cumsum(lengths)[:-1]
+        rate, ends = 2.0 / (1 + len(features)), np.cumsum(lengths)[:-1]
         sigma = noisy.sigma / self._most
-        for position, of, word in zip(places, bins, np.split(noisy.values / self._most, ends), strict=True):
-            step, variance = smooth_steps(word, self._bins.rows[position], sigma, self._loss.spread)
+        for feature, of, word in zip(features, bins, np.split(noisy.values / self._most, ends), strict=True):
+            step, variance = smooth_steps(word, self._bins.rows[feature], sigma, self._loss.spread)
             step = np.clip(step, -self._loss.farthest, self._loss.farthest)
-            moved = self._values[position, :CELLS] + np.rint(rate * self._most * step)[of]
-            self._values[position, :CELLS] = np.clip(moved, -LARGEST_STEP, LARGEST_STEP)
-            self._variances[position] += ((rate * self._most) ** 2 * variance)[of]
+            moved = self._values[feature, :CELLS] + np.rint(rate * self._most * step)[of]
+            self._values[feature, :CELLS] = np.clip(moved, -LARGEST_STEP, LARGEST_STEP)
+            self._variances[feature] += ((rate * self._most) ** 2 * variance)[of]
 
     def result(self) -> AdditiveSteps:
         """Return the steps once no round is left."""
         return AdditiveSteps(self._values[:, :CELLS], np.sqrt(self._variances))
 
 
-def _groups(places: list[int], visit: int) -> list[list[int]]:
+def _groups(features: list[int], visit: int) -> list[list[int]]:
     """Return the features of each round of a visit; neighbours in the table are apart, and other ones in each visit."""
-    count = min(len(places), MOST_ROUNDS)
-    found: list[list[int]] = [[] for _ in range(count)]
-    for number, position in enumerate(places):
-        found[(number + visit * (number // count)) % count].append(position)
-    return [group for group in found if group]
+    count = min(len(features), MOST_ROUNDS)
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for number, feature in enumerate(features):
+        groups[(number + visit * (number // count)) % count].append(feature)
+    return [group for group in groups if group]
 
 
 def _joined(sums: Integers, of: Longs, length: int) -> Integers:
     """Return exact sums of bins from those of cells."""
-    found = np.zeros(length, dtype=object)
-    np.add.at(found, of, sums)
-    return found
+    totals = np.zeros(length, dtype=object)
+    np.add.at(totals, of, sums)
+    return totals
 
 
 def smooth_steps(

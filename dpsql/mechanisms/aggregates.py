@@ -75,8 +75,8 @@ class Lattice:
         if self.noise == LAPLACE:
             return discrete_laplace(self.spread, size)
         parts = range(0, size, MOST_COORDINATES)
-        drawn = [gaussian_noise(self.spread, min(MOST_COORDINATES, size - begin)) for begin in parts]
-        return np.concatenate(drawn) if drawn else np.empty(0, dtype=np.int64)
+        chunks = [gaussian_noise(self.spread, min(MOST_COORDINATES, size - begin)) for begin in parts]
+        return np.concatenate(chunks) if chunks else np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ class NoisyBlock:
         if self.block.targets == (self.block,):
             return [self]
         parts = enumerate(self.block.targets)
-        return [NoisyBlock(block, self.lattice, self.words.at(self.block.places_of(place))) for place, block in parts]
+        return [NoisyBlock(block, self.lattice, self.words.at(self.block.places_of(number))) for number, block in parts]
 
-    def taken(self, places: NDArray[np.intp]) -> NoisyBlock:
+    def taken(self, positions: NDArray[np.intp]) -> NoisyBlock:
         """Return the numbers of some groups."""
-        return NoisyBlock(self.block, self.lattice, self.words.taken(places))
+        return NoisyBlock(self.block, self.lattice, self.words.taken(positions))
 
     @property
     def count_law(self) -> CountLaw:
@@ -213,8 +213,8 @@ class GroupedNoise(Part):
     shares: tuple[Fraction, ...]
 
     def __post_init__(self) -> None:
-        whole = len(self.shares) == len(self.blocks) and sum(self.shares) == 1 and min(self.shares) > 0
-        if not whole or (self.mu is None) != (self.delta is None):
+        is_complete = len(self.shares) == len(self.blocks) and sum(self.shares) == 1 and min(self.shares) > 0
+        if not is_complete or (self.mu is None) != (self.delta is None):
             raise InternalError("I032", f"the shares of {self.name} are not those of its blocks. Report it.")
         if self.mu is not None and sum(block.moved(self.contribution) for block in self.blocks) > MOST_COORDINATES:
             raise ParameterError("P038", "a privacy unit is in too many groups for Gaussian noise. Lower their number.")
@@ -244,8 +244,8 @@ class GroupedNoise(Part):
     def draw(self, sums: Sequence[Sums]) -> list[NoisyBlock]:
         """Return the blocks with noise, from the exact sums of each block's target."""
         return [
-            noisy_block(block, lattice, block.words(given))
-            for block, lattice, given in zip(self.blocks, self.lattices, sums, strict=True)
+            noisy_block(block, lattice, block.words(totals))
+            for block, lattice, totals in zip(self.blocks, self.lattices, sums, strict=True)
         ]
 
     def _lattice(self, block: Block, share: Fraction) -> Lattice:
@@ -327,8 +327,8 @@ def rows_to_sampling(blocks: Sequence[Block], lattices: Sequence[Lattice], aggre
     half of which are at each bound that of ``1 / sqrt(n)``; noise on a count has c, and a Poisson count ``sqrt(n)``.
     Either way it is ``c**2`` rows.
     """
-    asked = [name for name in aggregates if name in (COUNT, AVG)]
-    errors = [_error(block, lattice, name) for block, lattice in _by_target(blocks, lattices) for name in asked]
+    names = [name for name in aggregates if name in (COUNT, AVG)]
+    errors = [_error(block, lattice, name) for block, lattice in _by_target(blocks, lattices) for name in names]
     return float(math.ceil(max(errors, default=0.0) ** 2))
 
 

@@ -122,9 +122,9 @@ class ConcordanceNoise(Part):
     @cached_property
     def losses(self) -> tuple[Fraction, Fraction]:
         """Epsilon or mu of the concordance and of the counts."""
-        whole, shares = (self.epsilon, _LAPLACE) if self.mu is None else (self.mu, _GAUSSIAN)
+        budget, shares = (self.epsilon, _LAPLACE) if self.mu is None else (self.mu, _GAUSSIAN)
         first, second = self.relation.pick(*shares)
-        return whole * first, whole * second
+        return budget * first, budget * second
 
     @cached_property
     def bits(self) -> int:
@@ -175,8 +175,8 @@ class ConcordanceNoise(Part):
         counts = [exact.positives, exact.negatives]
         if self.mu is None:
             return [_with_laplace(numbers, scale) for numbers, scale in zip((scaled, counts), self.scales, strict=True)]
-        given = zip((scaled, counts), self._squares, self.losses, strict=True)
-        return [_with_gaussian(numbers, square, mu) for numbers, square, mu in given]
+        triples = zip((scaled, counts), self._squares, self.losses, strict=True)
+        return [_with_gaussian(numbers, square, mu) for numbers, square, mu in triples]
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,8 @@ class PairedConcordanceNoise(ConcordanceNoise):
     @sampled
     def draw_pair(self, first: Concordance, second: Concordance) -> NoisyPair:
         """Return the numbers with noise; both concordances are of the same rows."""
-        one, other = first.scaled(self.bits), second.scaled(self.bits)
-        [difference, total], [positives, negatives] = self._noisy([one - other, one + other], first)
+        left, right = first.scaled(self.bits), second.scaled(self.bits)
+        [difference, total], [positives, negatives] = self._noisy([left - right, left + right], first)
         return NoisyPair(math.ldexp(difference, -self.bits), math.ldexp(total, -self.bits), positives, negatives)
 
 

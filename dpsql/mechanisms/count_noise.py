@@ -134,7 +134,7 @@ def laplace_reach(scale: Fraction, failure: Fraction) -> int:
     width, noise = float(scale), LaplaceCountNoise(scale=scale)
     steps = math.ceil(width * (math.log(2 / failure) - math.log1p(math.exp(-1 / width)))) - 1
     proposed = max(0, steps)
-    return _first(lambda found: 2 * noise.tail(found + 1) <= failure, proposed - 1, proposed)
+    return _first(lambda reach: 2 * noise.tail(reach + 1) <= failure, proposed - 1, proposed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +160,8 @@ class TruncatedCountNoise(CountNoise):
             return Fraction(0)
         power = exponential(-steps / self.scale)[1]
         cut = 1 - exponential(-(self.bound + 1 - steps) / self.scale)[0]
-        whole = 1 + exponential(-1 / self.scale)[0] - 2 * exponential(-(self.bound + 1) / self.scale)[1]
-        return min(Fraction(1), power * cut / whole)
+        mass = 1 + exponential(-1 / self.scale)[0] - 2 * exponential(-(self.bound + 1) / self.scale)[1]
+        return min(Fraction(1), power * cut / mass)
 
     @property
     def spread(self) -> float:
@@ -194,8 +194,8 @@ class GaussianCountNoise(CountNoise):
             share = 1 / (24 * self.variance)
             return min(Fraction(1), normal_tail(_root_below(squared)) * (1 + share + share**2))
         above = _weights_from(self.variance, steps, ROUND_CEILING)
-        whole = 1 + 2 * _weights_from(self.variance, 1, ROUND_FLOOR)
-        return min(Fraction(1), above / whole)
+        mass = 1 + 2 * _weights_from(self.variance, 1, ROUND_FLOOR)
+        return min(Fraction(1), above / mass)
 
     @property
     def spread(self) -> float:

@@ -71,8 +71,8 @@ class CubeTarget:
     fill: int = 0
 
     def __post_init__(self) -> None:
-        one = self.block.one
-        if type(self.block) not in _BLOCKS or abs(self.fill) > one or (self.shared and not self.block.count_of):
+        denominator = self.block.one
+        if type(self.block) not in _BLOCKS or abs(self.fill) > denominator or (self.shared and not self.block.count_of):
             raise InternalError("I032", f"{self.block.kind} has no place in a vector. Report it.")
 
     @property
@@ -126,26 +126,26 @@ class CubeVector(Part):
     @cached_property
     def places(self) -> tuple[tuple[int, ...], ...]:
         """The coordinates of the vector that each target reads; the shared count is the first one."""
-        following = int(any(one.shared for one in self.targets))
-        found = []
+        following = int(any(target.shared for target in self.targets))
+        coordinates = []
         for target in self.targets:
             common = (0,) if target.shared else ()
             own = target.block.size - len(common)
-            found.append((*common, *range(following, following + own)))
+            coordinates.append((*common, *range(following, following + own)))
             following += own
-        return tuple(found)
+        return tuple(coordinates)
 
     @property
     def coordinates(self) -> int:
         """Number of different coordinates in a group, d."""
-        return 1 + max(place for position in self.places for place in position)
+        return 1 + max(coordinate for position in self.places for coordinate in position)
 
     @property
     def distance(self) -> int:
         """How far the vectors of two rows in one group are apart, D."""
         if any(isinstance(target.block, ValueBlock) for target in self.targets):
             return 2
-        return 0 if all(one.shared for one in self.targets) else 1
+        return 0 if all(target.shared for target in self.targets) else 1
 
     def sensitivity(self, fine: int) -> int:
         """Return the sensitivity on the lattice of ``2**-fine``."""
@@ -194,9 +194,9 @@ class CubeVector(Part):
         """
         rows, *own = sums
         noise = cube_noise(self.scale, self.coordinates, len(rows.n))
-        found = []
-        for target, position, lattice, given in zip(self.targets, self.places, self.lattices, own, strict=True):
-            exact = on_lattice(target.block.words(target.sums(rows, given)), lattice.bits)
+        blocks = []
+        for target, position, lattice, totals in zip(self.targets, self.places, self.lattices, own, strict=True):
+            exact = on_lattice(target.block.words(target.sums(rows, totals)), lattice.bits)
             words = Words.of(exact.high, exact.low + noise[list(position)], exact.bits)
-            found.append(NoisyBlock(target.block, lattice, words))
-        return found
+            blocks.append(NoisyBlock(target.block, lattice, words))
+        return blocks

@@ -193,17 +193,22 @@ def gaussian_release(
 
 
 def gaussian_counts(
-    counts: Integers, *, squared_sensitivity: int, squared_mu: Fraction, one: int = 1, source: BitSource = SYSTEM
+    counts: Integers,
+    *,
+    squared_sensitivity: int,
+    squared_mu: Fraction,
+    denominator: int = 1,
+    source: BitSource = SYSTEM,
 ) -> GaussianRelease:
     """Add Gaussian noise to counts of rows, in units so fine that the noise is practically continuous.
 
     Parameters
     ----------
     counts : ndarray of int64 or of Python ints, shape (k,)
-        In units of ``1 / one`` rows.
+        In units of ``1 / denominator`` rows.
     squared_sensitivity : int
         Bound, over neighbouring tables, on the square of the L2 norm of the change, in rows squared, > 0.
-    one : int
+    denominator : int
         A power of two.
     squared_mu, source
         As for `gaussian_release`, whose guarantee it has.
@@ -213,7 +218,7 @@ def gaussian_counts(
     release : GaussianRelease
         In rows.
     """
-    finest = one.bit_length() - 1
+    finest = denominator.bit_length() - 1
     shift, sensitivity = counting_unit(squared_sensitivity, squared_mu, least_shift=finest)
     noisy = gaussian_release(
         counts.astype(object) << (shift - finest), sensitivity=sensitivity, squared_mu=squared_mu, source=source
@@ -278,10 +283,14 @@ class GaussianNoise(Part):
         take(self, share)
         return self.mu_of(share)
 
-    def draw_counts(self, share: str, counts: Integers, *, squared_sensitivity: int, one: int = 1) -> GaussianRelease:
+    def draw_counts(
+        self, share: str, counts: Integers, *, squared_sensitivity: int, denominator: int = 1
+    ) -> GaussianRelease:
         """Return counts with noise; see `gaussian_counts`."""
         squared_mu = self.spend(share) ** 2
-        return gaussian_counts(counts, squared_sensitivity=squared_sensitivity, squared_mu=squared_mu, one=one)
+        return gaussian_counts(
+            counts, squared_sensitivity=squared_sensitivity, squared_mu=squared_mu, denominator=denominator
+        )
 
     def draw_sums(self, share: str, sums: Integers, *, squared_sensitivity: Fraction) -> GaussianRelease:
         """Return integers with noise; see `gaussian_release`."""

@@ -217,7 +217,7 @@ class IntervalNoise:
     @cached_property
     def rows_needed(self) -> int:
         """t2: the noisy number of rows below which no interval is found."""
-        spread = rank_utility_range(_MEDIAN, self.neighbours, whole=True, max_rows_per_unit=self.max_rows_per_unit)
+        spread = rank_utility_range(_MEDIAN, self.neighbours, is_whole=True, max_rows_per_unit=self.max_rows_per_unit)
         # The logarithm is rounded up by more than its error.
         log = Fraction(math.log((FINE_CELLS - 1) / self.failure)) + Fraction(1, 10**9)
         return self.majority + math.ceil(2 * spread * log / self.start_epsilon)
@@ -403,8 +403,8 @@ def stop(counts: NDArray[np.int64], noise: IntervalNoise, source: BitSource, nea
     scale, last = noise.scan_scale, len(counts) - 1
     threshold = int(geometric(scale, 1, source=source)[0]) - noise.rows_left
     for start in range(0, last, _BLOCK):
-        left = beyond[start : min(start + _BLOCK, last)]
-        stops = np.flatnonzero(geometric(scale, len(left), source=source) - left >= threshold)
+        rows = beyond[start : min(start + _BLOCK, last)]
+        stops = np.flatnonzero(geometric(scale, len(rows), source=source) - rows >= threshold)
         if len(stops):
             return start + int(stops[0])
     return last

@@ -199,15 +199,15 @@ def gaussian_key_budget(
     """
     changes = relation_of(neighbours).changes
     squared = Fraction(changes * limits.squares) if squared_sensitivity is None else squared_sensitivity
-    found = []
+    budgets = []
     for share in _SHARES:
         mu = usable_mu(epsilon, share * delta)
         rate = _approximate_rate(float(epsilon), float(delta), float(mu), changes, limits)
         if rate > 0.0:
-            found.append(KeyBudget(mu, _approximate_threshold(rate, math.sqrt(squared) / float(mu), limits)))
-    if not found:
+            budgets.append(KeyBudget(mu, _approximate_threshold(rate, math.sqrt(squared) / float(mu), limits)))
+    if not budgets:
         raise ParameterError("P038", _LITTLE_DELTA)
-    return min(found, key=lambda budget: budget.threshold)
+    return min(budgets, key=lambda budget: budget.threshold)
 
 
 @lru_cache(maxsize=256, typed=True)
@@ -220,9 +220,9 @@ def gaussian_rate(epsilon: Fraction, delta: Fraction, mu: Fraction, changes: int
     rate = min(pure_rate(most, limits.pieces), _few_bits(proposed))
     for bits in range(_RATE_BITS, 0, -2):
 
-        def excess(first: int, second: int, left: Fraction, rate: Fraction = rate) -> Fraction:
-            kept = exponential(-rate * first, delta)[0]
-            return 1 - kept * (1 - _profile(mu, left, epsilon - EPSILON_MARGIN + rate * (first - second)))
+        def excess(first: int, second: int, remainder: Fraction, rate: Fraction = rate) -> Fraction:
+            factor = exponential(-rate * first, delta)[0]
+            return 1 - factor * (1 - _profile(mu, remainder, epsilon - EPSILON_MARGIN + rate * (first - second)))
 
         if rate > 0 and _holds(excess, most, changes, limits):
             return rate
@@ -239,15 +239,16 @@ def _few_bits(value: float) -> Fraction:
 def _holds(excess: Callable[[int, int, Fraction], _Number], delta: _Number, changes: int, limits: KeyLimits) -> bool:
     """Whether no mix of lone keys in the first and in the second table has an excess above delta; in doubt, not.
 
-    ``excess(first, second, left)`` rises in all three: pieces of lone keys in each table, and what is left for others.
+    ``excess(first, second, remainder)`` rises in all three: pieces of lone keys in each table, and what is left for
+    others.
     """
     most, looks = limits.pieces, 0
     todo = [(0, most, 0, most)] if changes == 2 else [(0, most, 0, 0), (0, 0, 1, most)]
     while todo:
         looks += 1
         low, high, below, above = todo.pop()
-        left = limits.left(low + below) if changes == 1 else (limits.left(low) + limits.left(below)) / 2
-        if excess(high, above, left) <= delta:
+        remainder = limits.left(low + below) if changes == 1 else (limits.left(low) + limits.left(below)) / 2
+        if excess(high, above, remainder) <= delta:
             continue
         if looks > _MOST_RECTANGLES or (low == high and below == above):
             return False
@@ -260,12 +261,15 @@ def _holds(excess: Callable[[int, int, Fraction], _Number], delta: _Number, chan
     return True
 
 
-def _profile(mu: Fraction, left: Fraction, epsilon: Fraction) -> Fraction:
-    """Return the delta of ``mu sqrt(left)``-GDP at any real epsilon, rounded up: ``1 - k + k d(-epsilon)`` below 0."""
-    root = Fraction(math.isqrt(left.numerator * 10**40 // left.denominator) + 1, 10**20)
+def _profile(mu: Fraction, remainder: Fraction, epsilon: Fraction) -> Fraction:
+    """Return the delta of ``mu sqrt(remainder)``-GDP at any real epsilon, rounded up.
+
+    Below 0 it is ``1 - k + k d(-epsilon)``.
+    """
+    root = Fraction(math.isqrt(remainder.numerator * 10**40 // remainder.denominator) + 1, 10**20)
     if epsilon >= 0:
-        return gaussian_delta(mu * root, epsilon) if left > 0 else Fraction(0)
-    delta = gaussian_delta(mu * root, -epsilon) if left > 0 else Fraction(0)
+        return gaussian_delta(mu * root, epsilon) if remainder > 0 else Fraction(0)
+    delta = gaussian_delta(mu * root, -epsilon) if remainder > 0 else Fraction(0)
     return 1 - exponential(epsilon, min(Fraction(1), -epsilon))[0] * (1 - delta)
 
 
@@ -273,8 +277,8 @@ def _approximate_rate(epsilon: float, delta: float, mu: float, changes: int, lim
     """Return roughly the largest rate by bisection in doubles, or 0.0: a proposal for `gaussian_rate`."""
 
     def holds(rate: float) -> bool:
-        def excess(first: int, second: int, left: Fraction) -> float:
-            rest = _approximate_profile(mu * math.sqrt(left), epsilon + rate * (first - second))
+        def excess(first: int, second: int, remainder: Fraction) -> float:
+            rest = _approximate_profile(mu * math.sqrt(remainder), epsilon + rate * (first - second))
             return -math.expm1(-rate * first) + math.exp(-rate * first) * rest
 
         return _holds(excess, delta, changes, limits)

@@ -95,8 +95,8 @@ class MarginsNoise(Part):
         mu = self.mu
         if mu is None:
             return tuple(
-                tuple(laplace_lattice(block, one, self.epsilon * share) for block in self.blocks)
-                for one in self.contributions
+                tuple(laplace_lattice(block, contribution, self.epsilon * share) for block in self.blocks)
+                for contribution in self.contributions
             )
         return tuple(
             tuple(gaussian_lattice(block, contribution, mu**2 * share) for block in self.blocks)
@@ -110,8 +110,8 @@ class MarginsNoise(Part):
 
     def laplace_scales(self) -> list[Fraction]:
         """Return the scales of all Laplace noise."""
-        found = [lattice for lattices in self.all_lattices for lattice in lattices]
-        return [lattice.spread for lattice in found if lattice.noise == LAPLACE]
+        laws = [lattice for lattices in self.all_lattices for lattice in lattices]
+        return [lattice.spread for lattice in laws if lattice.noise == LAPLACE]
 
     def gaussian_parts(self) -> list[Fraction]:
         """Return nothing: what is too wide was refused with the noise of one division."""
@@ -122,8 +122,8 @@ class MarginsNoise(Part):
         """Return the blocks with noise by division, from the exact sums of each block's target in each."""
         return [
             [
-                noisy_block(block, lattice, block.words(given))
-                for block, lattice, given in zip(self.blocks, lattices, of_division, strict=True)
+                noisy_block(block, lattice, block.words(totals))
+                for block, lattice, totals in zip(self.blocks, lattices, of_division, strict=True)
             ]
             for lattices, of_division in zip(self.all_lattices, sums, strict=True)
         ]
@@ -246,24 +246,24 @@ class KeyedNoise(Part):
         first, *others = zip(self.blocks, self.noise.lattices, sums, strict=True)
         positions, chosen = self._decide(*first)
         blocks = [chosen]
-        for block, lattice, given in others:
-            blocks.append(noisy_block(block, lattice, block.words(given.taken(positions))))
+        for block, lattice, totals in others:
+            blocks.append(noisy_block(block, lattice, block.words(totals.taken(positions))))
         return positions, blocks
 
     def _decide(self, block: Block, lattice: Lattice, sums: Sums) -> tuple[NDArray[np.intp], NoisyBlock]:
         """Draw the noise of the block that has the count; return the keys that reach the threshold."""
-        found, kept = [], []
+        positions, words = [], []
         for start in range(0, max(1, len(sums.n)), _CHUNK):
-            places = np.arange(start, min(start + _CHUNK, len(sums.n)))
-            exact = block.words(sums.taken(places))
+            indices = np.arange(start, min(start + _CHUNK, len(sums.n)))
+            exact = block.words(sums.taken(indices))
             if self.truncated:
-                noisy = NoisyBlock(block, lattice, Words(exact.high + self.count_noise.draw(len(places))))
+                noisy = NoisyBlock(block, lattice, Words(exact.high + self.count_noise.draw(len(indices))))
             else:
                 noisy = noisy_block(block, lattice, exact)
             large = np.flatnonzero(np.asarray(noisy.counts >= self.threshold, dtype=np.bool_))
-            found.append(places[large])
-            kept.append(noisy.words.taken(large))
-        return np.concatenate(found), NoisyBlock(block, lattice, Words.joined(kept))
+            positions.append(indices[large])
+            words.append(noisy.words.taken(large))
+        return np.concatenate(positions), NoisyBlock(block, lattice, Words.joined(words))
 
 
 def key_limits(contribution: Contribution, block: Block) -> KeyLimits:

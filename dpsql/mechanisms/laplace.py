@@ -41,10 +41,10 @@ class LaplaceNoise(Part):
 
     def scale(self, l1_sensitivity: Fraction | int | None = None) -> Fraction:
         """Return the scale of the noise."""
-        given = self.l1_sensitivity if l1_sensitivity is None else l1_sensitivity
-        if given is None:
+        sensitivity = self.l1_sensitivity if l1_sensitivity is None else l1_sensitivity
+        if sensitivity is None:
             raise InternalError("I032", f"the sensitivity of {self.name} is missing. Report it.")
-        return Fraction(given) / self.epsilon
+        return Fraction(sensitivity) / self.epsilon
 
     @sampled
     def draw(self, values: Sequence[int], l1_sensitivity: Fraction | int | None = None) -> list[int]:
@@ -53,16 +53,18 @@ class LaplaceNoise(Part):
         return [int(value) + int(by) for value, by in zip(values, noise, strict=True)]
 
     @sampled
-    def draw_counts(self, counts: Longs, l1_sensitivity: Fraction | int, *, one: int = 1) -> NDArray[np.float64]:
+    def draw_counts(
+        self, counts: Longs, l1_sensitivity: Fraction | int, *, denominator: int = 1
+    ) -> NDArray[np.float64]:
         """Return counts of rows with noise, in rows.
 
         Parameters
         ----------
         counts : ndarray of int64, shape (k,)
-            In units of ``1 / one`` rows, which the noise has, too.
+            In units of ``1 / denominator`` rows, which the noise has, too.
         l1_sensitivity : Fraction or int
             In rows.
-        one : int
+        denominator : int
             A power of two.
 
         Notes
@@ -70,8 +72,8 @@ class LaplaceNoise(Part):
         - **Guarantee**: pure `epsilon`-DP: discrete Laplace noise, whose scale is the sensitivity over `epsilon`, both
           in that unit. Only the sum becomes a double.
         """
-        noisy = counts + discrete_laplace(self.scale(l1_sensitivity) * one, len(counts))
-        return noisy.astype(np.float64) / one
+        noisy = counts + discrete_laplace(self.scale(l1_sensitivity) * denominator, len(counts))
+        return noisy.astype(np.float64) / denominator
 
 
 @dataclass(frozen=True)

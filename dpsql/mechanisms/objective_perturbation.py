@@ -381,11 +381,11 @@ def objective_perturbation(
     - **Assumes**: at most ``2**27`` rows. IEEE 754 doubles and mathematical libraries within 8 units in the last place.
     - **Does not protect**: running time, which depends on the rows.
     """
-    start = _Start.drawn(noise, rows.width, source)
-    found = minimise(
+    start = _Start.draw(noise, rows.width, source)
+    gradient = minimise(
         rows, regularization=start.regularization, linear=start.linear, tolerance=start.tolerance, tick=tick
     )
-    return _output(found, noise, rows.width, source)
+    return _output(gradient, noise, rows.width, source)
 
 
 def perturbed_fit(noise: ObjectiveNoise, width: int, *, source: BitSource = SYSTEM) -> PerturbedFit:
@@ -399,11 +399,11 @@ def perturbed_fit(noise: ObjectiveNoise, width: int, *, source: BitSource = SYST
     -----
     - **Does not protect**: running time and the number of passes, which depend on the rows.
     """
-    start = _Start.drawn(noise, width, source)
-    found = yield from descent(
+    start = _Start.draw(noise, width, source)
+    gradient = yield from descent(
         width, regularization=start.regularization, linear=start.linear, tolerance=start.tolerance
     )
-    return _output(found, noise, width, source)
+    return _output(gradient, noise, width, source)
 
 
 @dataclass(frozen=True)
@@ -415,18 +415,18 @@ class _Start:
     tolerance: float
 
     @classmethod
-    def drawn(cls, noise: ObjectiveNoise, width: int, source: BitSource) -> _Start:
+    def draw(cls, noise: ObjectiveNoise, width: int, source: BitSource) -> _Start:
         draw = {"exponential": exponential_norm, "gaussian": gaussian_vector}[noise.law]
         linear = draw(noise.scale, width, source=source)
         # Rounded down: the certificate is against the bound that the output noise was made for.
         return cls(float(noise.regularization), linear, float(noise.tolerance(width)) * (1.0 - 2.0**-50))
 
 
-def _output(found: Gradient, noise: ObjectiveNoise, width: int, source: BitSource) -> NDArray[np.float64]:
+def _output(gradient: Gradient, noise: ObjectiveNoise, width: int, source: BitSource) -> NDArray[np.float64]:
     """Return coefficients on the grid, with the noise that hides their distance from the minimiser."""
     grid = noise.grid(width)
     # Clipping coordinates moves no two points apart.
-    cells = np.clip(found.cells(grid), -(2.0**_CLIP_BITS), 2.0**_CLIP_BITS).astype(np.int64)
+    cells = np.clip(gradient.cells(grid), -(2.0**_CLIP_BITS), 2.0**_CLIP_BITS).astype(np.int64)
     return (cells + discrete_laplace(noise.output_scale(width), width, source=source)).astype(np.float64) * float(grid)
 
 

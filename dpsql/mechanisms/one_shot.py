@@ -230,9 +230,9 @@ class SubsetRace:
         if block == len(weights):
             return None
         first, last = int(self._firsts[block]), int(self._lasts[block])
-        place = first + reader.below(last - first + 1)
-        exponent = self._below * self._ranking.gap(place) + self._above * int(self._ranking.head_gaps[h])
-        return _Candidate(h, place, exponent, (int(weights[block]), last - first + 1))
+        position = first + reader.below(last - first + 1)
+        exponent = self._below * self._ranking.gap(position) + self._above * int(self._ranking.head_gaps[h])
+        return _Candidate(h, position, exponent, (int(weights[block]), last - first + 1))
 
     def _thinned(self, candidate: _Candidate, reader: WordReader) -> bool:
         """Accept with probability (members of the class times p) / (envelope of the class)."""

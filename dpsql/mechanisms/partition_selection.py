@@ -274,10 +274,10 @@ def partition_selection(
         if law not in LAWS:
             raise ParameterError("P018", f"noise must be one of {', '.join(LAWS)}; got {show(law)}.")
         return LAWS[law](epsilon, delta, neighbours, limits)
-    found = [LAWS[name](epsilon, delta, neighbours, limits) for name in ("laplace", "truncated")]
+    selections = [LAWS[name](epsilon, delta, neighbours, limits) for name in ("laplace", "truncated")]
     with suppress(ParameterError):  # too little or too much loss for it
-        found.append(LAWS["gaussian"](epsilon, delta, neighbours, limits))
-    return min(found, key=lambda selection: selection.least_count)
+        selections.append(LAWS["gaussian"](epsilon, delta, neighbours, limits))
+    return min(selections, key=lambda selection: selection.least_count)
 
 
 def _laplace(epsilon: Fraction, delta: Fraction, neighbours: str, limits: KeyLimits) -> PartitionSelection:
@@ -339,8 +339,8 @@ def release_partitions(
     - **Does not protect**: running time, which grows with the number of keys in the table.
     """
     unit = selection.noise.unit
-    found = zip(*_released(names, counts, selection, source), strict=True)
-    return sorted((names[position], Fraction(noisy, unit)) for position, noisy in found)
+    pairs = zip(*_released(names, counts, selection, source), strict=True)
+    return sorted((names[position], Fraction(noisy, unit)) for position, noisy in pairs)
 
 
 def select_partitions(
@@ -362,19 +362,19 @@ def _released(
     # Neighbouring tables differ in few keys, so that the noise's margins hold for more than one chunk.
     for start in range(0, len(values), _CHUNK):
         noisy = _noisy(values[start : start + _CHUNK], selection.noise, source)
-        found = np.flatnonzero(noisy >= selection.threshold)
-        positions += (found + start).tolist()
-        steps += noisy[found].tolist()
+        indices = np.flatnonzero(noisy >= selection.threshold)
+        positions += (indices + start).tolist()
+        steps += noisy[indices].tolist()
     return positions, steps
 
 
 def _noisy(values: NDArray[np.int64], noise: CountNoise, source: BitSource) -> Integers:
     """Return counts with noise, in lattice steps."""
-    drawn = noise.draw(len(values), source=source)
+    steps = noise.draw(len(values), source=source)
     if noise.unit == 1:
-        return values + drawn
+        return values + steps
     # Python's integers: a fine lattice takes more than 64 bits.
-    exact: Integers = values.astype(object) * noise.unit + drawn.astype(object)
+    exact: Integers = values.astype(object) * noise.unit + steps.astype(object)
     return exact
 
 

@@ -261,17 +261,17 @@ class PrefixMatrix:
         inverse = np.zeros(cells)
         scaled = coefficients / coefficients[0]
         inverse[0] = 1.0
-        for place in range(1, cells):
-            inverse[place] = -scaled[1 : place + 1] @ inverse[place - 1 :: -1][:place]
+        for index in range(1, cells):
+            inverse[index] = -scaled[1 : index + 1] @ inverse[index - 1 :: -1][:index]
         back = np.cumsum(inverse) * (2.0**_BITS / coefficients[0])
         return cls(coefficients, sum(value * value for value in coefficients.tolist()), back)
 
     def products(self, counts: Longs) -> Longs:
         """Return the exact products of the counts of one column, in units of ``2**-20`` rows."""
-        found = np.zeros(len(counts), dtype=np.int64)
+        sums = np.zeros(len(counts), dtype=np.int64)
         for cell in np.flatnonzero(counts):
-            found[cell:] += counts[cell] * self.coefficients[: len(counts) - cell]
-        return found
+            sums[cell:] += counts[cell] * self.coefficients[: len(counts) - cell]
+        return sums
 
     def sums(self, products: Doubles) -> Doubles:
         """Return the prefix sums of products in rows."""
@@ -354,7 +354,9 @@ def prefix_bounds(
     - **Assumes**: every row is in one cell of each column, by its values alone, or in none; fewer than 2**32 rows.
     - **Does not protect**: the cells, which follow from public types; the number of columns; running time.
     """
-    if len(squared_mus) != len(counts) or not all(isinstance(one, Fraction) and one > 0 for one in squared_mus):
+    if len(squared_mus) != len(counts) or not all(
+        isinstance(squared_mu, Fraction) and squared_mu > 0 for squared_mu in squared_mus
+    ):
         raise ParameterError("P018", "squared_mus must hold a Fraction > 0 per column. Give the privacy loss to spend.")
     if not isinstance(failure, Fraction) or not 0 < failure < 1:
         raise ParameterError("P018", f"failure must be a Fraction in (0, 1); got {show(failure)}.")
@@ -401,8 +403,8 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: Type
     last = middle + _end(total - ascending[middle:], sigma, matrix)
     first = middle - _end(np.concatenate(([0.0], ascending[:middle]))[::-1], sigma, matrix)
     below = sums[first - 1] if first else 0.0
-    held = float(sums[last] - below - _HELD * sums[-1])
-    clear = held > farthest * sigma * matrix.deviation(first, last)
+    surplus = float(sums[last] - below - _HELD * sums[-1])
+    clear = surplus > farthest * sigma * matrix.deviation(first, last)
     lower, upper = _ends(cells, first, middle, last)
     alone, near = first == last == cells.zero, max(abs(lower), abs(upper)) <= _NEAR
     if cells.step < 1.0 and (alone or (near and (middle == cells.zero or not clear))):
@@ -411,8 +413,8 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: Type
     rows = np.diff(ascending, prepend=0.0)
     rows[first], rows[last] = ascending[first], total - (ascending[last - 1] if last else 0.0)
     mean, deviation = _spread(rows[first : last + 1], cells.low[first : last + 1], cells.high[first : last + 1])
-    whole = upper - lower <= FEW * cells.step or seen.flag
-    return ColumnBounds((lower, upper), clear, whole, seen.flag, seen, mean, deviation)
+    is_whole = upper - lower <= FEW * cells.step or seen.flag
+    return ColumnBounds((lower, upper), clear, is_whole, seen.flag, seen, mean, deviation)
 
 
 def _seen(
@@ -484,8 +486,8 @@ def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix) -> int:
     starts = np.arange(end, len(beyond) - 1, OCTAVE)
     stops = np.minimum(starts + OCTAVE, len(beyond) - 1)
     away = -NormalDist().inv_cdf(_BEYOND / (2 * len(starts) + 2))
-    held = np.flatnonzero(beyond[starts] - beyond[stops] > away * octave)
-    return int(stops[held[-1]]) if len(held) else end
+    octaves = np.flatnonzero(beyond[starts] - beyond[stops] > away * octave)
+    return int(stops[octaves[-1]]) if len(octaves) else end
 
 
 def rows_needed(squared_mu: Fraction, width: int, neighbours: str, max_rows_per_unit: int = 1) -> float:
@@ -541,8 +543,8 @@ def column_losses(squared_mu: Fraction, width: int, *, last: bool) -> list[Fract
     weights = [Fraction(1)] * width
     if last:
         weights[-1] = TARGET_WEIGHT
-    each = squared_mu / sum(weights)
-    return [weight * each for weight in weights]
+    share = squared_mu / sum(weights)
+    return [weight * share for weight in weights]
 
 
 def draw_bounds(
@@ -763,7 +765,7 @@ def released_standard(
     if rows < least_rows * sigma:
         mean, deviation, variance = np.zeros_like(mean), np.ones_like(mean), np.ones_like(mean)
         noise = 0.0
-    mean, deviation = (np.rint(found / _RESOLUTION) * _RESOLUTION for found in (mean, deviation))
+    mean, deviation = (np.rint(statistic / _RESOLUTION) * _RESOLUTION for statistic in (mean, deviation))
     deviation = np.maximum(deviation, _RESOLUTION)
     if len(reach):
         # A step more than needed, so that no rounding of the limits clips.

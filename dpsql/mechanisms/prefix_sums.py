@@ -180,7 +180,7 @@ def prefix_strategy(cells: int, *, name: str = "auto", noise: str = "laplace") -
     if name == "auto":
         other = "tree" if noise == "laplace" else "toeplitz"
         candidates = [prefix_strategy(cells, name=choice, noise=noise) for choice in ("identity", other)]
-        return min(candidates, key=lambda one: one.mean_variance(noise))
+        return min(candidates, key=lambda strategy: strategy.mean_variance(noise))
     bits = _TOEPLITZ_BITS if name == "toeplitz" else 0
     return PrefixStrategy(name, cells, _matrices[name](cells), bits)
 
@@ -370,10 +370,10 @@ class CumulativeCounts(Part):
     def deviation(self, strategy: PrefixStrategy) -> float:
         """Return the standard deviation of the noise on every product, in rows."""
         if self.mu is None:
-            found = laplace_deviation(self.laplace_scale(strategy))
+            deviation = laplace_deviation(self.laplace_scale(strategy))
         else:
-            found = gaussian_deviation(strategy, self.mu, self.neighbours, self.max_rows_per_unit)
-        return found * 2.0**-strategy.bits
+            deviation = gaussian_deviation(strategy, self.mu, self.neighbours, self.max_rows_per_unit)
+        return deviation * 2.0**-strategy.bits
 
     @sampled
     def draw(self, counts: Longs, strategy: PrefixStrategy) -> PrefixSums:

@@ -139,10 +139,10 @@ class TreeNoise(Part):
         cls, name: str, epsilon: Fraction, delta: Fraction, weights: Mapping[str, Fraction], *, draws_keys: bool
     ) -> TreeNoise:
         """Return the part in which each step has a share of rho by its weight, which add up to 1."""
-        kept = delta / 2 if draws_keys else delta
-        rho = zcdp_rho(epsilon, kept)
+        own_delta = delta / 2 if draws_keys else delta
+        rho = zcdp_rho(epsilon, own_delta)
         shares = tuple((step, rho * weight) for step, weight in weights.items() if weight)
-        return cls(name, rho, epsilon, kept, delta - kept or None, shares)
+        return cls(name, rho, epsilon, own_delta, delta - own_delta or None, shares)
 
     @property
     def event(self) -> Event:
@@ -188,7 +188,7 @@ class TreeNoise(Part):
         squared_mu = 2 * self.spend(REPORT)
         squared = distance_sensitivity(len(distances), neighbours, rows)
         exact = np.array(distances, dtype=object)
-        return gaussian_counts(exact, squared_sensitivity=squared, squared_mu=squared_mu, one=ONE)
+        return gaussian_counts(exact, squared_sensitivity=squared, squared_mu=squared_mu, denominator=ONE)
 
 
 def table_sensitivity(tables: int, neighbours: str, rows: int) -> int:
@@ -255,7 +255,7 @@ class _Draws:
     """What the rounds and the tables of one release have in common."""
 
     table: Callable[[Pair], Longs]
-    each: Fraction
+    epsilon: Fraction
     deviation: float
     neighbours: str
     rows: int
@@ -264,7 +264,7 @@ class _Draws:
         """Run one round over some qualities, each of which moves with that of so many pairs; None for to stop."""
         utility = np.array([*qualities, 0], dtype=object)
         spread = 2 * moves * quality_sensitivity(self.neighbours, self.rows) * ONE
-        [chosen] = select(utility, utility_range=spread, epsilon=self.each, k=1, noise="gumbel")
+        [chosen] = select(utility, utility_range=spread, epsilon=self.epsilon, k=1, noise="gumbel")
         return None if chosen == len(qualities) else int(chosen)
 
     def quality(self, pair: Pair, expected: Doubles) -> int:
@@ -276,9 +276,9 @@ class _Draws:
         if not edges:
             return [], []
         exact = [self.table(pair) for pair in edges]
-        flat = np.concatenate([one.ravel() for one in exact])
+        flat = np.concatenate([table.ravel() for table in exact])
         noisy = noisy_tables(flat, len(edges), rho, neighbours=self.neighbours, rows=self.rows)
-        parts = np.split(noisy.values, np.cumsum([one.size for one in exact])[:-1])
+        parts = np.split(noisy.values, np.cumsum([table.size for table in exact])[:-1])
         tables = [part.reshape(of.shape) for part, of in zip(parts, exact, strict=True)]
         return tables, [noisy.sigma] * len(edges)
 
@@ -288,11 +288,11 @@ def most_tables(width: int) -> int:
     return max(1, 2 * width - 3)
 
 
-def most_rounds(width: int, *, named: bool) -> int:
+def most_rounds(width: int, *, has_hub: bool) -> int:
     """Return how many rounds there are at most: where a hub is named, those of the tree of the other columns."""
     if width < 2:
         return 0
-    return width - 2 if named else width
+    return width - 2 if has_hub else width
 
 
 def draw_tree(
@@ -343,12 +343,12 @@ def draw_tree(
     """
     width, sizes = len(margins), [len(margin) for margin in margins]
     rho, edge_rho = part.spend(TREE), part.spend(EDGES) + spared
-    rounds, most = most_rounds(width, named=hub is not None), most_tables(width)
+    rounds, most = most_rounds(width, has_hub=hub is not None), most_tables(width)
     if not rounds:
         edge_rho += rho
     deviation = math.sqrt(table_sensitivity(most, neighbours, rows) / (2 * edge_rho))
     draws = _Draws(table, floor_root(8 * rho / max(1, rounds)), deviation, neighbours, rows)
-    spent, left = 0, edge_rho
+    spent, remainder = 0, edge_rho
     pairs = list(combinations(range(width), 2))
     expected: Mapping[Pair, Doubles] = {(i, j): np.outer(margins[i], margins[j]) / total for i, j in pairs}
     if hub is None and rounds:
@@ -356,7 +356,7 @@ def draw_tree(
     star = [pair for pair in pairs if hub in pair]
     share = edge_rho * Fraction(len(star), most)
     tables, sigmas = draws.measured(star, share)
-    left -= share
+    remainder -= share
     if star:
         expected = implied(NoisyTree(hub, star, tables, sigmas))
     joined = 1 if hub is None else sizes[hub]
@@ -367,16 +367,16 @@ def draw_tree(
         if (i, j) not in star and joined * sizes[i] * sizes[j] <= limit
     }
     edges, more = _drawn_edges(draws, width, others)
-    left += rho * Fraction(rounds - spent - more, max(1, rounds)) if rounds else 0
-    found, further = draws.measured(edges, left)
-    return NoisyTree(hub, star + edges, tables + found, sigmas + further)
+    remainder += rho * Fraction(rounds - spent - more, max(1, rounds)) if rounds else 0
+    edge_tables, further = draws.measured(edges, remainder)
+    return NoisyTree(hub, star + edges, tables + edge_tables, sigmas + further)
 
 
 def _drawn_hub(draws: _Draws, sizes: Sequence[int], expected: Mapping[Pair, Doubles]) -> int | None:
     """Return a hub of few cells, or None for no hub, from one round."""
-    held = {pair: draws.quality(pair, of) for pair, of in expected.items()}
+    pair_qualities = {pair: draws.quality(pair, of) for pair, of in expected.items()}
     able = [column for column, size in enumerate(sizes) if size <= _HUB_CELLS]
-    qualities = [sum(quality for pair, quality in held.items() if column in pair) for column in able]
+    qualities = [sum(quality for pair, quality in pair_qualities.items() if column in pair) for column in able]
     chosen = draws.choose(qualities, len(sizes) - 1)
     return None if chosen is None else able[chosen]
 
@@ -391,7 +391,7 @@ def _drawn_edges(draws: _Draws, width: int, qualities: Mapping[Pair, int]) -> tu
             break
         i, j = joining[chosen]
         edges.append((i, j))
-        component = [component[i] if one == component[j] else one for one in component]
+        component = [component[i] if label == component[j] else label for label in component]
     return edges, spent
 
 

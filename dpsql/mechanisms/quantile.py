@@ -108,7 +108,7 @@ def quantiles(
     _check(quantiles, epsilon)
     below = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     share = epsilon / halving_levels(len(quantiles))
-    found = [0] * len(quantiles)
+    cells = [0] * len(quantiles)
     # (first and last candidate, first cell with rows of the sub-range, its quantiles among all, the ranks of its ends
     # as shares of the table)
     pending = [(0, len(counts) - 1, 0, 0, len(quantiles), Fraction(0), Fraction(1))]
@@ -119,14 +119,14 @@ def quantiles(
         middle = (first + stop) // 2
         local = (quantiles[middle] - start) / (end - start)
         spread = rank_utility_range(
-            local, neighbours, whole=alone and stop - first == len(quantiles), max_rows_per_unit=max_rows_per_unit
+            local, neighbours, is_whole=alone and stop - first == len(quantiles), max_rows_per_unit=max_rows_per_unit
         )
         ranks = np.maximum(below[low : high + 2] - below[occupied], 0)
         cell = low + _cell(ranks, local, spread, share, source)
-        found[middle] = cell
+        cells[middle] = cell
         pending.append((low, cell, occupied, first, middle, start, quantiles[middle]))
         pending.append((cell, high, cell + 1, middle + 1, stop, quantiles[middle], end))
-    return found
+    return cells
 
 
 def tied_quantiles(
@@ -153,7 +153,7 @@ def tied_quantiles(
     - **Assumes**: as `quantiles`.
     """
     parts = parts_of_a_cell(len(counts), len(at))
-    found = quantiles(
+    cells = quantiles(
         np.repeat(counts, parts),
         quantiles=at,
         epsilon=epsilon,
@@ -162,7 +162,7 @@ def tied_quantiles(
         alone=alone,
         source=source,
     )
-    return [cell // parts for cell in found]
+    return [cell // parts for cell in cells]
 
 
 def parts_of_a_cell(cells: int, count: int) -> int:
@@ -220,8 +220,8 @@ def _check(quantiles: Sequence[Fraction], epsilon: Fraction) -> None:
     inside = all(isinstance(quantile, Fraction) and 0 < quantile < 1 for quantile in quantiles)
     ascending = all(first < second for first, second in pairwise(quantiles))
     if not quantiles or not inside or not ascending:
-        shown = ", ".join(map(str, quantiles))
-        raise ParameterError("P018", f"quantiles must be Fractions in (0, 1), strictly ascending; got [{shown}].")
+        text = ", ".join(map(str, quantiles))
+        raise ParameterError("P018", f"quantiles must be Fractions in (0, 1), strictly ascending; got [{text}].")
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,12 @@ def most_bins(count: int) -> int:
     return count * (2 * steps_of(count) + 2) + 1
 
 
-def cuts_around(found: Sequence[int], cells: int) -> Longs:
+def cuts_around(centres: Sequence[int], cells: int) -> Longs:
     """Return the cuts, as numbers of cells below them: ascending, from 0 to `cells`.
 
     Parameters
     ----------
-    found : sequence of int
+    centres : sequence of int
         The drawn cells, in [0, cells).
     cells : int
         Number of cells.
@@ -50,10 +50,10 @@ def cuts_around(found: Sequence[int], cells: int) -> Longs:
     -----
     Distances from a drawn cell grow by the same factor from one to the next, the last one short of all cells.
     """
-    steps = steps_of(len(found))
+    steps = steps_of(len(centres))
     away = np.rint(float(cells) ** (np.arange(steps) / max(steps, 1))).astype(np.int64)
     cuts = {0, cells}
-    for cell in found:
+    for cell in centres:
         cuts.update([cell, cell + 1, *(cell - away).tolist(), *(cell + 1 + away).tolist()])
     return np.array(sorted(cut for cut in cuts if 0 <= cut <= cells), dtype=np.int64)
 
@@ -86,7 +86,7 @@ def noisy_bins(bins: Sequence[Longs], scale: Fraction, source: BitSource = SYSTE
     - **Assumes**: every row is in one bin of one group, or in none.
     - **Does not protect**: the number of bins; running time.
     """
-    return [one + discrete_laplace(scale, len(one), source=source) for one in bins]
+    return [counts + discrete_laplace(scale, len(counts), source=source) for counts in bins]
 
 
 @dataclass(frozen=True)

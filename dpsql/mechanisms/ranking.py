@@ -222,9 +222,9 @@ class Ranking:
             order = np.argsort(self._gaps, kind="stable")
             self._rest, self._gaps = self._rest[order], self._gaps[order]
             self._levels: NDArray[np.uint16] = np.arange(count, dtype=np.uint16)
-            places = np.arange(1, count + 1)
-            self._ends = places
-            return places, places, exponents[order]
+            positions = np.arange(1, count + 1)
+            self._ends = positions
+            return positions, positions, exponents[order]
         span = min(float(exponents.max()), reach)
         # A span this narrow needs no levels (and its inverse might overflow).
         per_level = (_LEVELS - 1) / span if span > _NARROWEST else 0.0
@@ -240,9 +240,9 @@ class Ranking:
         least = level / per_level if per_level > 0.0 else np.zeros(len(firsts))
         return firsts, lasts, least
 
-    def gap(self, place: int) -> int:
-        """Return the score at place k minus the score at place ``k + place``, place in [1, d - k]."""
-        return int(self._gaps[self._behind(place)[1]])
+    def gap(self, position: int) -> int:
+        """Return the score at place k minus the score at place ``k + position``, position in [1, d - k]."""
+        return int(self._gaps[self._locate(position)[1]])
 
     def subset(self, included: int, last: int, reader: WordReader) -> list[int]:
         """Return a uniform member of the class (h, t) = (`included`, k + `last`); (k - 1, 0) is the head.
@@ -251,7 +251,7 @@ class Ranking:
         """
         if last == 0:
             return [int(position) for position in self._head]
-        before, final = self._behind(last)
+        before, final = self._locate(last)
         from_head = self._head[included + 1 :]
         free = self.k - included - 1
         chosen = np.array(sorted(reader.subset(free, len(from_head) + last - 1)), dtype=np.intp)
@@ -261,13 +261,13 @@ class Ranking:
             level = int(self._levels[final])
             better = np.flatnonzero(self._levels < level)
             tail = np.concatenate([better, before])[chosen[split:] - len(from_head)]
-        kept = [*self._head[:included].tolist(), *from_head[chosen[:split]].tolist()]
-        return [*kept, *self._rest[tail].tolist(), int(self._rest[final])]
+        head = [*self._head[:included].tolist(), *from_head[chosen[:split]].tolist()]
+        return [*head, *self._rest[tail].tolist(), int(self._rest[final])]
 
-    def _behind(self, place: int) -> tuple[NDArray[np.intp], int]:
-        """Those of the same level that come before `place`, and the one at `place` (indices into the rest)."""
-        level = int(np.searchsorted(self._ends, place))
-        inside = place - 1 - (int(self._ends[level - 1]) if level else 0)
+    def _locate(self, position: int) -> tuple[NDArray[np.intp], int]:
+        """Those of the same level that come before `position`, and the one at `position` (indices into the rest)."""
+        level = int(np.searchsorted(self._ends, position))
+        inside = position - 1 - (int(self._ends[level - 1]) if level else 0)
         members = np.flatnonzero(self._levels == level)
         gaps = self._gaps[members]
         if not gaps.min() < gaps.max():
@@ -285,12 +285,12 @@ def _growth_edges(size: int, k: int) -> NDArray[np.int64]:
     From t to t + 1 the size grows by the factor (t - h - 1) / (t - k), most for h = 0, and ever more slowly.
     """
     edges = []
-    place = 0
-    while place < size - k:
-        place += 1
-        t = k + place
-        place += int(_STEP / math.log((t - 1) / (t - k))) if k > 1 else size
-        edges.append(min(place, size - k))
+    position = 0
+    while position < size - k:
+        position += 1
+        t = k + position
+        position += int(_STEP / math.log((t - 1) / (t - k))) if k > 1 else size
+        edges.append(min(position, size - k))
     return np.array(edges, dtype=np.int64)
 
 

@@ -128,11 +128,11 @@ class SmoothBound:
 
     def bounds(self, digits: int) -> Bounds:
         """Enclose S in units of ``10**-digits``."""
-        found = []
+        intervals = []
         for size, steps in self.terms:
             low, high = exp_bounds(-self.beta * steps, digits)
-            found.append((math.floor(low * size), math.ceil(high * size)))
-        return max(low for low, _ in found), max(high for _, high in found)
+            intervals.append((math.floor(low * size), math.ceil(high * size)))
+        return max(low for low, _ in intervals), max(high for _, high in intervals)
 
 
 def cauchy_release(
@@ -188,11 +188,11 @@ def cauchy_release(
         digits = 10 + variable.bits * 302 // 1000
         (low, high), (least, most) = bound.bounds(digits), variable.bounds()
         unit = scale / 10**digits
-        one = nearest(unit * low * least)
+        near = nearest(unit * low * least)
         # Without an upper end yet, the noise may reach as far as the grid goes.
-        other = (0 if variable.negative else steps) if most is None else nearest(unit * high * most)
-        if one == other:
-            return one
+        far = (0 if variable.negative else steps) if most is None else nearest(unit * high * most)
+        if near == far:
+            return near
         variable.extend()
 
 
@@ -307,7 +307,7 @@ def smooth_medians(
     if not isinstance(count, int) or count < 1 or count & (count + 1):
         raise ParameterError("P018", f"smooth medians come as 1, 3, 7, 15, 31, ...; got {count}.")
     levels = halving_levels(count)
-    found = [0] * count
+    cells = [0] * count
     # (ends of what may be released, first cell with rows, positions in the result)
     pending = [(0, len(counts) - 1, 0, 0, count)]
     while pending:
@@ -315,13 +315,13 @@ def smooth_medians(
         if start == stop:
             continue
         middle = (start + stop) // 2
-        whole = stop - start == count
-        one = step_epsilon(epsilon / levels, neighbours, max_rows_per_unit, replaces=whole)
-        cell = _smooth_median(counts, low, high, first, one, source)
-        found[middle] = cell
+        is_whole = stop - start == count
+        loss = step_epsilon(epsilon / levels, neighbours, max_rows_per_unit, replaces=is_whole)
+        cell = _smooth_median(counts, low, high, first, loss, source)
+        cells[middle] = cell
         pending.append((low, cell, first, start, middle))
         pending.append((cell, high, cell + 1, middle + 1, stop))
-    return found
+    return cells
 
 
 def step_epsilon(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, *, replaces: bool) -> Fraction:
@@ -419,12 +419,12 @@ def smooth_area(
     - **Assumes**: every row is in one cell of one class, by its values alone, or in none.
     - **Does not protect**: running time.
     """
-    one = min(step_epsilon(epsilon, neighbours, max_rows_per_unit, replaces=True), _LARGEST_EPSILON)
-    beta = default_beta(one)
+    loss = min(step_epsilon(epsilon, neighbours, max_rows_per_unit, replaces=True), _LARGEST_EPSILON)
+    beta = default_beta(loss)
     point = cauchy_release(
         area_under_curve(negatives, positives),
         area_bound(min(int(negatives.sum()), int(positives.sum())), neighbours, beta),
-        scale=cauchy_scale(one, beta),
+        scale=cauchy_scale(loss, beta),
         lower=Fraction(0),
         upper=Fraction(1),
         steps=1 << AREA_BITS,
@@ -435,10 +435,10 @@ def smooth_area(
 
 def area_noise(smaller: int, epsilon: Fraction, neighbours: str, max_rows_per_unit: int = 1) -> float:
     """Return the median size of the noise that `smooth_area` adds, given the size of the smaller class."""
-    one = min(step_epsilon(epsilon, neighbours, max_rows_per_unit, replaces=True), _LARGEST_EPSILON)
-    beta = default_beta(one)
+    loss = min(step_epsilon(epsilon, neighbours, max_rows_per_unit, replaces=True), _LARGEST_EPSILON)
+    beta = default_beta(loss)
     _, high = area_bound(smaller, neighbours, beta).bounds(30)
-    return float(cauchy_scale(one, beta) * high / 10**30)
+    return float(cauchy_scale(loss, beta) * high / 10**30)
 
 
 def _smooth_median(

@@ -167,11 +167,11 @@ def sparse_vector(
     above: list[int] = []
     for begin in range(0, len(values), _CHUNK):
         part = order[begin : begin + _CHUNK]
-        found = _above(values[part], parameters, level, bar, reader, source)
-        places = np.flatnonzero(found)[: parameters.cutoff - len(above)]
-        above += part[places].tolist()
+        is_above = _above(values[part], parameters, level, bar, reader, source)
+        positions = np.flatnonzero(is_above)[: parameters.cutoff - len(above)]
+        above += part[positions].tolist()
         if len(above) == parameters.cutoff:
-            return SparseVectorRun(tuple(above), begin + int(places[-1]) + 1)
+            return SparseVectorRun(tuple(above), begin + int(positions[-1]) + 1)
     return SparseVectorRun(tuple(above), len(values))
 
 
@@ -197,14 +197,14 @@ def _above(
     noisy = np.where(below, noise - offset, noise + offset)
     # Roundings of the noise (below 45), of the offset and of their sum, far below twice the radius and these shares.
     spread = 4.0 * _RADIUS + 4.0 * RELATIVE_ERROR * offset
-    found = noisy - spread >= limit[1]
-    certain &= found | (noisy + spread < limit[0])
+    is_above = noisy - spread >= limit[1]
+    certain &= is_above | (noisy + spread < limit[0])
     certain |= offset >= LARGEST_SCALED
-    found = np.where(offset >= LARGEST_SCALED, ~below, found)
+    is_above = np.where(offset >= LARGEST_SCALED, ~below, is_above)
     for position in np.flatnonzero(~certain).tolist():
         lead = (int(scores[position]) - level) / parameters.score_scale
-        found[position] = _exceeds(LazyExponential(reader, int(words[position])), lead, bar, ratio)
-    return found
+        is_above[position] = _exceeds(LazyExponential(reader, int(words[position])), lead, bar, ratio)
+    return is_above
 
 
 def _distance(scores: Integers, level: int, coefficient: Fraction) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

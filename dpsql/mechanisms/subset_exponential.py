@@ -283,9 +283,9 @@ class SubsetRejection:
         while True:
             rounds += batch
             report = _silence if progress is None else partial(progress, rounds)
-            found = self._rounds(batch, source, reader, report)
-            if found is not None:
-                return found
+            subset = self._rounds(batch, source, reader, report)
+            if subset is not None:
+                return subset
             if rounds >= _PATIENCE and self._strata is not None:
                 self._stratify(self._strata())
                 self._strata = None
@@ -305,8 +305,8 @@ class SubsetRejection:
             )
         # Disjoint: two strata differ where all divisions agree, or have one division and differ in it.
         varying = np.bincount(classes[:, (classes != classes[0]).any(axis=0)].ravel(), minlength=len(sizes)) > 0
-        named = np.column_stack((strata.counts[:, ~varying], strata.division))
-        if count_distinct(strata.counts) < len(bounds) or count_distinct(named) > count_distinct(named[:, :-1]):
+        keys = np.column_stack((strata.counts[:, ~varying], strata.division))
+        if count_distinct(strata.counts) < len(bounds) or count_distinct(keys) > count_distinct(keys[:, :-1]):
             raise ParameterError("P018", "strata must be disjoint.")
         self._divide(sizes.tolist(), strata.counts, bounds)
 
@@ -343,10 +343,10 @@ class SubsetRejection:
         )
         words = source.words(count)
         winner, end = None, count
-        for place in np.flatnonzero(branches < len(self._listed)).tolist():
-            branch = int(branches[place])
-            if self._accepts(branch, int(self._scores[branch]), int(words[place]), reader):
-                winner, end = tuple(self._listed.rows[branch].tolist()), place
+        for position in np.flatnonzero(branches < len(self._listed)).tolist():
+            branch = int(branches[position])
+            if self._accepts(branch, int(self._scores[branch]), int(words[position]), reader):
+                winner, end = tuple(self._listed.rows[branch].tolist()), position
                 break
         # Rounds before that one come first, and only they matter.
         tail = np.flatnonzero(branches[:end] >= len(self._listed))
@@ -355,8 +355,8 @@ class SubsetRejection:
         strata = branches[tail] - len(self._listed)
         proposals = self._proposals(strata, source)
         unlisted = ~self._listed.holds(proposals)
-        found = self._first_accepted(proposals[unlisted], strata[unlisted], words[tail[unlisted]], reader, report)
-        return winner if found is None else found
+        subset = self._first_accepted(proposals[unlisted], strata[unlisted], words[tail[unlisted]], reader, report)
+        return winner if subset is None else subset
 
     def _proposals(self, strata: NDArray[np.intp], source: BitSource) -> NDArray[np.intp]:
         """Return a uniform member of every stratum, members ascending."""
@@ -367,8 +367,8 @@ class SubsetRejection:
             for count in np.unique(counts[counts > 0]).tolist():
                 rows = np.flatnonzero(counts == count)
                 chosen = start + uniform_subsets(size, count, len(rows), source)
-                places = filled[rows, None] + np.arange(count)
-                proposals[rows[:, None], places] = (
+                positions = filled[rows, None] + np.arange(count)
+                proposals[rows[:, None], positions] = (
                     chosen if self._grouped is None else self._grouped[self._division[strata[rows], None], chosen]
                 )
                 filled[rows] += count
@@ -389,8 +389,8 @@ class SubsetRejection:
             floors = _scored(self._floor, proposals)
             excess, below = excess_over(floors, self._bounds[strata])
             excess[below] = 0
-            left = self._open(excess, words)
-            proposals, strata, words, floors = proposals[left], strata[left], words[left], floors[left]
+            is_open = self._open(excess, words)
+            proposals, strata, words, floors = proposals[is_open], strata[is_open], words[is_open], floors[is_open]
         for begin in range(0, len(proposals), _SCORED_AT_ONCE):
             report()
             part = slice(begin, begin + _SCORED_AT_ONCE)
@@ -398,10 +398,10 @@ class SubsetRejection:
             excess, below = excess_over(scores, self._bounds[strata[part]])
             if below.any() or (floors is not None and (scores < floors[part]).any()):
                 raise InternalError("I019", "a lower bound on the scores of subsets does not hold. Report this.")
-            for place in self._open(excess, words[part]).tolist():
-                branch = len(self._listed) + int(strata[begin + place])
-                if self._accepts(branch, int(scores[place]), int(words[begin + place]), reader):
-                    return tuple(proposals[begin + place].tolist())
+            for position in self._open(excess, words[part]).tolist():
+                branch = len(self._listed) + int(strata[begin + position])
+                if self._accepts(branch, int(scores[position]), int(words[begin + position]), reader):
+                    return tuple(proposals[begin + position].tolist())
         return None
 
     def _open(self, excess: Distances, words: NDArray[np.uint64]) -> NDArray[np.intp]:

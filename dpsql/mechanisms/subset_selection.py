@@ -131,26 +131,26 @@ def subset_steps(
     for size in sizes:
         others = np.setdiff1d(np.arange(n_candidates), chosen)
         sets = partial(_sets, completions, chosen, others, size)
-        place = exponential_above_floors(
+        position = exponential_above_floors(
             floors(chosen, others, size),
             partial(_scored, score, sets),
             coefficient=coefficient,
             source=source,
             progress=progress,
         )
-        chosen = sets(np.array([place]))[0]
+        chosen = sets(np.array([position]))[0]
     return tuple(chosen.tolist())
 
 
 def _sets(
-    completions: Completions, chosen: Chosen, others: Chosen, size: int, places: NDArray[np.intp]
+    completions: Completions, chosen: Chosen, others: Chosen, size: int, positions: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    more = completions(others, size, places)
+    more = completions(others, size, positions)
     return np.sort(np.column_stack((np.broadcast_to(chosen, (len(more), len(chosen))), more)), axis=1)
 
 
-def _scored(score: Scores, sets: Callable[[NDArray[np.intp]], Chosen], places: NDArray[np.intp]) -> ArrayLike:
-    return score(sets(places))
+def _scored(score: Scores, sets: Callable[[NDArray[np.intp]], Chosen], positions: NDArray[np.intp]) -> ArrayLike:
+    return score(sets(positions))
 
 
 def exponential_above_floors(
@@ -187,16 +187,16 @@ def exponential_above_floors(
         rounds += batch
         if progress is not None:
             progress(rounds)
-        places = np.searchsorted(upto, uniform_below(int(upto[-1]), batch, source), side="right")
+        candidates = np.searchsorted(upto, uniform_below(int(upto[-1]), batch, source), side="right")
         words = source.words(batch)
-        scores = integer_scores(score(places))
-        if (scores < least[places]).any():
+        scores = integer_scores(score(candidates))
+        if (scores < least[candidates]).any():
             raise InternalError("I019", "a lower bound on the scores of subsets does not hold. Report this.")
-        for place, found, word in zip(map(int, places), scores.tolist(), words.tolist(), strict=True):
-            threshold = rejection_threshold(int(weights[place]), 1 << bits, coefficient * (found - reference))
+        for candidate, exact_score, word in zip(map(int, candidates), scores.tolist(), words.tolist(), strict=True):
+            threshold = rejection_threshold(int(weights[candidate]), 1 << bits, coefficient * (exact_score - reference))
             if LazyExponential(reader, word).exceeds(threshold):
-                return place
-        least[places] = scores
+                return candidate
+        least[candidates] = scores
         batch = min(batch * _GROWTH, _LARGEST_BATCH)
 
 
@@ -232,6 +232,6 @@ class SubsetSelection(Part):
         return SubsetExponential(self.epsilon, self.k, self.method)
 
     @sampled
-    def draw(self, law: str, /, *given: object, **named: object) -> tuple[int, ...]:
+    def draw(self, law: str, /, *arguments: object, **options: object) -> tuple[int, ...]:
         """Select a subset by one of `LAWS`; parameters as of the mechanism, less epsilon."""
-        return LAWS[law](*given, epsilon=self.epsilon, **named)
+        return LAWS[law](*arguments, epsilon=self.epsilon, **options)

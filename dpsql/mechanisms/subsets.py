@@ -58,20 +58,20 @@ class SubsetList:
 
     def holds(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return which of the rows, members ascending, are in the list."""
-        found = np.zeros(len(rows), dtype=np.bool_)
+        is_listed = np.zeros(len(rows), dtype=np.bool_)
         keys = _keys(rows)
-        left = np.arange(len(rows))
-        place = np.searchsorted(self._keys, keys)
+        candidates = np.arange(len(rows))
+        positions = np.searchsorted(self._keys, keys)
         while True:
-            # Those for whom the entry at `place` has their key; different subsets may share one.
-            same = np.flatnonzero(place < len(self))
-            same = same[self._keys[place[same]] == keys[left[same]]]
-            left, place = left[same], place[same]
-            equal = (self._sorted[place] == rows[left]).all(axis=1)
-            found[left[equal]] = True
-            left, place = left[~equal], place[~equal] + 1
-            if not len(left):
-                return found
+            # Those for whom the entry at `positions` has their key; different subsets may share one.
+            same = np.flatnonzero(positions < len(self))
+            same = same[self._keys[positions[same]] == keys[candidates[same]]]
+            candidates, positions = candidates[same], positions[same]
+            equal = (self._sorted[positions] == rows[candidates]).all(axis=1)
+            is_listed[candidates[equal]] = True
+            candidates, positions = candidates[~equal], positions[~equal] + 1
+            if not len(candidates):
+                return is_listed
 
     def _repeats(self) -> bool:
         alike = np.flatnonzero(self._keys[1:] == self._keys[:-1])
@@ -96,11 +96,11 @@ def _keys(rows: NDArray[np.intp]) -> NDArray[np.uint64]:
 def uniform_below(bound: int, count: int, source: BitSource) -> NDArray[np.uint64]:
     """Return integers uniform on ``[0, bound)``, bound in [1, 2**63], by rejection."""
     shift = np.uint64(64 - max(1, (bound - 1).bit_length()))
-    kept = np.empty(0, dtype=np.uint64)
-    while len(kept) < count:
-        drawn = source.words(count - len(kept)) >> shift
-        kept = np.concatenate([kept, drawn[drawn < np.uint64(bound)]])
-    return kept
+    integers = np.empty(0, dtype=np.uint64)
+    while len(integers) < count:
+        words = source.words(count - len(integers)) >> shift
+        integers = np.concatenate([integers, words[words < np.uint64(bound)]])
+    return integers
 
 
 def uniform_subsets(n: int, size: int, count: int, source: BitSource) -> NDArray[np.intp]:
@@ -112,14 +112,14 @@ def uniform_subsets(n: int, size: int, count: int, source: BitSource) -> NDArray
     bounds = np.broadcast_to(lasts + np.uint64(1), (size, count))
     surplus = np.uint64(1 << 32) % bounds
     products = np.zeros((size, count), dtype=np.uint64)
-    left = np.ones((size, count), dtype=np.bool_)
-    while left.any():
-        needed = int(left.sum())
+    is_open = np.ones((size, count), dtype=np.bool_)
+    while is_open.any():
+        needed = int(is_open.sum())
         halves = source.words(-(-needed // 2)).view(np.uint32)[:needed]
-        products[left] = halves.astype(np.uint64) * bounds[left]
-        left = (products & _LOW_HALF) < surplus
+        products[is_open] = halves.astype(np.uint64) * bounds[is_open]
+        is_open = (products & _LOW_HALF) < surplus
     chosen = products >> _HALF_WORD
-    for place in range(1, size):
-        taken = (chosen[:place] == chosen[place]).any(axis=0)
-        chosen[place, taken] = lasts[place]
+    for index in range(1, size):
+        is_repeat = (chosen[:index] == chosen[index]).any(axis=0)
+        chosen[index, is_repeat] = lasts[index]
     return np.sort(chosen.T.astype(np.intp), axis=1)

@@ -118,8 +118,8 @@ class CellMap(ABC):
     def edges(self) -> NDArray[np.float64]:
         """Where cells start, in the units of the columns: half an integer before the first one in the cell."""
         scales = self.mapped.scales
-        found: NDArray[np.float64] = scales.middle[:, None] + (self.starts - 0.5) / scales.scale[:, None]
-        return found
+        edges: NDArray[np.float64] = scales.middle[:, None] + (self.starts - 0.5) / scales.scale[:, None]
+        return edges
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return features of shape (d, rows) as integers, shape (rows, d), NaN where one is missing."""
@@ -127,11 +127,11 @@ class CellMap(ABC):
 
     def codes(self, quantised: NDArray[np.float64]) -> Codes:
         """Return the cell of each feature, shape (rows, d), `CELLS` where it is NaN."""
-        found = np.empty(quantised.shape, dtype=np.uint8)
-        for place, starts in enumerate(self.starts):
-            found[:, place] = np.searchsorted(starts, quantised[:, place], side="right")
-        found[np.isnan(quantised)] = CELLS
-        return found
+        codes = np.empty(quantised.shape, dtype=np.uint8)
+        for feature, starts in enumerate(self.starts):
+            codes[:, feature] = np.searchsorted(starts, quantised[:, feature], side="right")
+        codes[np.isnan(quantised)] = CELLS
+        return codes
 
     @abstractmethod
     def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -172,7 +172,7 @@ class StepRows(CellMap):
         A row that the linear fit scaled down has its residual scaled up again.
         """
         integers, bits = fixed_coefficients(self.coefficients)
-        found = np.empty(len(target))
+        residuals = np.empty(len(target))
         for first in range(0, len(target), BLOCK_ROWS):
             some = slice(first, first + BLOCK_ROWS)
             matrix, weights = self.mapped.matrix(quantised[some])
@@ -181,9 +181,9 @@ class StepRows(CellMap):
             np.clip(moved, -FARTHEST_TARGET, FARTHEST_TARGET, out=moved)
             # Integers below 2**53, so that no sum depends on its order.
             predicted = matrix @ integers * 2.0**-bits
-            found[some] = moved - predicted / np.maximum(weights, _LEAST_WEIGHT)
-        np.clip(found, -FARTHEST_TARGET, FARTHEST_TARGET, out=found)
-        return np.nan_to_num(np.floor(found + 0.5))
+            residuals[some] = moved - predicted / np.maximum(weights, _LEAST_WEIGHT)
+        np.clip(residuals, -FARTHEST_TARGET, FARTHEST_TARGET, out=residuals)
+        return np.nan_to_num(np.floor(residuals + 0.5))
 
     def residuals(self, start: NDArray[np.float64], moved: NDArray[np.float64], most: int) -> NDArray[np.float64]:
         """Return what the steps leave of the residuals of the linear fit, clipped."""
@@ -208,19 +208,19 @@ class Steps:
 
     def moved(self, codes: Codes) -> NDArray[np.float64]:
         """Return the sum of the steps of each row, shape (rows,): integers."""
-        found = np.zeros(len(codes))
-        for place, values in enumerate(self.values):
+        sums = np.zeros(len(codes))
+        for feature, values in enumerate(self.values):
             if values.any():
-                found += values[codes[:, place]]
-        return found
+                sums += values[codes[:, feature]]
+        return sums
 
 
-def _per_cell(codes: Codes, weights: NDArray[np.float64] | None, places: list[int]) -> NDArray[np.int64]:
+def _per_cell(codes: Codes, weights: NDArray[np.float64] | None, features: list[int]) -> NDArray[np.int64]:
     """Return exact sums of integers per cell, shape (features, CELLS); missing values are in none."""
-    found = np.empty((len(places), CELLS), dtype=np.int64)
-    for row, position in enumerate(places):
-        found[row] = np.bincount(codes[:, position], weights, minlength=CELLS + 1)[:CELLS]
-    return found
+    counts = np.empty((len(features), CELLS), dtype=np.int64)
+    for row, feature in enumerate(features):
+        counts[row] = np.bincount(codes[:, feature], weights, minlength=CELLS + 1)[:CELLS]
+    return counts
 
 
 def _sizes(start: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -297,13 +297,13 @@ class ResidualSums(Fold):
     ----------
     rows : CellMap
     steps : Steps
-    places : list of int
+    features : list of int
         Those features.
     """
 
-    def __init__(self, rows: CellMap, steps: Steps, places: list[int]) -> None:
-        self._rows, self._steps, self._places = rows, steps, places
-        self._sums = WideSums((len(places), CELLS))
+    def __init__(self, rows: CellMap, steps: Steps, features: list[int]) -> None:
+        self._rows, self._steps, self._features = rows, steps, features
+        self._sums = WideSums((len(features), CELLS))
 
     @property
     def size(self) -> int:
@@ -318,7 +318,7 @@ class ResidualSums(Fold):
     def add_coded(self, codes: Codes, start: NDArray[np.float64]) -> None:
         """Add rows of known codes and starts, few enough for doubles: fewer than ``2**25`` at once."""
         residuals = self._rows.residuals(start, self._steps.moved(codes), self._steps.most)
-        self._sums.add(_per_cell(codes, residuals, self._places))
+        self._sums.add(_per_cell(codes, residuals, self._features))
 
     def sums(self) -> Integers:
         """Return the sums, shape (features, CELLS), as Python ints."""

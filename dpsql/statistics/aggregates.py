@@ -139,10 +139,10 @@ class Words:
         """Return some rows of them."""
         return Words(self.high[rows], self.low[rows] if isinstance(self.low, np.ndarray) else 0, self.bits)
 
-    def taken(self, places: NDArray[np.intp]) -> Words:
+    def taken(self, positions: NDArray[np.intp]) -> Words:
         """Return some of them, along the last axis."""
-        low = self.low[..., places] if isinstance(self.low, np.ndarray) else self.low
-        return Words(self.high[..., places], low, self.bits)
+        low = self.low[..., positions] if isinstance(self.low, np.ndarray) else self.low
+        return Words(self.high[..., positions], low, self.bits)
 
     @classmethod
     def joined(cls, parts: Sequence[Words]) -> Self:
@@ -155,13 +155,13 @@ class Words:
         """Return the integers: int64 where there is no low word, else Python ints."""
         if not self.bits:
             return self.high
-        found: Integers = (self.high.astype(object) << self.bits) + self.low
-        return found
+        integers: Integers = (self.high.astype(object) << self.bits) + self.low
+        return integers
 
     def doubles(self) -> Doubles:
         """Return the integers, rounded."""
-        found: Doubles = self.high.astype(np.float64) * 2.0**self.bits + self.low
-        return found
+        doubles: Doubles = self.high.astype(np.float64) * 2.0**self.bits + self.low
+        return doubles
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,12 +183,12 @@ class Sums:
     s1: Longs
     s2: Integers | Words | None = None
 
-    def taken(self, places: NDArray[np.intp]) -> Sums:
+    def taken(self, positions: NDArray[np.intp]) -> Sums:
         """Return the sums of some groups."""
         squares = self.s2
         if squares is not None:
-            squares = squares.taken(places) if isinstance(squares, Words) else squares[places]
-        return Sums(self.n[places], self.s1[..., places], squares)
+            squares = squares.taken(positions) if isinstance(squares, Words) else squares[positions]
+        return Sums(self.n[positions], self.s1[..., positions], squares)
 
 
 class RowBounds(NamedTuple):
@@ -289,14 +289,16 @@ class Block(ABC):
 
     def norm(self, contribution: Contribution) -> int:
         """Return the L1 sensitivity of the block in all groups together."""
-        one = math.prod([self.one] * self.degree)
-        return math.ceil(contribution.norm(Fraction(self.row.l1) * one, distance=Fraction(self.row.l1_distance) * one))
+        factor = math.prod([self.one] * self.degree)
+        return math.ceil(
+            contribution.norm(Fraction(self.row.l1) * factor, distance=Fraction(self.row.l1_distance) * factor)
+        )
 
     def squared_norm(self, contribution: Contribution) -> int:
         """Return the squared L2 sensitivity of the block in all groups together, rounded up."""
-        one = math.prod([self.one] * (2 * self.degree))
+        factor = math.prod([self.one] * (2 * self.degree))
         bounds = self.row.squared, self.row.distance, self.row.opposing
-        squared, distance, opposing = (Fraction(bound) * one for bound in bounds)
+        squared, distance, opposing = (Fraction(bound) * factor for bound in bounds)
         return math.ceil(contribution.squared_norm(squared, distance=distance, opposing=opposing))
 
 
@@ -446,15 +448,15 @@ class Chebyshev(ValueBlock):
     row = RowBounds(3, 3, Fraction(25, 8), Fraction(103, 20), Fraction(1, 8))
 
 
-def _squares(sums: Sums, one: int) -> tuple[Longs, Longs, int]:
+def _squares(sums: Sums, denominator: int) -> tuple[Longs, Longs, int]:
     """Return the sums of squares as words, in units of S and of 1: ``4 S**2 n`` needs more than 64 bits for most n."""
     if sums.s2 is None:
         raise InternalError("I032", "the sums of squares are missing. Report it.")
-    bits = one.bit_length() - 1
+    bits = denominator.bit_length() - 1
     if isinstance(sums.s2, Words):
         low = sums.s2.low + np.zeros_like(sums.s2.high)
-        return (sums.s2.high << (sums.s2.bits - bits)) + (low >> bits), low & (one - 1), bits
-    return (sums.s2 >> bits).astype(np.int64), (sums.s2 & (one - 1)).astype(np.int64), bits
+        return (sums.s2.high << (sums.s2.bits - bits)) + (low >> bits), low & (denominator - 1), bits
+    return (sums.s2 >> bits).astype(np.int64), (sums.s2 & (denominator - 1)).astype(np.int64), bits
 
 
 def blocks_for(
@@ -480,17 +482,17 @@ def blocks_for(
     The first one is never worse than the others under 'add_remove'. Under 'replace' with few public groups blocks about
     the middle, or a sum alone, move less than corners do.
     """
-    asked = set(aggregates)
-    if not asked or not asked <= set(AGGREGATES) or noise not in NOISES:
+    names = set(aggregates)
+    if not names or not names <= set(AGGREGATES) or noise not in NOISES:
         raise ParameterError("P018", f"aggregates must be some of {', '.join(AGGREGATES)}, and noise one of {NOISES}.")
-    powers = max(POWERS[name] for name in asked)
+    powers = max(POWERS[name] for name in names)
     if not powers:
         return (GroupCount(),)
     if lower is None or upper is None:
         raise ParameterError("P003", "sums need bounds. Give both bounds from domain knowledge, not from the table.")
     corners, centred = ((Bernstein, Chebyshev), (TransformedPair, CentredPair))[powers == 1]
     kinds: list[type[ValueBlock]] = [corners, centred] if noise == LAPLACE else [centred]
-    if asked == {SUM}:
+    if names == {SUM}:
         kinds.insert(0 if lower != 0 and upper != 0 else len(kinds), DirectSum)
     return tuple(kind(lower, upper) for kind in kinds)
 
@@ -565,10 +567,12 @@ class UnitedGroups:
         """Return the groups of some columns of the finest groups' keys, in the order in which they are met."""
         if not columns:
             return cls([], np.zeros(groups, dtype=np.intp), 1)
-        known: dict[tuple[str | None, ...], int] = {}
+        numbers: dict[tuple[str | None, ...], int] = {}
         rows = zip(*(labels[column] for column in columns), strict=True)
-        places = np.array([known.setdefault(row, len(known)) for row in rows], dtype=np.intp)
-        return cls([list(column) for column in zip(*known, strict=True)] or [[] for _ in columns], places, len(known))
+        positions = np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.intp)
+        return cls(
+            [list(column) for column in zip(*numbers, strict=True)] or [[] for _ in columns], positions, len(numbers)
+        )
 
     def sums(self, finest: Sums) -> Sums:
         """Return the exact sums of the groups."""
@@ -617,11 +621,11 @@ def shortened(rows: int, total: int, most: int) -> tuple[int, int]:
 
     The twin of the step `beyond` (`dpsql.engines.duckdb.steps.values`).
     """
-    kept = min(rows, most)
+    count = min(rows, most)
     if not rows:
         return 0, 0
-    whole = abs(total) * kept // rows
-    return kept, whole if total >= 0 else -whole
+    size = abs(total) * count // rows
+    return count, size if total >= 0 else -size
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,8 @@ class ScoreCounts(Fold):
         """Count a batch of rows. The score is the only feature; rows of neither class are ignored."""
         cells, lower, upper, missing = self._given
         scores = np.where(np.isnan(features[0]), missing, features[0])
-        found = cells.of(np.clip(scores, lower, upper)) + (target > 0) * cells.count
-        self.counts += np.bincount(found[target != 0], minlength=len(self.counts))
+        indices = cells.of(np.clip(scores, lower, upper)) + (target > 0) * cells.count
+        self.counts += np.bincount(indices[target != 0], minlength=len(self.counts))
 
     def state(self) -> pa.RecordBatch:
         """Return the counts."""

@@ -140,8 +140,8 @@ class CodedColumn:
         if self.keys is not None:
             texts = to_texts(column)
             result = pc.index_in(texts, value_set=pa.array(self.keys, type=pa.string()))
-            places = 1 + result.fill_null(len(self.keys) if self.other else -1).to_numpy().astype(np.int64)
-            return np.where(texts.is_null().to_numpy(zero_copy_only=False), 0, places)
+            cells = 1 + result.fill_null(len(self.keys) if self.other else -1).to_numpy().astype(np.int64)
+            return np.where(texts.is_null().to_numpy(zero_copy_only=False), 0, cells)
         if self.grid is None:
             return np.zeros(len(column), dtype=np.int64)
         return self.numbered(column)[1]
@@ -292,9 +292,9 @@ class ColumnCounts(Fold):
                 self.cell_counts[position] += np.bincount(coded.cells(column), minlength=coded.count)
 
     def _count(self, position: int, result: pa.StructArray) -> None:
-        known = self.texts[position]
+        counts = self.texts[position]
         for text, count in zip(result.field(0).to_pylist(), result.field(1).to_pylist(), strict=True):
-            known[text] = known.get(text, 0) + count
+            counts[text] = counts.get(text, 0) + count
 
     def occurring(self, position: int, *, above: int = 0) -> tuple[list[str], Longs]:
         """Return the texts of a column that occur more often than so, in their order, and how often each does."""
@@ -317,9 +317,9 @@ class ColumnCounts(Fold):
         """Add other counts."""
         flat = numbers(state, "counts")
         self.rows += int(flat[-1])
-        kept = [*self.cell_counts, *self.grains.values()]
-        parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in kept])[:-1])
-        for counts, more in zip(kept, parts, strict=True):
+        arrays = [*self.cell_counts, *self.grains.values()]
+        parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in arrays])[:-1])
+        for counts, more in zip(arrays, parts, strict=True):
             counts += more
         texts, result = field(state, "names").cast(pa.string()), field(state, "found")
         start = 0
@@ -335,7 +335,7 @@ class PairTables(Fold):
     Parameters
     ----------
     columns : sequence of CodedColumn
-    places : sequence of ndarray of int64
+    positions : sequence of ndarray of int64
         The fine cell of each cell of each column; released.
     unions : sequence of ndarray of int64, or None
         The united cell of each fine cell; released. None where they are the same.
@@ -346,11 +346,11 @@ class PairTables(Fold):
     def __init__(
         self,
         columns: Sequence[CodedColumn],
-        places: Sequence[Longs],
+        positions: Sequence[Longs],
         unions: Sequence[Longs] | None = None,
         slots: Mapping[int, ValueSlots] | None = None,
     ) -> None:
-        self.columns, self.places = tuple(columns), tuple(places)
+        self.columns, self.places = tuple(columns), tuple(positions)
         self.sizes = [int(position.max(initial=0)) + 1 for position in self.places]
         self.unions = [np.arange(size) for size in self.sizes] if unions is None else list(unions)
         self.slots = {} if slots is None else dict(slots)

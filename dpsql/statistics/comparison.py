@@ -81,11 +81,11 @@ class LevelSums(RowTransform[GroupedSums]):
     def compared(self) -> list[Sums]:
         """Return the sums of both groups, the first level first, as those of one target."""
         both = self.inner.sums()[1:]
-        squares = [one.s2 for one in both if isinstance(one.s2, Words)]
+        squares = [sums.s2 for sums in both if isinstance(sums.s2, Words)]
         return [
             Sums(
-                np.concatenate([one.n for one in both]),
-                np.concatenate([one.s1 for one in both]),
+                np.concatenate([sums.n for sums in both]),
+                np.concatenate([sums.s1 for sums in both]),
                 Words.joined(squares) if squares else None,
             )
         ]
@@ -114,12 +114,12 @@ class ErrorDifferences(RowTransform[GroupedSums]):
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows; those without a truth add nothing."""
-        known = target != 0 if self._levels else ~np.isnan(target)
-        first, second = (self._error(target[known], scores[known], at) for at, scores in enumerate(features))
+        has_truth = target != 0 if self._levels else ~np.isnan(target)
+        first, second = (self._error(target[has_truth], scores[has_truth], at) for at, scores in enumerate(features))
         codes = np.stack([first - second, 2.0 * first - 1.0]) * FIXED_POINT_ONE
         # The bounds of the codes hold whatever arithmetic does.
         codes = np.clip(np.floor(codes + 0.5), -FIXED_POINT_ONE, FIXED_POINT_ONE)
-        self.inner.add(target[known], codes, batch)
+        self.inner.add(target[has_truth], codes, batch)
 
     def _error(self, truth: NDArray[np.float64], scores: NDArray[np.float64], at: int) -> NDArray[np.float64]:
         """Return the error of each row, in [0, 1]."""

@@ -127,7 +127,7 @@ def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per
     return relation_of(neighbours, max_rows_per_unit).squared_norm(histograms, opposing=False)
 
 
-def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
+def rank_utility_range(quantile: Fraction, neighbours: str, *, is_whole: bool, max_rows_per_unit: int = 1) -> Fraction:
     """Return the utility range to which the selection of one cell is calibrated.
 
     Parameters
@@ -135,7 +135,7 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
     quantile : Fraction
         In (0, 1), within the sub-range.
     neighbours : {'add_remove', 'replace'}
-    whole : bool
+    is_whole : bool
         Whether the sub-range is the whole table, so that no other selection shares its epsilon.
     max_rows_per_unit : int
         >= 1.
@@ -174,7 +174,7 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, whole: bool, max_
     """
     relation = relation_of(neighbours, max_rows_per_unit)
     added = 2 * max(quantile, 1 - quantile)
-    if whole:
+    if is_whole:
         # A replaced row does not change q n, so every distance moves by at most 1, up or down.
         return relation.rows * relation.pick(added, Fraction(2))
     return relation.spread(added)
@@ -310,7 +310,7 @@ class MarginalCounts(GroupCount):
     def squared_norm(self, contribution: Contribution) -> int:
         """Return the squared L2 sensitivity."""
         pooled = (self._pooled(contribution, axes) for axes in self.measured)
-        return sum(one.squared_norm(1, distance=0, opposing=0) for one in pooled)
+        return sum(pool.squared_norm(1, distance=0, opposing=0) for pool in pooled)
 
     def _pooled(self, contribution: Contribution, axes: Axes) -> Contribution:
         """Return what a unit contributes to the entries of one marginal; rows of several cells meet in one entry."""

@@ -6,10 +6,10 @@ and ``n10_j`` add up what feature j counts in the positive and in the negative r
 sizes. A row without a label is ignored. Repeats of a feature in a row are dropped first, because they would move one
 coordinate by more than 1.
 
-Counts are integers in units of ``1 / one`` rows (`fixed_one`), and the share of a crowded row is rounded down in it, so
-that ``k v <= r`` holds exactly. Where d <= r no row can be crowded: then the unit is a row. Noise has the same unit as
-the counts, and follows from public numbers alone. Nothing is chosen or drawn for a row: the same rows give the same
-integers on every engine, and rows that differ in nothing but their label count alike.
+Counts are integers in units of ``1 / denominator`` rows (`fixed_one`), and the share of a crowded row is rounded down
+in it, so that ``k v <= r`` holds exactly. Where d <= r no row can be crowded: then the unit is a row. Noise has the
+same unit as the counts, and follows from public numbers alone. Nothing is chosen or drawn for a row: the same rows give
+the same integers on every engine, and rows that differ in nothing but their label count alike.
 
 Scores of a feature, ``n01 = n1 - n11`` and ``n00 = n0 - n10``:
 
@@ -137,10 +137,10 @@ def fixed_one(max_features_per_row: int, n_features: int | None, widest: Fractio
     """
     if n_features is not None and n_features <= max_features_per_row:
         return 1
-    one = FIXED_POINT_ONE
-    while one > 1 and widest * one > LARGEST_SCALE:
-        one //= 2
-    return one
+    denominator = FIXED_POINT_ONE
+    while denominator > 1 and widest * denominator > LARGEST_SCALE:
+        denominator //= 2
+    return denominator
 
 
 def released_norms(
@@ -304,7 +304,7 @@ def information_sensitivity(largest_rows: int | None) -> int:
     `exact_scores` rounds nine terms ``k ln k``, k <= n. A double ``ln k`` is within ``2**-40`` (see
     `dpsql.noise.discrete`), so each term is off by at most ``1/2 + n 2**-19`` units: the product with k and its
     rounding take ``k (2**-20 + 22.2 * 2**-33)``. Two scores of nine terms are off by 18 times that together. Counts in
-    units of ``1 / one`` rows are below ``2**53``, so k is the exact double.
+    units of ``1 / denominator`` rows are below ``2**53``, so k is the exact double.
     """
     if not isinstance(largest_rows, int) or not 1 <= largest_rows <= LARGEST_ROWS:
         raise ParameterError(
@@ -326,7 +326,7 @@ def exact_scores(
     negatives: NDArray[np.int64],
     n_positive: int,
     n_negative: int,
-    one: int = 1,
+    denominator: int = 1,
 ) -> NDArray[np.int64]:
     """Return the scores of all features as integers.
 
@@ -335,21 +335,21 @@ def exact_scores(
     score : str
         One of `SCORES`.
     positives, negatives : ndarray of int64, shape (d,)
-        ``n11`` and ``n10``, in units of ``1 / one`` rows.
+        ``n11`` and ``n10``, in units of ``1 / denominator`` rows.
     n_positive, n_negative : int
         ``n1`` and ``n0`` in rows, together at most 2**32 for ``information_gain``.
-    one : int
+    denominator : int
         A power of two, at most 2**20.
 
     Returns
     -------
     scores : ndarray of int64, shape (d,)
-        In units of ``1 / one`` rows; ``information_gain`` in units of 1 / `INFORMATION_UNIT` nats, within
+        In units of ``1 / denominator`` rows; ``information_gain`` in units of 1 / `INFORMATION_UNIT` nats, within
         `information_sensitivity`.
     """
     _check_score(score)
     positives, negatives = np.asarray(positives, np.int64), np.asarray(negatives, np.int64)
-    n_positive, n_negative = n_positive * one, n_negative * one
+    n_positive, n_negative = n_positive * denominator, n_negative * denominator
     if score == "total_count":
         return np.asarray(positives + negatives)
     difference: NDArray[np.int64] = np.abs(positives - negatives)
@@ -358,15 +358,17 @@ def exact_scores(
     if score == "purity":
         return np.asarray(np.maximum(difference, np.abs((n_positive - n_negative) - (positives - negatives))))
     ones, rows = positives + negatives, n_positive + n_negative
-    all_rows, *classes = _n_log_n(np.array([rows, n_positive, n_negative]), one).tolist()
-    inside = _n_log_n(positives, one) + _n_log_n(negatives, one)
-    inside += _n_log_n(n_positive - positives, one) + _n_log_n(n_negative - negatives, one)
-    return np.asarray(inside - _n_log_n(ones, one) - _n_log_n(rows - ones, one) + all_rows - sum(classes))
+    all_rows, *classes = _n_log_n(np.array([rows, n_positive, n_negative]), denominator).tolist()
+    inside = _n_log_n(positives, denominator) + _n_log_n(negatives, denominator)
+    inside += _n_log_n(n_positive - positives, denominator) + _n_log_n(n_negative - negatives, denominator)
+    return np.asarray(
+        inside - _n_log_n(ones, denominator) - _n_log_n(rows - ones, denominator) + all_rows - sum(classes)
+    )
 
 
-def _n_log_n(counts: NDArray[np.int64], one: int) -> NDArray[np.int64]:
-    """Return ``k ln k`` of ``k = counts / one`` in units of 1 / `INFORMATION_UNIT`, within ``1/2 + k 2**-19``."""
-    values = np.where(counts > 0, counts, one) / one  # 0 for k = 0
+def _n_log_n(counts: NDArray[np.int64], denominator: int) -> NDArray[np.int64]:
+    """Return ``k ln k`` of ``k = counts / denominator`` in 1 / `INFORMATION_UNIT`, within ``1/2 + k 2**-19``."""
+    values = np.where(counts > 0, counts, denominator) / denominator  # 0 for k = 0
     return np.rint(values * np.log(values) * INFORMATION_UNIT).astype(np.int64)
 
 
@@ -388,5 +390,5 @@ def _ones(max_features_per_row: int, n_features: int | None) -> int:
 
 def present_in(features: NDArray[np.float32] | NDArray[np.float64], above: float | None) -> NDArray[np.bool_]:
     """Return which features are present: those above a number, or, without a number, neither zero nor NaN."""
-    found: NDArray[np.bool_] = (features != 0) & ~np.isnan(features) if above is None else features > above
-    return found
+    is_present: NDArray[np.bool_] = (features != 0) & ~np.isnan(features) if above is None else features > above
+    return is_present

@@ -134,8 +134,8 @@ class ColumnMoments(Fold):
         """Return ``2 S**2`` times the sum of f, as Python ints: rows, p sums and p squares."""
         sums, squares = self._sums.total()
         rows = np.array([self._rows], dtype=object)
-        one = FIXED_POINT_ONE
-        return np.concatenate([rows * UNIT, 2 * one * sums, 2 * squares - self._rows * one**2])
+        scale = FIXED_POINT_ONE
+        return np.concatenate([rows * UNIT, 2 * scale * sums, 2 * squares - self._rows * scale**2])
 
     def state(self) -> pa.RecordBatch:
         """Return the number of rows and the sums."""
@@ -250,15 +250,15 @@ def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, i
     bound : int
         B, in units where S is 1, >= 1.
     """
-    one = FIXED_POINT_ONE
+    scale = FIXED_POINT_ONE
     _, _, *centres = error_centres(relation, bound)
     # A row adds a term in [0, most] less the centre c, so its size is at most max(c, most - c); under replace c is 0,
     # and each row raises the sum. Terms of t may have either sign.
     raised = [
         relation.rise(max(centre, most - centre))
-        for centre, most in zip(centres, (one**2, bound**2, bound), strict=True)
+        for centre, most in zip(centres, (scale**2, bound**2, bound), strict=True)
     ]
-    return (relation.rise(1), relation.norm(one), raised[0], raised[1], raised[2])
+    return (relation.rise(1), relation.norm(scale), raised[0], raised[1], raised[2])
 
 
 class ErrorSums(Fold):

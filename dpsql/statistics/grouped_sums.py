@@ -55,38 +55,38 @@ class GroupedSums(Fold):
         """Add rows of the first group; their codes are the features, NaN for NULL."""
         self.rows[0] += features.shape[1]
         for position, codes in enumerate(features):
-            known = codes[~np.isnan(codes)].astype(np.int64)
-            self.values[position, 0] += len(known)
-            self.totals[position, 0] += known.sum()
+            integers = codes[~np.isnan(codes)].astype(np.int64)
+            self.values[position, 0] += len(integers)
+            self.totals[position, 0] += integers.sum()
             if self.squares is not None:
-                for start in range(0, len(known), _MOST_AT_ONCE):
+                for start in range(0, len(integers), _MOST_AT_ONCE):
                     part = np.zeros_like(self.totals)
-                    part[position, 0] = np.square(known[start : start + _MOST_AT_ONCE]).sum()
+                    part[position, 0] = np.square(integers[start : start + _MOST_AT_ONCE]).sum()
                     self.squares.add(part)
 
     def add_counts(self, counts: Longs) -> None:
         """Add numbers of rows, shape (G,), of groups without targets."""
         self.rows += counts
 
-    def add_groups(self, places: NDArray[np.intp], sums: GroupRecords) -> None:
+    def add_groups(self, groups: NDArray[np.intp], sums: GroupRecords) -> None:
         """Add the sums of some groups, at their positions; a position may occur more than once."""
-        np.add.at(self.rows, places, sums.rows)
+        np.add.at(self.rows, groups, sums.rows)
         for position in range(len(self.values)):
-            np.add.at(self.values[position], places, sums.values[position])
-            np.add.at(self.totals[position], places, sums.totals[position])
+            np.add.at(self.values[position], groups, sums.values[position])
+            np.add.at(self.totals[position], groups, sums.totals[position])
         if self.squares is not None:
-            self.squares.add_at(places, sums.high, sums.low)
+            self.squares.add_at(groups, sums.high, sums.low)
 
     def state(self) -> pa.RecordBatch:
         """Return the sums."""
-        found: dict[str, NDArray[np.int64] | pa.Array] = {
+        columns: dict[str, NDArray[np.int64] | pa.Array] = {
             "rows": self.rows,
             "values": self.values.ravel(),
             "totals": self.totals.ravel(),
         }
         if self.squares is not None:
-            found["squares"] = self.squares.column()
-        return record(found)
+            columns["squares"] = self.squares.column()
+        return record(columns)
 
     def absorb(self, state: pa.RecordBatch) -> None:
         """Add other sums."""
@@ -104,11 +104,11 @@ class GroupedSums(Fold):
 
 def _sums(rows: Longs, values: Longs, totals: Longs, squares: tuple[Longs, Longs] | None) -> list[Sums]:
     """Return the sums of all rows, then of each target; squares are ``high * 2**32 + low``."""
-    found = [Sums(rows, np.zeros_like(rows), None)]
+    sums = [Sums(rows, np.zeros_like(rows), None)]
     for position in range(len(values)):
         words = None if squares is None else Words(squares[0][position], squares[1][position], _LOW_BITS)
-        found.append(Sums(values[position], totals[position], words))
-    return found
+        sums.append(Sums(values[position], totals[position], words))
+    return sums
 
 
 class GroupRecords:
@@ -196,12 +196,12 @@ class NumberedSums(KeyedSums, KeptRows):
         count = sum(map(len, self._numbers))
 
         def joined(name: str, *shape: int) -> Longs:
-            found = np.zeros((*shape, count), dtype=np.int64)
+            array = np.zeros((*shape, count), dtype=np.int64)
             for keys, part in zip(self._numbers, self._parts, strict=True):
-                given = getattr(part, name)
-                if given.strides[-1]:  # anything but zeros that stand for what was not handed over
-                    found[..., keys - 1] = given
-            return found
+                values = getattr(part, name)
+                if values.strides[-1]:  # anything but zeros that stand for what was not handed over
+                    array[..., keys - 1] = values
+            return array
 
         columns = (joined(name, self._targets) for name in ("values", "totals", "high", "low"))
         return GroupRecords(joined("units"), joined("rows"), *columns)
@@ -246,10 +246,10 @@ class NamedSums(KeyedSums, Fold):
         """Return the sums of every key, in the order of the keys."""
         return GroupRecords.read(struct_rows(self._merged()), self._targets)
 
-    def keys(self, places: NDArray[np.intp]) -> pa.Table:
+    def keys(self, positions: NDArray[np.intp]) -> pa.Table:
         """Return some of the keys, by their places in that order."""
         merged = self._merged()
-        return merged.select([name for name in self._names if name in merged.column_names]).take(pa.array(places))
+        return merged.select([name for name in self._names if name in merged.column_names]).take(pa.array(positions))
 
     def _merged(self) -> pa.Table:
         """Return every key once, in order; a squared sum is ``high * 2**32 + low`` again."""
@@ -264,8 +264,8 @@ class NamedSums(KeyedSums, Fold):
                 high, low = groups.column(f"high{target}"), groups.column(f"low{target}")
                 carried = pc.add(high, pc.shift_right(low, _LOW_BITS))
                 groups = groups.set_column(groups.column_names.index(f"high{target}"), f"high{target}", carried)
-                kept = pc.bit_wise_and(low, (1 << _LOW_BITS) - 1)
-                groups = groups.set_column(groups.column_names.index(f"low{target}"), f"low{target}", kept)
+                remainder = pc.bit_wise_and(low, (1 << _LOW_BITS) - 1)
+                groups = groups.set_column(groups.column_names.index(f"low{target}"), f"low{target}", remainder)
         self._parts = [groups.sort_by([(name, "ascending") for name in self._names])]
         return self._parts[0]
 
@@ -306,6 +306,6 @@ class Labels(KeptRows):
 
     def in_order(self, columns: int) -> tuple[NDArray[np.intp], list[list[str | None]]]:
         """Return the released keys in the order of their type: positions in `numbers`, and labels by column."""
-        found = [self.found[number] for number in self.numbers.tolist()]
-        order = np.argsort(np.array([rank for rank, _ in found], dtype=np.int64), kind="stable")
-        return order, [[found[place][1][column] for place in order.tolist()] for column in range(columns)]
+        entries = [self.found[number] for number in self.numbers.tolist()]
+        order = np.argsort(np.array([rank for rank, _ in entries], dtype=np.int64), kind="stable")
+        return order, [[entries[index][1][column] for index in order.tolist()] for column in range(columns)]

@@ -102,12 +102,12 @@ def shuffled_top(pairs: Pairs, k: int, *, two_levels: bool, progress: Callable[[
       never leave it.
     - **Does not protect**: running time, which grows with the number of rows.
     """
-    count, place = SHUFFLES[two_levels]
+    count, rank = SHUFFLES[two_levels]
     rows = int(pairs.sizes.sum())
     if rows < 2 or pairs.largest is None:
         return 0
     sums = pairs.largest([permutation(rows) for _ in range(count)], k, progress)
-    return sorted(sums, reverse=True)[place - 1]
+    return sorted(sums, reverse=True)[rank - 1]
 
 
 def exact_lead(scores: Sequence[Fraction], top: int, rows: int) -> Fraction:

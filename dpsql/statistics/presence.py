@@ -32,7 +32,7 @@ class FeatureCounts(Fold):
         Number of features.
     most : int
         What all features of a row count together at most, in rows: of a row with more, each counts an equal share.
-    one : int
+    denominator : int
         What a row is in the unit of the counts of features; see `dpsql.statistics.feature_counts`.
     above : float, optional
         A feature is present if its value is larger; by default, if it is not zero.
@@ -41,10 +41,16 @@ class FeatureCounts(Fold):
     """
 
     def __init__(
-        self, width: int, most: int, *, one: int = 1, above: float | None = None, vocabulary: Vocabulary | None = None
+        self,
+        width: int,
+        most: int,
+        *,
+        denominator: int = 1,
+        above: float | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.vocabulary = vocabulary
-        self.one = one
+        self.one = denominator
         self._most = most
         self._above = above
         self._width = width
@@ -54,7 +60,7 @@ class FeatureCounts(Fold):
     def counts(self) -> NDArray[np.int64]:
         """Counts so far, shape (2 * d + 2,): of the positive class, of the negative class, and the two class sizes.
 
-        Those of features are in units of ``1 / one`` rows, class sizes in rows.
+        Those of features are in units of ``1 / denominator`` rows, class sizes in rows.
         """
         return self._counts
 
@@ -64,16 +70,16 @@ class FeatureCounts(Fold):
         sides = (target > 0, target < 0)
         crowded = np.zeros(len(target), dtype=np.bool_)
         if self._width > self._most:
-            held = present.sum(axis=0)
-            crowded = held > self._most
+            counts = present.sum(axis=0)
+            crowded = counts > self._most
             if crowded.any():
                 # Sums of a batch stay far below 2**53, so products of doubles are exact integers.
-                shares = feature_shares(held[crowded], self._most, self.one).astype(np.float64)
+                shares = feature_shares(counts[crowded], self._most, self.one).astype(np.float64)
                 few = present[:, crowded].astype(np.float64)
                 sums = np.concatenate([few @ np.where(side[crowded], shares, 0.0) for side in sides])
                 self._counts[:-2] += sums.astype(np.int64)
-        whole = np.concatenate([present[:, side & ~crowded].sum(axis=1, dtype=np.int64) for side in sides])
-        self._counts[:-2] += self.one * whole
+        totals = np.concatenate([present[:, side & ~crowded].sum(axis=1, dtype=np.int64) for side in sides])
+        self._counts[:-2] += self.one * totals
         self._counts[-2:] += np.array([np.count_nonzero(side) for side in sides])
 
     def add_sparse(
@@ -136,9 +142,9 @@ class Vocabulary:
         self, lengths: NDArray[np.int64], positions: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the features of the rows without those that are not released."""
-        found = self._position[positions]
+        indices = self._position[positions]
         rows = np.repeat(np.arange(len(lengths)), lengths)
-        return np.bincount(rows[found >= 0], minlength=len(lengths)), found[found >= 0]
+        return np.bincount(rows[indices >= 0], minlength=len(lengths)), indices[indices >= 0]
 
 
 class NameCounts(Fold):
@@ -217,8 +223,8 @@ class NameCounts(Fold):
                 raise MemoryError("too many names")
             self.vocabulary = Vocabulary(list(self._numbers), b"")
             self.counts = np.concatenate([self.counts, np.zeros(len(new), dtype=np.int64)])
-        found = [self._numbers[name] for name in names]
-        self.counts[found] += numbers(state, "rows")
+        indices = [self._numbers[name] for name in names]
+        self.counts[indices] += numbers(state, "rows")
 
 
 def label_of_cells(codes: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:

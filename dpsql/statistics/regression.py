@@ -64,7 +64,7 @@ FARTHEST_TARGET = 256 * FIXED_POINT_ONE
 _ROUND_ROWS, _INT64_ROWS = 1 << 16, 1 << 22
 
 
-def largest_norm(features: int, longest: int | None = None, one: int = FIXED_POINT_ONE) -> int:
+def largest_norm(features: int, longest: int | None = None, denominator: int = FIXED_POINT_ONE) -> int:
     """Return the smallest integer R that bounds the norm of a row, its intercept included.
 
     Parameters
@@ -72,12 +72,12 @@ def largest_norm(features: int, longest: int | None = None, one: int = FIXED_POI
     features : int
         d, >= 0.
     longest : int or None
-        Bound on the norm of a row's features, >= 0; None where each is at most `one`.
-    one : int
+        Bound on the norm of a row's features, >= 0; None where each is at most `denominator`.
+    denominator : int
         The integer that stands for 1, and the first entry of every row.
     """
-    squared = features * one**2 if longest is None else longest**2
-    return 1 + math.isqrt(one**2 + squared - 1)
+    squared = features * denominator**2 if longest is None else longest**2
+    return 1 + math.isqrt(denominator**2 + squared - 1)
 
 
 def standard_radius(features: int) -> int:
@@ -149,9 +149,9 @@ class Standard:
     rows: float | None = None
     noise: float = 0.0
 
-    def of(self, places: Sequence[int]) -> Standard:
+    def of(self, features: Sequence[int]) -> Standard:
         """Return those of some features."""
-        chosen = list(places)
+        chosen = list(features)
         weight = None if self.weight is None else self.weight[chosen]
         return replace(self, mean=self.mean[chosen], deviation=self.deviation[chosen], weight=weight)
 
@@ -210,11 +210,11 @@ class RowMap:
     @property
     def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Between which integers in [-S, S] features count, each of shape (d,): all, or so many deviations."""
-        whole = np.full(len(self.scales.middle), float(FIXED_POINT_ONE))
+        limit = np.full(len(self.scales.middle), float(FIXED_POINT_ONE))
         if self.standard is None:
-            return -whole, whole
+            return -limit, limit
         mean, reach = self.standard.mean * FIXED_POINT_ONE, self._farthest() * self.standard.deviation * FIXED_POINT_ONE
-        return np.maximum(-whole, np.floor(mean - reach)), np.minimum(whole, np.ceil(mean + reach))
+        return np.maximum(-limit, np.floor(mean - reach)), np.minimum(limit, np.ceil(mean + reach))
 
     def counted(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> list[tuple[float, float]]:
         """Return the intervals to which features with these bounds are clipped, maybe at deviations from the mean."""
@@ -236,13 +236,13 @@ class RowMap:
         standard = self.standard
         if standard is None:
             return quantised
-        found = quantised / FIXED_POINT_ONE - standard.mean
-        found /= standard.deviation
+        deviations = quantised / FIXED_POINT_ONE - standard.mean
+        deviations /= standard.deviation
         reach = self._farthest()
-        np.clip(found, -reach, reach, out=found)
-        found *= STANDARD_ONE
-        np.floor(np.add(found, 0.5, out=found), out=found)
-        return found
+        np.clip(deviations, -reach, reach, out=deviations)
+        deviations *= STANDARD_ONE
+        np.floor(np.add(deviations, 0.5, out=deviations), out=deviations)
+        return deviations
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return features of shape (d, rows) as integers in [-S, S], shape (rows, d), NaN where one is missing."""

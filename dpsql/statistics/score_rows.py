@@ -74,29 +74,29 @@ class ScoreRows(CellMap):
     def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the score, an integer, and -1, 1 or 0 for the label; shape (rows, 2)."""
         integers, bits = fixed_coefficients(self.factors)
-        found = np.empty((len(target), 2))
+        starts = np.empty((len(target), 2))
         for first in range(0, len(target), BLOCK_ROWS):
             some = slice(first, first + BLOCK_ROWS)
             matrix = np.nan_to_num(self.mapped.in_deviations(quantised[some]))
             # Integers below 2**53, so that no sum depends on its order.
-            found[some, 0] = (matrix @ integers[1:] + self.mapped.one * integers[0]) * 2.0**-bits
-        np.clip(np.floor(found[:, 0] + 0.5), -_FARTHEST_SCORE, _FARTHEST_SCORE, out=found[:, 0])
-        found[:, 1] = np.nan_to_num(np.sign(target))
-        return found
+            starts[some, 0] = (matrix @ integers[1:] + self.mapped.one * integers[0]) * 2.0**-bits
+        np.clip(np.floor(starts[:, 0] + 0.5), -_FARTHEST_SCORE, _FARTHEST_SCORE, out=starts[:, 0])
+        starts[:, 1] = np.nan_to_num(np.sign(target))
+        return starts
 
     def residuals(self, start: NDArray[np.float64], moved: NDArray[np.float64], most: int) -> NDArray[np.float64]:
         """Return ``y - p`` after the move, shape (rows,): integers in [-most, most], 0 for a row of neither level."""
-        found = np.where(start[:, 1] > 0.0, float(FIXED_POINT_ONE), 0.0) - _shares(start[:, 0] + moved)
-        found[start[:, 1] == 0.0] = 0.0
-        clipped: NDArray[np.float64] = np.clip(found, -most, most)
+        residuals = np.where(start[:, 1] > 0.0, float(FIXED_POINT_ONE), 0.0) - _shares(start[:, 0] + moved)
+        residuals[start[:, 1] == 0.0] = 0.0
+        clipped: NDArray[np.float64] = np.clip(residuals, -most, most)
         return clipped
 
     def weights(self, start: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``4 p (1 - p)`` at the start, shape (rows,): integers in [0, S], 0 for a row of neither level."""
         share = _shares(start[:, 0])
-        found = np.floor(4.0 * share * (FIXED_POINT_ONE - share) / FIXED_POINT_ONE)
-        found[start[:, 1] == 0.0] = 0.0
-        return found
+        weights = np.floor(4.0 * share * (FIXED_POINT_ONE - share) / FIXED_POINT_ONE)
+        weights[start[:, 1] == 0.0] = 0.0
+        return weights
 
 
 class LabelledFeatures(KeptRows):
@@ -126,34 +126,34 @@ class LabelledFeatures(KeptRows):
     @property
     def signed(self) -> SignedRows:
         """The rows of the linear fit, times their labels."""
-        found = SignedRows(1 + len(self._scaling.low))
+        rows = SignedRows(1 + len(self._scaling.low))
         for quantised, signs in self._batches:
             for start in range(0, len(signs), BLOCK_ROWS):
                 some = slice(start, start + BLOCK_ROWS)
                 matrix = self._scaling.matrix(quantised[some].astype(np.float64))
-                found.add(matrix * signs[some, np.newaxis])
-        return found
+                rows.add(matrix * signs[some, np.newaxis])
+        return rows
 
     def given_up(self, rows: ScoreRows) -> CodedRows:
         """Return codes and starts, and free the rows."""
-        found = CodedRows(rows)
+        coded_rows = CodedRows(rows)
         while self._batches:
             quantised, signs = self._batches.pop()
-            found.add_quantised(quantised.astype(np.float64), signs)
-        return found
+            coded_rows.add_quantised(quantised.astype(np.float64), signs)
+        return coded_rows
 
 
 def _shares(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``1 / (1 + exp(-score))`` as integers in [0, S], for scores in units of ``1 / S``."""
     end = _TABLE_END * _FINENESS
-    places = np.floor(scores * (_FINENESS / FIXED_POINT_ONE) + 0.5)
-    found: NDArray[np.float64] = _table()[(np.clip(places, -end, end) + end).astype(np.intp)]
-    return found
+    positions = np.floor(scores * (_FINENESS / FIXED_POINT_ONE) + 0.5)
+    shares: NDArray[np.float64] = _table()[(np.clip(positions, -end, end) + end).astype(np.intp)]
+    return shares
 
 
 @lru_cache(maxsize=1)
 def _table() -> NDArray[np.float64]:
     end = _TABLE_END * _FINENESS
     margins = -np.arange(-end, end + 1, dtype=np.float64) / _FINENESS
-    [found] = fixed_point.digits(fixed_point.share((margins, np.zeros_like(margins))), FIXED_POINT_BITS, 1)
-    return found
+    [shares] = fixed_point.digits(fixed_point.share((margins, np.zeros_like(margins))), FIXED_POINT_BITS, 1)
+    return shares

@@ -90,7 +90,7 @@ def test_counts_move_as_stated_for_units_of_two_rows(relation: Relation) -> None
 @cases("quantile", QUANTILES)
 def test_utilities_move_within_the_range(quantile: Fraction, relation: Relation) -> None:
     report = check_sensitivity(lambda table: utilities(table, quantile), ROWS, 5, relation)
-    bound = rank_utility_range(quantile, relation, whole=True)
+    bound = rank_utility_range(quantile, relation, is_whole=True)
     assert report.range <= bound
     assert report.largest <= bound / 2
     if max(quantile, 1 - quantile) <= Fraction(3, 4):  # others need more rows
@@ -116,7 +116,7 @@ def test_a_row_moves_each_cell_as_stated(quantile: Fraction) -> None:
         for row in range(4):
             new = distances((*counts[:row], counts[row] + 1, *counts[row + 1 :]), quantile)
             moves = [b - a for a, b in zip(old, new, strict=True)]
-            assert max(moves) - min(moves) <= rank_utility_range(quantile, "add_remove", whole=True)
+            assert max(moves) - min(moves) <= rank_utility_range(quantile, "add_remove", is_whole=True)
             for cell, move in enumerate(moves):
                 seen["after" if cell > row else "before" if cell < row else "itself"].add(move)
     # The ends are reached, so that no interval could be smaller.
@@ -139,7 +139,7 @@ def test_a_replaced_row_moves_no_cell_by_more_than_one(quantile: Fraction) -> No
 @cases("relation", RELATIONS, quick=1)
 @cases("quantile", QUANTILES[:3])
 def test_utilities_move_within_the_range_for_units_of_two_rows(quantile: Fraction, relation: Relation) -> None:
-    bound = rank_utility_range(quantile, relation, whole=True, max_rows_per_unit=2)
+    bound = rank_utility_range(quantile, relation, is_whole=True, max_rows_per_unit=2)
     report = check_sensitivity(lambda table: utilities(flat(table), quantile), units(2), 3, relation)
     assert bound / 2 < report.range <= bound
 
@@ -153,7 +153,7 @@ def test_random_tables(relation: Relation) -> None:
         for quantile in QUANTILES:
             pairs = zip(utilities(first, quantile), utilities(second, quantile), strict=True)
             changes = [b - a for a, b in pairs]
-            assert max(changes) - min(changes) <= rank_utility_range(quantile, relation, whole=True)
+            assert max(changes) - min(changes) <= rank_utility_range(quantile, relation, is_whole=True)
 
 
 @cases("relation", RELATIONS, quick=1)
@@ -166,16 +166,16 @@ def test_random_tables_of_units(relation: Relation) -> None:
             pairs = zip(utilities(first, quantile), utilities(second, quantile), strict=True)
             changes = [b - a for a, b in pairs]
             assert max(changes) - min(changes) <= rank_utility_range(
-                quantile, relation, whole=True, max_rows_per_unit=4
+                quantile, relation, is_whole=True, max_rows_per_unit=4
             )
 
 
 @pytest.mark.parametrize("quantile", QUANTILES)
 def test_below_the_first_level_a_replaced_row_may_pay_twice(quantile: Fraction) -> None:
-    one = rank_utility_range(quantile, "add_remove", whole=False)
-    assert one == 2 * max(quantile, 1 - quantile) == rank_utility_range(quantile, "add_remove", whole=True)
-    assert rank_utility_range(quantile, "replace", whole=False) == 2 * one
-    assert rank_utility_range(quantile, "replace", whole=True) == 2
+    one = rank_utility_range(quantile, "add_remove", is_whole=False)
+    assert one == 2 * max(quantile, 1 - quantile) == rank_utility_range(quantile, "add_remove", is_whole=True)
+    assert rank_utility_range(quantile, "replace", is_whole=False) == 2 * one
+    assert rank_utility_range(quantile, "replace", is_whole=True) == 2
 
 
 def test_what_is_refused() -> None:
@@ -199,8 +199,8 @@ def test_a_replaced_row_may_leave_one_group_for_another(monkeypatch: pytest.Monk
     part = GroupQuantileSelection("quantiles", Fraction(1), (at,), "replace", 1)
     with Permit(measurement_of(part)).drawing():
         part.draw_groups(np.array([[1, 2, 3], [3, 0, 1]]))
-    assert asked == [rank_utility_range(at, "replace", whole=False)] * 2
-    assert asked[0] > rank_utility_range(at, "replace", whole=True)
+    assert asked == [rank_utility_range(at, "replace", is_whole=False)] * 2
+    assert asked[0] > rank_utility_range(at, "replace", is_whole=True)
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])

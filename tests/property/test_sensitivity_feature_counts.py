@@ -131,7 +131,7 @@ def crowded(d: int, r: int, one: int = ONE) -> np.ndarray:
     found = [np.zeros(2 * d + 2, np.int64)]
     for ones in itertools.product((0.0, 1.0), repeat=d):
         for label in (1.0, -1.0):
-            counts = FeatureCounts(d, r, one=one)
+            counts = FeatureCounts(d, r, denominator=one)
             counts.add(np.array([label]), np.array([ones]).T, Batch())
             found.append(counts.counts * np.array([1] * 2 * d + [one] * 2))
     return np.array(found)

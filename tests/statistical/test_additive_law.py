@@ -71,7 +71,7 @@ def noise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[np.ndarray]]:
 
         def scaled(values: np.ndarray, *, squared_mu: Fraction, **options: Any) -> GaussianRelease:
             release = gaussian_counts(values, squared_mu=squared_mu / Fraction(factor) ** 2, **options)
-            released.append(release.values - values.astype(np.float64) / options.get("one", 1))
+            released.append(release.values - values.astype(np.float64) / options.get("denominator", 1))
             return release
 
         with monkeypatch.context() as patch:

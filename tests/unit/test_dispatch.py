@@ -61,7 +61,7 @@ for name, given in (("kendall", None), ("kendall in blocks", blocks)):
 clipped = rows.copy()
 clipped_rows.clip_rows(clipped, 2 * S)
 out["clipped"] = digest(clipped)
-counts, present = FeatureCounts(30, 5, one=1 << 20), rng.integers(0, 2, (30, 5000)).astype(np.float64)
+counts, present = FeatureCounts(30, 5, denominator=1 << 20), rng.integers(0, 2, (30, 5000)).astype(np.float64)
 counts.add(rng.integers(-1, 2, 5000).astype(np.float64), present, Batch())
 out["feature counts"] = counts.counts.tolist()
 problem = BallLeastSquares(gram[:-1, :-1], gram[:-1, -1], int(gram[-1, -1]), radius=Fraction(1), ridge=Fraction(1, 100))
@@ -69,7 +69,7 @@ out["scores"] = problem.scores([[0, 1, 2], [3, 4, 5], [2, 7, 9], [0, 5, 10]]).to
 scores = integer_scores(rng.integers(0, 3, 3000))
 ranking = Ranking(scores, 5)
 ranking.blocks(Fraction(1, 10**9), 40.0)
-out["order"] = digest(np.array([ranking._rest[ranking._behind(place)[1]] for place in range(1, 200)]))
+out["order"] = digest(np.array([ranking._rest[ranking._locate(place)[1]] for place in range(1, 200)]))
 doubles = rng.random(1000) * 60 - 30
 out["doubled"] = [digest(part) for part in share((doubles, doubles * 2.0**-55))]
 signed = np.trunc(rows / 4)

@@ -68,7 +68,7 @@ def test_lists_and_values_count_alike(most: int) -> None:
     rng = np.random.default_rng(most)
     present = rng.random((WIDTH, 500)) < rng.random(500)
     target = rng.integers(-1, 2, 500).astype(float)
-    listed, dense = (FeatureCounts(WIDTH, most, one=ONE) for _ in range(2))
+    listed, dense = (FeatureCounts(WIDTH, most, denominator=ONE) for _ in range(2))
     dense.add(target, present.astype(float), Batch())
     listed.add_sparse(target, present.sum(axis=0), np.nonzero(present.T)[1], Batch())
     assert dense.counts.tolist() == listed.counts.tolist()

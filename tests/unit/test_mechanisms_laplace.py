@@ -47,7 +47,7 @@ def test_integers(scales: list[Fraction]) -> None:
 @pytest.mark.parametrize("one", [1, 2, 1 << 20])
 def test_counts_in_a_finer_unit(scales: list[Fraction], one: int) -> None:
     with drawing(part := LaplaceNoise("it", EPSILON)):
-        assert part.draw_counts(np.array([3, 9]) * one, 2, one=one).tolist() == [3, 9]
+        assert part.draw_counts(np.array([3, 9]) * one, 2, denominator=one).tolist() == [3, 9]
     assert scales == [8 * one, 8 * one]
 
 

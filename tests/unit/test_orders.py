@@ -170,7 +170,7 @@ ALLOWED = {
     ("dpsql/kernels/lasso_votes.py", "_largest", "partition"): LIMIT,
     ("dpsql/kernels/lasso_votes.py", "vote", "partition"): LIMIT,
     ("dpsql/kernels/subset_strata.py", "_largest", "sort"): VALUES,
-    ("dpsql/mechanisms/ranking.py", "_behind", "partition"): LIMIT,
+    ("dpsql/mechanisms/ranking.py", "_locate", "partition"): LIMIT,
     ("dpsql/mechanisms/sparse_vector.py", "_random_order", "argsort"): "words are drawn again until all differ",
     ("dpsql/mechanisms/subsets.py", "__init__", "sort"): VALUES,
     ("dpsql/mechanisms/subset_exponential.py", "_proposals", "sort"): VALUES,

@@ -295,7 +295,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         """
         middle = self.at[len(self.at) // 2]
         rows = self.contribution.rows
-        spread = rank_utility_range(middle, self.neighbours, whole=not self.by, max_rows_per_unit=rows)
+        spread = rank_utility_range(middle, self.neighbours, is_whole=not self.by, max_rows_per_unit=rows)
         candidates = cells * parts_of_a_cell(cells, len(self.at))
         return math.log(candidates / failure) * float(spread * self.levels / self.selection.epsilon)
 

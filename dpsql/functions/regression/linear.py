@@ -90,7 +90,7 @@ class Products(KeptFeatures[RowProducts]):
             mu=part.spend("fit"),
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
-            one=self._mapped.one,
+            denominator=self._mapped.one,
             squares_mu=part.spend("squares") if plan.sampling else None,
         )
         return self._columns.result(fit, self._mapped, self._columns.scales)

@@ -196,12 +196,12 @@ def _exact(_: Fraction, size: int, **options: Any) -> Any:
     return np.zeros(size, dtype=np.int64)
 
 
-def _median_range(_: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
+def _median_range(_: Fraction, neighbours: str, *, is_whole: bool, max_rows_per_unit: int = 1) -> Fraction:
     return Fraction(max_rows_per_unit * (2 if neighbours == "replace" else 1))
 
 
-def _whole_range(share: Fraction, neighbours: str, *, whole: bool, max_rows_per_unit: int = 1) -> Fraction:
-    return counts.rank_utility_range(share, neighbours, whole=True, max_rows_per_unit=max_rows_per_unit)
+def _whole_range(share: Fraction, neighbours: str, *, is_whole: bool, max_rows_per_unit: int = 1) -> Fraction:
+    return counts.rank_utility_range(share, neighbours, is_whole=True, max_rows_per_unit=max_rows_per_unit)
 
 
 def _fixed_rank(ranks: Any, share: Fraction, spread: Fraction, epsilon: Fraction, source: Any) -> int:
@@ -238,7 +238,7 @@ def _closed_quantiles(
         middle = (first + stop) // 2
         local = (quantiles[middle] - start) / (end - start)
         whole = stop - first == len(quantiles)
-        spread = counts.rank_utility_range(local, neighbours, whole=whole, max_rows_per_unit=max_rows_per_unit)
+        spread = counts.rank_utility_range(local, neighbours, is_whole=whole, max_rows_per_unit=max_rows_per_unit)
         cell = low + quantile._cell(below[low : high + 2] - below[low], local, spread, share, SYSTEM)
         chosen[middle] = cell
         divide(cell, high, middle + 1, stop, quantiles[middle], end)

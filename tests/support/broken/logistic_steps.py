@@ -55,8 +55,8 @@ def _four_times(rows: ScoreRows, start: Any) -> Any:
     return 4 * _weights(rows, start)
 
 
-def _exact_bins(found: Any, *given: Any, one: int = 1, **options: Any) -> Any:
-    weights = np.maximum(np.asarray(found, dtype=np.float64) / one, 1.0)
+def _exact_bins(found: Any, *given: Any, denominator: int = 1, **options: Any) -> Any:
+    weights = np.maximum(np.asarray(found, dtype=np.float64) / denominator, 1.0)
     return additive.Bins(np.tile(np.arange(found.shape[1]), (len(found), 1)), list(weights))
 
 

@@ -364,9 +364,9 @@ def observe_filter(run: Callable[[], Any], *, names: Sequence[str] = ()) -> Filt
         seen.kind, seen.spread = "laplace", scale
         return np.zeros(size, dtype=np.int64)
 
-    def gaussian(values: Any, *, squared_sensitivity: int, squared_mu: Fraction, one: int) -> GaussianRelease:
-        seen.kind, seen.spread = "gaussian", math.sqrt(squared_sensitivity / squared_mu) * one
-        return GaussianRelease(values.astype(np.float64) / one, seen.spread / one)
+    def gaussian(values: Any, *, squared_sensitivity: int, squared_mu: Fraction, denominator: int) -> GaussianRelease:
+        seen.kind, seen.spread = "gaussian", math.sqrt(squared_sensitivity / squared_mu) * denominator
+        return GaussianRelease(values.astype(np.float64) / denominator, seen.spread / denominator)
 
     def sparse(scores: Any, parameters: SparseVector, *, level: int) -> SparseVectorRun:
         seen.kind, seen.spread, seen.statistic = "svt", parameters, scores.tolist()

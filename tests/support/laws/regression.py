@@ -508,7 +508,7 @@ class _Spy:
     def _counted(self, role: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def run(counts: Any, *arguments: Any, **options: Any) -> Any:
             self._raw = np.asarray(counts).ravel()
-            self._most = arguments[2] if role == "residuals" else options.get("one", 1)
+            self._most = arguments[2] if role == "residuals" else options.get("denominator", 1)
             return self._scoped(role, real)(counts, *arguments, **options)
 
         return run
