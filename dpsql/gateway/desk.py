@@ -654,9 +654,9 @@ class Desk:
     def _asked_anew(self, principal: str, answers: list[Reply | AskedCall]) -> list[Reply | AskedCall]:
         """Return the answers of a statement, after its new questions ran.
 
-        A statement costs the least epsilon, even if a call fails. So the budgets, the caps and the rates allow all calls
-        before the first call reads a row, and nobody else charges the datasets meanwhile. The call with the largest epsilon
-        runs first. After a call fails, the others still run.
+        A statement costs the least epsilon, even if a call fails. So the budgets, the caps and the rates allow all
+        calls before the first call reads a row, and nobody else charges the datasets meanwhile. The call with the
+        largest epsilon runs first. After a call fails, the others still run.
         """
         questions = {answer.name: answer for answer in answers if isinstance(answer, AskedCall)}
         self._least.refuse(list(questions.values()), self._ledger.policy)

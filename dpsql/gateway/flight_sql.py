@@ -376,7 +376,7 @@ def as_given(values: Sequence[object]) -> list[object]:
     Raises
     ------
     GatewayError
-        G013: a parameter is unbound, or is a whole number that a double cannot tell from its neighbours.
+        G013: a parameter is unbound, or a whole number outside a double's exact range.
     """
     return [_as_given(value) for value in values]
 
