@@ -276,7 +276,7 @@ def shell() -> None:
     """Open an SQL prompt on DATABASE, or on an empty database in memory.
 
     Statements end in a semicolon. Tab completes, Ctrl-C stops a statement, Ctrl-D leaves, .help helps.
-    Without a terminal, it reads statements from standard input and runs them all; the exit code is that
+    Without a terminal, dpsql runs all statements from standard input; the exit code is the code
     of the first failure.
 
     \b
