@@ -1,9 +1,7 @@
-"""Everything that is made of the lists of functions, of arguments and of error codes, and of the manual.
+"""Write the files that are generated from the lists of functions, arguments and error codes, and from the manual.
 
-``python -m dpsql.generate`` writes it in a checkout; with ``--check`` it fails where something differs, and says what.
-
-**Stubs.** The stub of `dpsql.methods`: what checkers of types and editors are told of methods that are made at run
-time.
+Run ``python -m dpsql.generate`` in a checkout; with ``--check`` it fails if a file differs, and names it. The stub of
+`dpsql.methods` shows type checkers and editors the methods that are made at run time.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from dpsql.methods import ContextMethods, FrameMethods
 
 METHODS = Path(__file__).with_name("methods.pyi")
 _WIDTH = 120
-# The words in which arguments say what a call may give (`dpsql.contract.arguments.Argument.kind`).
+# The head of the stub.
 _HEAD = '''"""The SQL functions as methods. Written by ``python -m dpsql.generate`` from the lists of arguments."""
 
 from collections.abc import Iterable, Mapping
@@ -55,7 +53,7 @@ def stub() -> str:
 
 
 def _of_class(owner: type, *, brief: bool = False) -> Iterator[str]:
-    """Yield the lines of a class; where `brief`, its methods say what they do, and not what the arguments mean."""
+    """Yield the lines of a class; if `brief`, its methods' docstrings omit the arguments."""
     yield f"class {owner.__name__}:"
     yield from _docstring(owner)
     for name, method in vars(owner).items():
@@ -67,7 +65,7 @@ def _of_class(owner: type, *, brief: bool = False) -> Iterator[str]:
 
 
 def _of_method(name: str, method: Callable[..., object], *, brief: bool) -> Iterator[str]:
-    """Yield the lines of a method, of which the form with `release` alone returns a table."""
+    """Yield the lines of a method; its form with only `release` returns a table."""
     signature = inspect.signature(method)
     parameters, returned = list(signature.parameters.values()), str(signature.return_annotation)
     if " | " in returned:
@@ -99,7 +97,7 @@ def _parameter_text(parameter: Parameter) -> str:
 
 
 def _docstring(documented: object, *, brief: bool = False) -> Iterator[str]:
-    """Yield the lines of a docstring, none longer than `_WIDTH`."""
+    """Yield the lines of a docstring, wrapped at `_WIDTH`."""
     text = inspect.getdoc(documented) or ""
     lines = (text.partition("\n\nParameters\n")[0] if brief else text).splitlines()
     first, *rest = lines
@@ -118,7 +116,7 @@ SIGNATURES = ROOT / "tests" / "docs" / "signatures.txt"
 
 
 def generated() -> Iterator[tuple[Path, str]]:
-    """Yield every file but the manual's, with the text that it should have; each may be made of those before it."""
+    """Yield every generated file but the manual's, with its text; a file may depend on earlier files."""
     yield METHODS, stub()
     yield from macros.generated()
     yield SIGNATURES, signatures()
@@ -126,7 +124,7 @@ def generated() -> Iterator[tuple[Path, str]]:
 
 
 def signatures() -> str:
-    """Return the parameters of every SQL macro, a line each: what users write against."""
+    """Return the parameters of every SQL macro, one line each: the interface of users."""
     with dpsql.connect() as connection:
         lines = connection.execute(
             "SELECT concat(function_type, ' ', function_name, '(', array_to_string(parameters, ', '), ')') AS line "
@@ -136,7 +134,7 @@ def signatures() -> str:
 
 
 def broken(before: str, after: str) -> list[str]:
-    """Return the lines of signatures that no later line keeps: all parameters, in their order."""
+    """Return the signature lines without a later line that keeps all their parameters in order."""
     later: dict[str, list[list[str]]] = {}
     for line in after.splitlines():
         name, parameters = _parsed(line)
@@ -158,12 +156,12 @@ def _parsed(line: str) -> tuple[str, list[str]]:
 
 
 def main(words: list[str]) -> int:
-    """Write what differs, or with ``--check`` say what does; return the exit status.
+    """Write the files that differ, or with ``--check`` print them; return the exit status.
 
     Raises
     ------
     SystemExit
-        A parameter of a macro has gone or moved, which would break calls of users.
+        A macro's parameter was removed or moved, which would break calls of users.
     """
     if words == ["--check"]:
         differ = [path for path, content in generated() if _text(path) != content]
@@ -173,7 +171,7 @@ def main(words: list[str]) -> int:
     _write()
     write_manual(words)
     MANUAL.forget()
-    _write()  # the comments above macros are from pages, which are filled in by now
+    _write()  # the macros' comments come from pages, which are now complete
     return 0
 
 

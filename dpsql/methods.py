@@ -1,9 +1,8 @@
-"""The SQL functions as methods of a context and of Polars frames, made of the lists of their arguments.
+"""Provide the SQL functions as methods of a context and of Polars frames, made from their argument lists.
 
-``methods.pyi``, which ``python -m dpsql.generate`` writes, tells checkers of types and editors what is made here. A
-method hands its arguments over to the class that has it, where the work is done.
-
-**Signatures.** Signatures and docstrings of Python functions, derived from a list of arguments.
+``methods.pyi``, which ``python -m dpsql.generate`` writes, shows these methods to type checkers and editors. A method
+passes its arguments to its class, which does the work. The module also derives signatures and docstrings of Python
+functions from an argument list.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from dpsql.released.release import Release
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
-# Documentation of the parameters that come before the arguments.
+# Documentation of the parameters before the arguments.
 _LEADING = {
     "source": (
         "str or frame",
@@ -68,7 +67,7 @@ def takes(arguments: Signature, columns: Iterable[str] = ()) -> Callable[[_Funct
 
 
 def _parameter(argument: Argument) -> Parameter:
-    """Return an argument as a parameter of a Python function, where None leaves it out."""
+    """Return an argument as a parameter of a Python function, whose value None omits it."""
     if argument.required:
         return Parameter(argument.name, Parameter.KEYWORD_ONLY, annotation=argument.annotation)
     kind = f"{argument.annotation} | None"
@@ -106,23 +105,23 @@ def _returns(columns: Iterable[str]) -> Iterator[str]:
         yield "    With a code and the next step; it depends on public values only."
 
 
-# Arguments that a Polars frame answers itself: its namespace says whose rows it holds, and its engine is Polars.
+# Arguments that a Polars frame sets itself: its namespace names the dataset, and its engine is Polars.
 OF_FRAME = ("dataset", "engine")
-# Arguments of `dp_protect` that are of tables of a catalog, which a frame is not.
+# Arguments of `dp_protect` that apply only to catalog tables.
 OF_TABLES = ("source", "engine", "tables", "merge")
 _OF_RELEASE = "With `release` alone, the result is read off a named release at no cost, and comes as a table."
 
 
 @public_methods()
 class ContextMethods:
-    """The methods of `dpsql.Context` that are SQL functions of the same names, with the same arguments."""
+    """The methods of `dpsql.Context` for the SQL functions of the same names, with the same arguments."""
 
     @takes(DECLARATIONS["dp_protect"])
     def dp_protect(self, dataset: str, **budget: object) -> str:
-        """Set the budget of a table; return what now stands, in words.
+        """Set the budget of a table; return the new state, in words.
 
-        On an engine it is that of a table of the engine's catalog, under its full name. Anything else there has the
-        budget that each call names.
+        On an engine, the table is in the engine's catalog, under its full name. Other rows there use the budget that
+        each call names.
         """
         return self._declare("dp_protect", dataset, budget)
 
@@ -130,15 +129,15 @@ class ContextMethods:
     def dp_public(self, table: str, **arguments: object) -> str:
         """Declare that a table is public: it holds nothing about any privacy unit, so views may join it.
 
-        On an engine it is a table of the engine's catalog, and the declaration holds for this session.
+        On an engine, the table is in the engine's catalog, and the declaration holds for this session.
         """
         return self._declare("dp_public", table, arguments)
 
     @takes(DECLARATIONS["dp_derive"])
     def dp_derive(self, table: str, base: str, **arguments: object) -> str:
-        """Declare that a table was made from a protected one; return what now stands, in words.
+        """Declare that a table was made from a protected one; return the new state, in words.
 
-        On an engine it is a table of the engine's catalog, and the declaration holds for this session. The base is
+        On an engine, the table is in the engine's catalog, and the declaration holds for this session. The base is
         another table of the engine, or any budget.
         """
         return self._declare("dp_derive", table, arguments, base)
@@ -153,9 +152,9 @@ class ContextMethods:
 
     @takes(function_of(QUERY).plan.arguments)
     def query(self, sql: str, **arguments: object) -> Any:
-        """Answer a query of plain SQL privately: what `dp_query` does in SQL.
+        """Answer a query of plain SQL privately, as `dp_query` does in SQL.
 
-        It returns a `Release`; a query that reads nobody's rows costs nothing, and comes as an Arrow table.
+        It returns a `Release`; a query that reads no private rows costs nothing, and returns an Arrow table.
         """
         return self._query(sql, arguments)
 
@@ -163,25 +162,25 @@ class ContextMethods:
 
     @takes(ESTIMATE)
     def dp_estimate(self, function: str = "dp_sis", **arguments: object) -> pa.Table:
-        """Return what a call would cost and how noisy it would be; reads no table."""
+        """Return the cost and the noise of a call; reads no table."""
         return self._estimate(function, arguments)
 
 
 @public_methods()
 class FrameMethods:
-    """The methods of the namespace `dp` of Polars frames that are SQL functions: `count` is `dp_count`."""
+    """The methods of the namespace `dp` of Polars frames for SQL functions: `count` is `dp_count`."""
 
     @takes(Signature(*(argument for argument in DECLARATIONS["dp_protect"].values() if argument.name not in OF_TABLES)))
     def protect(self, **budget: object) -> str:
-        """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
+        """Set the budget of the frame's dataset, which `of` names; return the new state, in words."""
         return self._protect(budget)
 
     @takes(function_of(QUERY).plan.arguments)
     def query(self, sql: str, **arguments: object) -> pl.DataFrame:
         """Answer a query of plain SQL privately, in which ``self`` is the frame; see `dp_query` of SQL.
 
-        The rows come as a Polars frame. DuckDB reads the columns of the frame that the query names, once. Without a
-        name, `release`, a query is asked anew each time, because other frames may have other rows.
+        The rows come as a Polars frame. DuckDB reads the named columns of the frame once. A query without `release`
+        runs anew each time, because other frames may have other rows.
         """
         return self._query(sql, arguments)
 
@@ -234,5 +233,5 @@ for _name, _function in FUNCTIONS.items():
         setattr(ContextMethods, _name, _of_context(_name, _function))
         setattr(FrameMethods, _name.removeprefix("dp_"), _of_frame(_name, _function))
 
-# The same under a descriptive name.
+# Descriptive alias.
 ContextMethods.select_then_fit = ContextMethods.dp_pipeline

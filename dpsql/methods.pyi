@@ -21,7 +21,7 @@ Keys: TypeAlias = str | Iterable[object] | Mapping[str, Iterable[object]]
 Features: TypeAlias = str | Iterable[str] | Mapping[str, object] | Release
 
 class ContextMethods:
-    """The methods of `dpsql.Context` that are SQL functions of the same names, with the same arguments."""
+    """The methods of `dpsql.Context` for the SQL functions of the same names, with the same arguments."""
 
     def dp_protect(
         self,
@@ -56,10 +56,10 @@ class ContextMethods:
         delta_total: Number | None = None,
         dated_ahead: bool | None = True,
     ) -> str:
-        """Set the budget of a table; return what now stands, in words.
+        """Set the budget of a table; return the new state, in words.
 
-        On an engine it is that of a table of the engine's catalog, under its full name. Anything else there has the
-        budget that each call names.
+        On an engine, the table is in the engine's catalog, under its full name. Other rows there use the budget that
+        each call names.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class ContextMethods:
     ) -> str:
         """Declare that a table is public: it holds nothing about any privacy unit, so views may join it.
 
-        On an engine it is a table of the engine's catalog, and the declaration holds for this session.
+        On an engine, the table is in the engine's catalog, and the declaration holds for this session.
 
         Parameters
         ----------
@@ -167,9 +167,9 @@ class ContextMethods:
         one_row_each: bool | None = False,
         engine: str | None = None,
     ) -> str:
-        """Declare that a table was made from a protected one; return what now stands, in words.
+        """Declare that a table was made from a protected one; return the new state, in words.
 
-        On an engine it is a table of the engine's catalog, and the declaration holds for this session. The base is
+        On an engine, the table is in the engine's catalog, and the declaration holds for this session. The base is
         another table of the engine, or any budget.
 
         Parameters
@@ -224,9 +224,9 @@ class ContextMethods:
         estimate: bool | None = False,
         fresh: bool | None = False,
     ) -> Any:
-        """Answer a query of plain SQL privately: what `dp_query` does in SQL.
+        """Answer a query of plain SQL privately, as `dp_query` does in SQL.
 
-        It returns a `Release`; a query that reads nobody's rows costs nothing, and comes as an Arrow table.
+        It returns a `Release`; a query that reads no private rows costs nothing, and returns an Arrow table.
 
         Parameters
         ----------
@@ -358,7 +358,7 @@ class ContextMethods:
         sql: str | None = None,
         during: Names | None = None,
     ) -> pa.Table:
-        """Return what a call would cost and how noisy it would be; reads no table.
+        """Return the cost and the noise of a call; reads no table.
 
         Parameters
         ----------
@@ -3284,7 +3284,7 @@ class ContextMethods:
     select_then_fit = dp_pipeline
 
 class FrameMethods:
-    """The methods of the namespace `dp` of Polars frames that are SQL functions: `count` is `dp_count`."""
+    """The methods of the namespace `dp` of Polars frames for SQL functions: `count` is `dp_count`."""
 
     def protect(
         self,
@@ -3314,7 +3314,7 @@ class FrameMethods:
         delta_total: Number | None = None,
         dated_ahead: bool | None = True,
     ) -> str:
-        """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
+        """Set the budget of the frame's dataset, which `of` names; return the new state, in words."""
 
     def query(
         self,
@@ -3338,8 +3338,8 @@ class FrameMethods:
     ) -> pl.DataFrame:
         """Answer a query of plain SQL privately, in which ``self`` is the frame; see `dp_query` of SQL.
 
-        The rows come as a Polars frame. DuckDB reads the columns of the frame that the query names, once. Without a
-        name, `release`, a query is asked anew each time, because other frames may have other rows.
+        The rows come as a Polars frame. DuckDB reads the named columns of the frame once. A query without `release`
+        runs anew each time, because other frames may have other rows.
         """
 
     def count(

@@ -1,11 +1,10 @@
-"""The `dpsql` commands: options and help; the modules beside this one do the work.
+"""The `dpsql` commands: options and help; the modules next to this one do the work.
 
-**Grants.** The commands by which an owner lets others ask through the gateway: grant, revoke, token and principals.
-
-**Gateway.** The commands of the gateway: serve, and mcp for models.
+Owners let others query through the gateway with grant, revoke, token and principals. `serve` runs the gateway, and
+`mcp` connects models to one.
 """
 
-# ruff: noqa: D301 - click takes the character \b, not the two of a raw text, for "leave these lines alone".
+# ruff: noqa: D301 - click reads the character \b, not the two of a raw string, as "leave these lines alone".
 
 from __future__ import annotations
 
@@ -96,10 +95,10 @@ _agent_option = click.option(
 @click.option("--without-os-sandbox", is_flag=True, help="Where the system cannot lock processes (no Landlock).")
 @runs("serve.serve_database")
 def serve() -> None:
-    """Answer questions about DATABASE for those who have a token; nobody sees a row.
+    """Answer queries on DATABASE from clients with a token; nobody sees a row.
 
-    dpsql grant and dpsql token let somebody in. Where nobody was let in yet, one token for all datasets with a
-    budget is made, and shown this once. Ctrl-C ends it; what was charged is kept.
+    dpsql grant and dpsql token let clients in. On first start, dpsql creates one token for all datasets with a budget
+    and prints it once. Ctrl-C stops the gateway; the ledger keeps every charge.
 
     Needs pip install 'dpsql[serve]'.
 
@@ -115,9 +114,9 @@ def serve() -> None:
 @_agent_option
 @runs("serve.serve_models")
 def mcp() -> None:
-    """Speak MCP on standard input and output, and ask the gateway at URL with the token in DPSQL_TOKEN.
+    """Speak MCP on standard input and output, and query the gateway at URL with the token in DPSQL_TOKEN.
 
-    For programs that start a server of their own; others connect to URL/mcp. Needs pip install 'dpsql[serve]'.
+    For programs that start their own server; others connect to URL/mcp. Needs pip install 'dpsql[serve]'.
 
     \b
     DPSQL_TOKEN=dpsql_... dpsql mcp http://127.0.0.1:8642
@@ -131,7 +130,7 @@ Command = Callable[..., None]
 
 
 def _option(field: GrantField) -> Callable[[Command], Command]:
-    """Return the option that says one thing of a grant."""
+    """Return the option for one field of a grant."""
     if field.kind == "days":
         return click.option(
             "--expires", metavar="DAYS", default=f"{USUAL_DAYS}d", show_default=True, help=field.help or None
@@ -147,7 +146,7 @@ def _option(field: GrantField) -> Callable[[Command], Command]:
 
 
 def _grant_options(command: Command) -> Command:
-    """Give a command an option for all that is said of a grant."""
+    """Add an option for each field of a grant to a command."""
     for field in reversed(GRANT_FIELDS):
         command = _option(field)(command)
     return command
@@ -159,9 +158,9 @@ def _grant_options(command: Command) -> Command:
 @place_options
 @runs("principals.give_grant")
 def grant() -> None:
-    """Let PRINCIPAL ask about a dataset, in place of what was granted before; dpsql token makes a token.
+    """Let PRINCIPAL query a dataset; this replaces an earlier grant. dpsql token makes a token.
 
-    Caps share out a budget: they may sum to more than it, and the budget decides last.
+    Caps share a budget: their sum may exceed the budget, and the budget decides last.
 
     \b
     dpsql grant ana --dataset visits --epsilon 5 --delta 1e-6 --db hospital.duckdb
@@ -178,7 +177,7 @@ def grant() -> None:
 @place_options
 @runs("principals.take_back")
 def revoke() -> None:
-    """Take from PRINCIPAL a grant, a token, or all of them; it holds from the next request on.
+    """Revoke a grant, a token, or all grants and tokens of PRINCIPAL, from the next request on.
 
     \b
     dpsql revoke ana --db hospital.duckdb
@@ -193,7 +192,7 @@ def revoke() -> None:
 @place_options
 @runs("principals.make_token")
 def token() -> None:
-    """Make a token of PRINCIPAL and print it. The ledger keeps its digest only, so it cannot be shown again.
+    """Make a token for PRINCIPAL and print it once: the ledger stores only its digest.
 
     \b
     dpsql token ana --db hospital.duckdb
@@ -205,7 +204,7 @@ def token() -> None:
 @rows_option
 @runs("principals.print_principals")
 def principals() -> None:
-    """Show every grant with what was spent of it, and the tokens of each principal.
+    """Show every grant with its spending, and the tokens of each principal.
 
     \b
     dpsql principals --db hospital.duckdb
@@ -216,7 +215,7 @@ PRINCIPAL_COMMANDS = (grant, revoke, token, principals)
 
 
 class _Main(click.Group):
-    """A group that turns failures into one line on standard error and an exit code."""
+    """Command group that prints failures as one line on standard error and sets an exit code."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
@@ -229,7 +228,7 @@ class _Main(click.Group):
             say_error(stop_message(stop))
             ctx.exit(exit_code_of(stop))
         except BrokenPipeError:
-            raise  # click exits quietly: nobody reads the output any more
+            raise  # click exits quietly: the reader has closed the pipe
         except Exception as error:
             if isinstance(error, (click.ClickException, click.exceptions.Exit)):
                 raise
@@ -240,7 +239,7 @@ class _Main(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; where a database stands in its place, name the command that opens it."""
+        """Find the command; if a database file is in its place, name the command that opens the file."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -250,7 +249,7 @@ class _Main(click.Group):
             raise click.UsageError(message, ctx) from None
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the exit codes, which are those of every command."""
+        """List the exit codes, which all commands share."""
         with formatter.section("Exit codes of every command"):
             formatter.write_dl([(str(code), meaning) for code, meaning in MEANING.items()])
 
@@ -264,7 +263,7 @@ def main() -> None:
     dpsql demo                              a private selection on real data
     dpsql shell hospital.duckdb             an SQL prompt with the dp_ functions
     dpsql query "FROM dp_budget()" --db hospital.duckdb --format json
-    dpsql budget --db hospital.duckdb       what is spent, what remains
+    dpsql budget --db hospital.duckdb       spent and remaining budget
     """
 
 
@@ -274,11 +273,11 @@ def main() -> None:
 @database_options
 @runs("shell.open_shell")
 def shell() -> None:
-    """Open an SQL prompt on DATABASE, or on an empty one in memory.
+    """Open an SQL prompt on DATABASE, or on an empty database in memory.
 
     Statements end in a semicolon. Tab completes, Ctrl-C stops a statement, Ctrl-D leaves, .help helps.
-    Off a terminal, statements are read from standard input; all are run, and the exit code is that
-    of the first one that failed.
+    Without a terminal, dpsql runs all statements from standard input; the exit code is the code
+    of the first failure.
 
     \b
     dpsql shell hospital.duckdb --strict
@@ -305,14 +304,14 @@ def shell() -> None:
 def run() -> None:
     """Run the statements of FILE (- for standard input) in order, up to the first error.
 
-    Before anything is run, the whole file is parsed, values stand in place of $NAME, and the job is priced: if its
-    budgets cannot pay for all of it, or a statement is certain to fail, nothing is run.
+    Before it runs anything, dpsql parses the whole file, replaces each $NAME by its value, and prices the job. If the
+    budgets cannot pay for the whole job, or a statement is certain to fail, dpsql runs nothing.
 
-    A value is a number, true, false, a JSON list, or text. -o takes the rows of the last statement that has any.
+    A value is a number, true, false, a JSON list, or text. -o writes the rows of the last statement that has rows.
 
-    A named release that is in the ledger is returned again at no cost, so a job can be run again after a failure.
+    A named release in the ledger is returned again at no cost, so you can run a job again after a failure.
 
-    An engine's name is what calls give as engine := 'lake'. Parquet files are one table, of the engine's name.
+    Calls name an engine as engine := 'lake'. Parquet files form one table with the engine's name.
 
     \b
     dpsql run release.sql --db hospital.duckdb
@@ -334,7 +333,7 @@ def run() -> None:
 @database_options
 @runs("release_commands.run_query")
 def query() -> None:
-    """Run SQL (- for standard input) once, and print its rows: data on standard output, all else on standard error.
+    """Run SQL (- for standard input) once. Rows go to standard output, messages to standard error.
 
     \b
     dpsql query --private "SELECT ward, count(*) FROM visits GROUP BY ward" --epsilon 0.5 --db hospital.duckdb
@@ -348,9 +347,9 @@ def query() -> None:
 @rows_option
 @runs("ledger_commands.print_budget")
 def budget() -> None:
-    """Show what each dataset may spend, has spent, and has left.
+    """Show the total, spent and remaining budget of each dataset.
 
-    Reads the ledger alone, so it works while another process has the database open.
+    Reads only the ledger, so it works while another process has the database open.
 
     \b
     dpsql budget --db hospital.duckdb
@@ -364,9 +363,9 @@ def budget() -> None:
 @rows_option
 @runs("ledger_commands.print_policy")
 def policy() -> None:
-    """Show what owners stated of all datasets, or of DATASET: limits, privacy units, bounds, keys; public tables.
+    """Show the owners' declarations for all datasets, or DATASET: limits, privacy units, bounds, keys; public tables.
 
-    Reads the ledger alone, so it works while another process has the database open.
+    Reads only the ledger, so it works while another process has the database open.
 
     \b
     dpsql policy --db hospital.duckdb
@@ -382,9 +381,9 @@ def policy() -> None:
 @place_options
 @runs("release_commands.print_release")
 def show_release() -> None:
-    """Show a release by its name or its number in the ledger: its call, what it read, its guarantee and its result.
+    """Show a release by its name or ledger number: its call, its inputs, its guarantee and its result.
 
-    With -o or --format, write its rows again, as the call returned them. It costs nothing.
+    With -o or --format, write its rows again, as the call returned them. This costs nothing.
 
     \b
     dpsql show sel --db hospital.duckdb
@@ -424,7 +423,7 @@ def ledger_list() -> None:
 )
 @runs("ledger_commands.verify_ledger")
 def ledger_verify() -> None:
-    """Walk the hash chain and add up every total; exit code 5 when something was changed."""
+    """Check the hash chain and every total; exit code 5 if something was changed."""
 
 
 @ledger.command("backup")
@@ -432,9 +431,9 @@ def ledger_verify() -> None:
 @place_options
 @runs("ledger_commands.backup_ledger")
 def ledger_backup() -> None:
-    """Copy the ledger into FILE, also while it is in use; an earlier backup there is brought up to date.
+    """Copy the ledger into FILE, even while the ledger is in use; update an earlier backup in FILE.
 
-    A backup never loses entries: FILE may hold an earlier state of the same ledger, and nothing else.
+    A backup never loses entries: FILE must be new or hold an earlier state of the same ledger.
     """
 
 
@@ -450,8 +449,8 @@ def ledger_backup() -> None:
 def ledger_restore() -> None:
     """Bring the ledger up to the backup FILE.
 
-    Entries that only the ledger has are never lost: it must hold an earlier state of the backup. Otherwise nothing
-    is done, unless you say --set-aside. With --db, the command says what the database remembers beyond the backup;
+    Restoring never loses entries: the ledger must hold an earlier state of the backup. Otherwise the command does
+    nothing, unless you give --set-aside. With --db, the command prints the spending that the backup lacks;
     dpsql ledger accept charges it.
     """
 
@@ -460,11 +459,11 @@ def ledger_restore() -> None:
 @place_options
 @runs("ledger_commands.accept_ledger")
 def ledger_accept() -> None:
-    """Go on with a ledger that has lost entries, was replaced, or was copied or moved.
+    """Continue with a ledger that lost entries, was replaced, copied or moved.
 
-    The database remembers what was spent of each budget, period and grant. With --db, the ledger is charged what it
-    does not hold of that; where nobody knows how much that was, as for another ledger, all that remains. The ledger
-    records it. Close the database everywhere first.
+    The database remembers the spending of each budget, period and grant. With --db, the command charges the ledger for
+    spending that it lacks; if the amount is unknown, as for another ledger, it charges all remaining budget. The ledger
+    records the charge. Close the database everywhere first.
 
     \b
     dpsql ledger accept --db hospital.duckdb
@@ -476,11 +475,10 @@ def ledger_accept() -> None:
 @ledger_option
 @runs("ledger_commands.adopt_ledger")
 def ledger_adopt() -> None:
-    """Tie DATABASE to a ledger from now on; the change is an entry of that ledger.
+    """Tie DATABASE to a ledger from now on; that ledger records the change as an entry.
 
-    A database with a budget is marked with its ledger, and no other ledger is accepted. Use this after a ledger
-    was deliberately replaced. Budgets do not come back: the new ledger is charged all that remained of them under the
-    earlier one.
+    A database with a budget stores its ledger's ID and accepts no other ledger. Use this after you replace a ledger
+    on purpose. Budgets do not come back: dpsql charges the new ledger for all that remained under the earlier ledger.
     """
 
 
@@ -495,7 +493,7 @@ def ledger_adopt() -> None:
 @place_options
 @runs("release_commands.draw")
 def plot() -> None:
-    """Draw a release, named by its name or its number in the ledger, as it was released; costs nothing.
+    """Draw a release, given by its name or ledger number, as it was released; this costs nothing.
 
     Needs Matplotlib: pip install 'dpsql[plot]'.
 
@@ -511,7 +509,7 @@ def plot() -> None:
 @ledger_option
 @runs("demo.run_demo")
 def demo() -> None:
-    """Select features privately from a real clinical table, and read the receipt.
+    """Select features privately from a real clinical table, and show the receipt.
 
     Needs scikit-learn, which ships the table: pip install 'dpsql[demo]'.
     """
@@ -521,7 +519,7 @@ def demo() -> None:
 @click.argument("database")
 @runs("demo.make_example")
 def example() -> None:
-    """Make the example tables of the documentation in DATABASE: invented patients, visits, scores and words.
+    """Create the documentation's example tables in DATABASE: invented patients, visits, scores and words.
 
     \b
     dpsql example hospital.duckdb
@@ -536,9 +534,9 @@ def example() -> None:
 @ledger_option
 @runs("explain.explain")
 def explain() -> None:
-    """Show the SQL that a STATEMENT would run, step by step, and what it would charge; or explain an error CODE.
+    """Show the SQL that a STATEMENT would run, step by step, and its cost; or explain an error CODE.
 
-    Nothing is read, drawn or charged.
+    Reads, draws and charges nothing.
 
     \b
     dpsql explain "FROM dp_sis('patients', target := 'relapse', k := 3, epsilon := 1)" --db hospital.duckdb
@@ -551,7 +549,7 @@ def explain() -> None:
 def warmup() -> None:
     """Compile the kernels now, into the cache on disk, rather than in the background of large work.
 
-    Worth a line in the recipe of a container image. Without it nothing waits for a compiler: small work runs in NumPy.
+    Useful when you build a container image. Without it, nothing waits for a compiler: small work runs in NumPy.
     """
 
 
@@ -559,10 +557,10 @@ def warmup() -> None:
 @click.option("--db", "database", default=None, metavar="DATABASE", help="Also look at what is declared in this file.")
 @runs("doctor.run_doctor")
 def doctor() -> None:
-    """Check that this installation works; exit code 1 when something does not.
+    """Check that this installation works; exit code 1 if a check fails.
 
-    With --db it lists the tables whose ENUM columns are read as text, since nothing says that their labels were known
-    without the rows, with the lines that declare them.
+    With --db it lists the tables whose ENUM columns dpsql reads as text, because nothing declares that their labels are
+    public, and prints the lines that declare them.
     """
 
 

@@ -1,6 +1,6 @@
-"""The commands of the shell that begin with a dot.
+"""The shell's dot commands, and the splitter that cuts text into statements.
 
-**Statements.** Cut a text into statements where DuckDB's own tokenizer sees a semicolon.
+DuckDB's own tokenizer finds the semicolons.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Piece:
     Attributes
     ----------
     text : str
-        The statement, without the semicolon and what stands before its first word.
+        The statement, without the semicolon and leading comments.
     line : int
-        Where it begins in the text, from 1.
+        Its first line in the text, from 1.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Piece:
 
 
 def is_blank(text: str) -> bool:
-    """Tell whether `text` holds only white space and comments."""
+    """Return whether `text` holds only white space and comments."""
     return _blank.fullmatch(text) is not None
 
 
@@ -54,18 +54,18 @@ def split(text: str) -> tuple[list[Piece], str]:
     Parameters
     ----------
     text : str
-        SQL, also while it is still being typed.
+        SQL, possibly incomplete.
 
     Returns
     -------
     statements : list of Piece
-        The complete ones, in order; empty ones are dropped.
+        The complete statements, in order; empty statements are dropped.
     rest : str
-        What follows the last semicolon; ``''`` when only white space and comments do.
+        The text after the last semicolon; ``''`` if it is only white space and comments.
     """
     data = text.encode()
-    # Offsets are in bytes. The tokenizer stops at a quote or comment that is still open, so that a
-    # semicolon inside it does not count; `extract_statements` would refuse such a text as a whole.
+    # Offsets are in bytes. The tokenizer stops at an open quote or comment, so a semicolon inside
+    # does not count; `extract_statements` refuses such a text as a whole.
     tokens = duckdb.tokenize(text)
     cuts = [offset for offset, _ in tokens if data[offset : offset + 1] == b";"]
     statements = []
@@ -90,7 +90,7 @@ def split_all(text: str) -> list[Piece]:
 
 
 def check_syntax(connection: duckdb.DuckDBPyConnection, statement: Piece) -> None:
-    """Raise DuckDB's parser error, with the next step, when `statement` does not parse; nothing is run or bound."""
+    """Raise DuckDB's parser error, with the next step, if `statement` does not parse; run and bind nothing."""
     try:
         connection.extract_statements(statement.text)
     except Exception as error:
@@ -113,11 +113,11 @@ _widest_help = 100
 
 
 class _Shell(Protocol):
-    """What a command may use and set of the shell that runs it, `dpsql.cli.shell.Shell`."""
+    """The parts of `dpsql.cli.shell.Shell` that a command may use and set."""
 
     @property
     def runner(self) -> Prompted:
-        """What runs statements."""
+        """Runs statements."""
 
     names: KnownNames
     mode: str
@@ -126,26 +126,26 @@ class _Shell(Protocol):
     depth: int
 
     def feed(self, lines: Iterable[str]) -> bool:
-        """Run statements and dot commands from lines; False when one failed."""
+        """Run statements and dot commands from lines; False if one failed."""
 
 
 @dataclass(frozen=True)
 class DotCommand:
-    """One command: what it does, and how it is called.
+    """One command: its function and its usage.
 
     Attributes
     ----------
     run : callable
-        Takes the shell and the words after the name; returns False when it failed.
+        Takes the shell and the words after the name; returns False on failure.
     usage, help : str
     most : int
-        Words that it takes at most.
+        Maximum number of words.
     least : int
-        Words that it needs.
+        Minimum number of words.
     choices : tuple of str
-        What its first word may be; any word where there are none.
+        Allowed first words; empty allows any word.
     whole : bool
-        Take the rest of the line as one word, quotes and all: it is SQL.
+        Take the rest of the line as one word, with quotes: it is SQL.
     """
 
     run: Callable[[_Shell, list[str]], bool | None]
@@ -158,7 +158,7 @@ class DotCommand:
 
 
 def run_dot_command(shell: _Shell, line: str) -> bool:
-    """Run the command of one line; False when there is none, or it failed."""
+    """Run the command of one line; False if it is unknown or failed."""
     name, _, rest = line.strip().partition(" ")
     command = DOT_COMMANDS.get(name)
     if command is None:
@@ -267,7 +267,7 @@ def _examples(shell: _Shell, _: list[str]) -> bool:
 
 
 def _quit(_shell: _Shell, _: list[str]) -> None:
-    """Stand in the list; the shell itself sees to leaving."""
+    """Stand in the list; the shell itself handles leaving."""
 
 
 DOT_COMMANDS: dict[str, DotCommand] = {

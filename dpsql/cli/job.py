@@ -1,6 +1,6 @@
-"""The statements of a job, run in order up to the first error.
+"""Run the statements of a job in order, up to the first error.
 
-**The receipt.** What ran, what it was charged and where the ledger then stood; no value of the data.
+The receipt records statements, charges and the ledger's last entry, and no value of the data.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from dpsql.version import __version__
 
 
 class JobLog:
-    """What is told of a job while it runs; this one tells nothing."""
+    """Receives the events of a job; this class ignores them."""
 
     def started(self, **facts: object) -> None:
-        """Take note that the job begins."""
+        """Record that the job begins."""
 
     def statement(self, statement: JobStatement, functions: list[str]) -> None:
-        """Take note that a statement begins, with the private functions that it calls as far as they are known."""
+        """Record that a statement begins, with the known private functions that it calls."""
 
     def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
-        """Take note that the ledger recorded a call, or answered it."""
+        """Record that the ledger recorded a call, or answered it."""
 
     def done(self) -> None:
-        """Take note that the job is done."""
+        """Record that the job is done."""
 
     def failed(self, job_error: JobError) -> None:
-        """Take note of why and where the job ended."""
+        """Record why and where the job failed."""
 
 
 def run_statements(
@@ -61,10 +61,10 @@ def run_statements(
     runner : Runner
     statements : sequence of JobStatement
     expected : Forecast
-        What `forecast` returned; a job that cannot be run to its end is not begun.
+        Result of `forecast`; a job that cannot finish does not begin.
     log : JobLog
     receipt : JobReceipt
-        Takes note of what runs.
+        Records each statement that runs.
     deliver : callable
         Takes the rows of a statement, and the receipts of its calls.
 
@@ -103,7 +103,7 @@ def now() -> str:
 
 
 def public_cause(error: BaseException) -> dict[str, object]:
-    """Return what may be kept of an error: its code or class, and its message unless that is DuckDB's.
+    """Return an error's public part: its code or class, and its message unless DuckDB wrote it.
 
     DuckDB's own text may quote a value of a row.
     """
@@ -122,14 +122,14 @@ class _StatementReceipt:
 
 
 class JobReceipt:
-    """Collects what a job does, and says it as JSON values.
+    """Records a job, and returns the record as JSON values.
 
     Parameters
     ----------
     job : str
         The name of the job's file, or ``'text'``.
     text : str
-        The job as it was given; the receipt has its SHA-256.
+        The job's text as given; the receipt stores its SHA-256.
     database : str
     """
 
@@ -142,16 +142,16 @@ class JobReceipt:
         self._error: JobError | None = None
 
     def expects(self, statements: Iterable[JobStatement]) -> None:
-        """Take note of the statements that are to be run."""
+        """Record the statements of the job."""
         self._statements = [_StatementReceipt(statement) for statement in statements]
 
     def ran(self, statement: JobStatement, calls: Iterable[Receipt], *, failed: bool) -> None:
-        """Take note of a statement that was run, to its end or not."""
+        """Record a statement that ran or failed."""
         entry = self._statements[statement.number - 1]
         entry.outcome, entry.calls = FAILED if failed else RAN, list(calls)
 
     def ended(self, error: JobError | None, ledger: Ledger | None) -> None:
-        """Take note of how the job ended, and of the last entry of the ledger, if it could be opened."""
+        """Record how the job ended, and the ledger's last entry, if the ledger could be opened."""
         self._error = error
         if ledger is not None:
             self._ledger = _ledger_json(ledger)
@@ -170,7 +170,7 @@ class JobReceipt:
             cause = {**position, **public_cause(error.error)}
         return {
             **self._job,
-            # What is neither may hold a token.
+            # Any other location may hold a token.
             "database": self._database if self._database == ":memory:" or Path(self._database).is_file() else None,
             "started": self._started,
             "ended": now(),
@@ -192,7 +192,7 @@ class JobReceipt:
         }
 
     def write(self, path: Path) -> None:
-        """Write the receipt to a file, in one step: a reader sees the old one or the new one."""
+        """Write the receipt to a file in one step: a reader sees the old or the new receipt."""
         with replacing(path) as part, part.open("x", encoding="utf-8") as file:
             json.dump(self.to_json(), file, indent=2)
             file.write("\n")
@@ -201,7 +201,7 @@ class JobReceipt:
 
 
 def _ledger_json(ledger: Ledger) -> dict[str, object]:
-    """Return where a ledger is and its last entry; after a failure of the ledger there may be no answer."""
+    """Return a ledger's location and last entry; return the error code if the ledger fails."""
     try:
         entries, head = ledger.head()
     except LedgerError as error:

@@ -1,6 +1,6 @@
 """Messages on standard error: one clean line per failure, coloured only on a terminal.
 
-**Exit codes.** What the exit code of a command says about its outcome, so that a scheduler can tell what to do next.
+The exit code of a command classifies its outcome, so a scheduler can choose the next step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MEANING = {
 }
 _BY_KIND = ((BudgetError, BUDGET), (SourceError, SOURCE), (LedgerError, LEDGER))
 _WRONG_PARAMETER = "DPSQL-P090"
-# DuckDB has a class of its own for files and servers that cannot be read, and none for names and for what is in a file.
+# DuckDB has error classes for unreadable files and servers, but none for names or for file contents.
 _UNREADABLE = ("IOException", "HTTPException")
 _SAYS_SOURCE = re.compile(
     r"\A(?:Catalog Error: (?:Table|View) with name .* does not exist"
@@ -51,7 +51,7 @@ _SAYS_SOURCE = re.compile(
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Return the exit code for what ended a command.
+    """Return the exit code for the error that ended a command.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def exit_code_of(error: BaseException) -> int:
     Returns
     -------
     code : int
-        A key of `MEANING`. It follows from names and from public values, never from what rows hold.
+        A key of `MEANING`. The code depends on names and public values, never on rows.
     """
     if isinstance(error, Terminated):
         return TERMINATED
@@ -79,15 +79,15 @@ def exit_code_of(error: BaseException) -> int:
     return FAILED
 
 
-# DuckDB 1.5 appends the Python stack to what a function raised, and its own to an internal error.
+# DuckDB 1.5 appends the Python stack to the error of a function, and its own stack to an internal error.
 _stack = re.compile(r"\n+(?:At:\n(?:[ \t]+[^\n]*(?:\n|\Z))+|Stack Trace:\n.*)", re.DOTALL)
 _wrapping = re.compile(r"\A.*?Python exception occurred while executing the UDF: ", re.DOTALL)
-# Tables stay whole in a pipe, where there is no width to fit.
+# A pipe has no width, so tables stay whole.
 _width_of_a_pipe = 10_000
 
 
 def clean_message(error: BaseException) -> str:
-    """Return the text of an error without DuckDB's wrapping around what dpsql raised.
+    """Return the text of an error without DuckDB's wrapping around an error of dpsql.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def clean_message(error: BaseException) -> str:
     Returns
     -------
     message : str
-        The ``[DPSQL-…]`` line when there is one; DuckDB's own text, or the system's, otherwise.
+        The ``[DPSQL-…]`` line if there is one; otherwise DuckDB's or the system's own text.
     """
     if isinstance(error, click.ClickException):
         return error.format_message()
@@ -114,23 +114,23 @@ _closed: set[str] = set()
 
 
 def stand_in_for_closed_streams() -> None:
-    """Put the null device in the place of closed standard streams.
+    """Replace closed standard streams by the null device.
 
-    Otherwise the next file that is opened, a database or its ledger, gets their numbers, and what a library prints is
-    written into it.
+    Otherwise the next opened file, a database or its ledger, gets the number of a standard stream, and a library's
+    output is written into that file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
         if getattr(sys, name) is None:
             _closed.add(name)
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 - to the end
 
 
 def refuse_closed_output() -> None:
-    """Raise if nobody can read standard output.
+    """Raise if standard output is closed.
 
     Raises
     ------
@@ -141,9 +141,9 @@ def refuse_closed_output() -> None:
 
 
 def never_fail_to_print() -> None:
-    """Make standard output and error accept every character, because a result that was charged must be shown.
+    """Make standard output and error accept every character, because dpsql must show a charged result.
 
-    Box characters become ``+``, ``-`` and ``|`` where the terminal's encoding has none, any other character ``?``.
+    Box characters that the terminal's encoding lacks become ``+``, ``-`` or ``|``; other characters become ``?``.
     """
     codecs.register_error("dpsql", _replacement)
     for stream in (sys.stdout, sys.stderr):
@@ -166,9 +166,9 @@ def _plain_character(character: str) -> str:
 
 
 def silence(stream: TextIO) -> None:
-    """Send a standard stream that cannot be written any more to nowhere.
+    """Redirect a standard stream that can no longer be written to the null device.
 
-    Python would try to write what it still holds on its way out, and change the exit code for it.
+    Otherwise Python flushes the stream's buffer at exit, fails, and changes the exit code.
     """
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -177,20 +177,20 @@ def silence(stream: TextIO) -> None:
 
 
 def is_from_duckdb(error: BaseException) -> bool:
-    """Tell whether DuckDB raised `error`, without importing DuckDB."""
+    """Return whether DuckDB raised `error`, without importing DuckDB."""
     duckdb = sys.modules.get("duckdb")
     return duckdb is not None and isinstance(error, duckdb.Error)
 
 
 def is_expected(error: BaseException) -> bool:
-    """Tell whether `error` is a failure of the work, to be told in one line, and not a fault of dpsql."""
-    if isinstance(error, BrokenPipeError):  # nobody reads the output any more: say nothing
+    """Return whether `error` is a failure of the work, reported in one line, and not a fault of dpsql."""
+    if isinstance(error, BrokenPipeError):  # the reader has closed the pipe: print nothing
         return False
     return isinstance(error, (DpsqlError, OSError, UnicodeError, click.ClickException)) or is_from_duckdb(error)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console on the present standard stream; plain under ``NO_COLOR`` and off a terminal."""
+    """Return a console on the current standard stream; plain under ``NO_COLOR`` and off a terminal."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -199,7 +199,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def stop_message(stop: BaseException) -> str:
-    """Return what is said when Ctrl-C or SIGTERM ended a command."""
+    """Return the message after Ctrl-C or SIGTERM ended a command."""
     what = "Terminated" if isinstance(stop, Terminated) else "Interrupted"
     return f"{what}. A dp_ call that had begun may stand in the ledger, charged."
 
@@ -218,5 +218,5 @@ def _say(message: str, style: str) -> None:
     try:
         console(stderr=True).print(message, style=style, soft_wrap=True)
         sys.stderr.flush()
-    except OSError:  # work that is charged goes on where nobody listens
+    except OSError:  # charged work continues without a reader
         silence(sys.stderr)

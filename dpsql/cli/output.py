@@ -1,9 +1,8 @@
-"""Where rows go: standard output or a file, in a format that is chosen and tried before a statement is run.
+"""Write rows to standard output or to a file.
 
-Rows were already fetched, and DuckDB's own writers write them. A file is written in one step: who reads it sees the
-earlier one or the new one, never a part.
-
-**Budgets and entries.** In readable form, straight from the ledger.
+dpsql chooses and checks the format before it runs a statement. It fetches all rows first, and DuckDB's own writers
+write them. A file is replaced in one step: a reader sees the old file or the new file, never a part. The module also
+prints budgets and entries straight from the ledger.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ from dpsql.ledger.rows import BudgetRow, LedgerRow
 
 
 def ledger_place(database: str | None, ledger: str | None) -> str:
-    """Return the ledger's location: as given, or beside the database file."""
+    """Return the ledger's location: as given, or next to the database file."""
     if ledger is None and database is None:
         raise click.UsageError("give --db DATABASE or --ledger FILE.")
     return str(beside(str(database))) if ledger is None else ledger
 
 
 def ledger_location(database: str | None, ledger: str | None) -> str:
-    """Return where the ledger is: as given, or beside the database file.
+    """Return the ledger's location: as given, or next to the database file.
 
     Raises
     ------
     LedgerError
-        There is no such file: reading must not create one.
+        The file does not exist: reading must not create a ledger.
     """
     location = ledger_place(database, ledger)
     if not is_url(location) and not Path(location).is_file():
@@ -66,12 +65,12 @@ def ledger_location(database: str | None, ledger: str | None) -> str:
 
 
 def open_ledger(database: str | None, ledger: str | None) -> Ledger:
-    """Open a ledger that exists, to read it; the database itself stays closed."""
+    """Open an existing ledger to read it; the database itself stays closed."""
     return Ledger.open(ledger_location(database, ledger), read_only=True)
 
 
 def empty_view(*titles: str) -> Table:
-    """Return a table to print that has no rows yet; long cells are folded."""
+    """Return a table for printing without rows; long cells fold."""
     view = Table(box=box.SQUARE)
     for title in titles:
         view.add_column(title, overflow="fold")
@@ -79,9 +78,9 @@ def empty_view(*titles: str) -> Table:
 
 
 def budget_view(rows: Sequence[BudgetRow]) -> Table:
-    """Return budgets as a table to print: what was granted, spent and remains, in the budget's own measure.
+    """Return budgets as a table for printing: granted, spent and remaining amounts, in the budget's own measure.
 
-    Blocks that follow each other and of which the same is spent are one line.
+    Consecutive blocks with equal spending share one line.
     """
     has_blocks = any(row.block is not None for row in rows)
     view = empty_view(
@@ -95,7 +94,7 @@ def budget_view(rows: Sequence[BudgetRow]) -> Table:
 
 
 def _alike(rows: Sequence[BudgetRow]) -> Iterator[tuple[str, list[BudgetRow]]]:
-    """Yield rows that differ in their block alone, where blocks follow each other, with what these are called."""
+    """Yield groups of rows that differ only in their block, with the label of the block range."""
     for _, group in groupby(rows, key=lambda row: replace(row, block=period_named(row.block or "") or row.block)):
         alike = list(group)
         period = period_named(alike[0].block or "")
@@ -107,7 +106,7 @@ def _alike(rows: Sequence[BudgetRow]) -> Iterator[tuple[str, list[BudgetRow]]]:
 
 
 def ledger_view(rows: Sequence[LedgerRow]) -> Table:
-    """Return ledger entries as a table to print that fits 80 columns; the hash is cut to 8 digits."""
+    """Return ledger entries as a table for printing that fits 80 columns; the hash is cut to 8 digits."""
     view = Table("#", box=box.SQUARE)
     view.add_column("recorded (UTC)", no_wrap=True)
     for title in ("call", "guarantee", "status"):
@@ -123,7 +122,7 @@ def ledger_view(rows: Sequence[LedgerRow]) -> Table:
 
 
 def example_text(tables: Sequence[str]) -> str:
-    """Return what is said of the example tables that were made."""
+    """Return the message about the new example tables."""
     return (
         f"Invented data: {', '.join(tables)}. None of them has a budget yet; as their owner, begin with\n"
         f"SELECT dp_protect('{tables[0]}', epsilon := 3.0, delta := 1e-6);"
@@ -131,7 +130,7 @@ def example_text(tables: Sequence[str]) -> str:
 
 
 def policy_view(rows: Sequence[PolicyRow]) -> Table:
-    """Return what owners stated as a table to print: the arguments of each declaration, by column where they are."""
+    """Return owners' declarations as a table for printing: the arguments of each declaration, with their columns."""
     view = empty_view("dataset", "declaration", "argument", "column", "value", "stated (UTC)")
     for row in rows:
         moment = "" if row.recorded_at is None else f"{row.recorded_at[:16].replace('T', ' ')}, entry {row.entry}"
@@ -158,12 +157,12 @@ _BINARY = ("parquet", "arrow")
 
 @dataclass(frozen=True)
 class Result:
-    """What one statement returned.
+    """The result of one statement.
 
     Attributes
     ----------
     table : pyarrow.Table
-        All rows, already fetched: printing or writing them asks DuckDB nothing more.
+        All rows, already fetched: printing or writing them runs no query.
     is_plan : bool
         True for EXPLAIN, whose second column is a drawing.
     seconds : float
@@ -182,7 +181,7 @@ def show(result: Result, form: str = "table") -> None:
     ----------
     result : Result
     form : str
-        A table is cut to the size of a terminal, and whole anywhere else.
+        A table is cut to the size of a terminal; elsewhere it is whole.
     """
     if form != "table":
         _copy_to_stdout(result.table, form)
@@ -194,7 +193,7 @@ def show(result: Result, form: str = "table") -> None:
 
 
 def write(result: Result, form: str, path: Path) -> None:
-    """Write one result to a file, replacing what stands there."""
+    """Write one result to a file, and replace the file's content."""
     if form == "table":
         with path.open("w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
             show(result)
@@ -216,7 +215,7 @@ def _show_table(table: pa.Table) -> None:
 
 
 def coloured(drawing: str) -> str:
-    """Return a drawn table with the words of its column `verdict` in colours; without them where NO_COLOR is set."""
+    """Return a drawn table with coloured words in its `verdict` column; without colours if NO_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return drawing
     lines, column, width = drawing.split("\n"), 0, 0
@@ -253,7 +252,7 @@ def _copy(table: pa.Table, form: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def _scratch(table: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a separate connection, in which nothing can be charged, with `table` as ``result``."""
+    """Open a separate connection, which cannot charge, with `table` as ``result``."""
     connection = duckdb.connect()
     try:
         connection.register("result", table)
@@ -263,23 +262,23 @@ def _scratch(table: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 class DeliveryError(OSError):
-    """A result could not be written; it says which entries of the ledger keep it."""
+    """A result could not be written; the message names its ledger entries."""
 
 
 class Destination:
-    """Where the rows of a command go.
+    """The destination of a command's rows.
 
     Parameters
     ----------
     path : Path, optional
-        A file, which is replaced in one step; standard output by default.
+        A file, replaced in one step; standard output by default.
     form : str, optional
-        The format; by default that of the file's ending, or a table.
+        The format; by default from the file's ending, or a table.
 
     Raises
     ------
     click.UsageError
-        The file's ending is none of `ENDINGS` and no format is given, or the format is not for a terminal.
+        The file's ending is not in `ENDINGS` and no format is given, or the format is not for a terminal.
     """
 
     def __init__(self, path: Path | None, form: str | None) -> None:
@@ -306,14 +305,14 @@ class Destination:
         ----------
         result : Result
         receipts : sequence of Receipt
-            Of the calls that the rows come from.
+            Receipts of the calls that returned the rows.
 
         Raises
         ------
         DeliveryError
-            The disk is full, nobody reads the pipe, or the like; what was released is in the ledger.
+            Writing failed (full disk, closed pipe or the like); the release is in the ledger.
         BrokenPipeError
-            Nobody reads the pipe, and nothing was released.
+            The reader closed the pipe, and nothing was released.
         """
         try:
             if self.path is None:
@@ -356,7 +355,7 @@ def _read_again(receipts: Sequence[Receipt]) -> str:
 
 
 def try_to_replace(path: Path) -> None:
-    """Raise OSError now if `path` could not be written later; it stays as it is."""
+    """Raise OSError now if `path` cannot be written later; leave `path` unchanged."""
     if path.exists():
         with path.open("ab"):
             pass
@@ -371,13 +370,13 @@ def try_to_replace(path: Path) -> None:
 
 
 def is_replaced(path: Path) -> bool:
-    """Whether a file can stand in the place of `path`: it is no device, pipe or folder."""
+    """Return whether a file can replace `path`: `path` is no device, pipe or folder."""
     return path.is_file() or not path.exists()
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a file that takes the place of `path` at the end of a with statement, unless that fails."""
+    """Yield the path of a file that replaces `path` at the end of the ``with`` block, unless the block fails."""
     part = _part_of(path)
     try:
         yield part
@@ -393,8 +392,8 @@ def _part_of(path: Path) -> Path:
 
 
 def as_arrow(kind: type[Record], rows: Sequence[Record]) -> pa.Table:
-    """Return rows of the dataclass `kind` as an Arrow table, with all columns also when there is no row."""
+    """Return rows of the dataclass `kind` as an Arrow table with all columns, even without rows."""
     types = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
-    # Annotations are text here: 'float | None'.
+    # Annotations are strings here: 'float | None'.
     schema = pa.schema([(field.name, types[str(field.type).split(" ")[0]]) for field in fields(kind)])
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=schema)

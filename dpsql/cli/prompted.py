@@ -1,6 +1,6 @@
-"""What a prompt stands before: a database (`dpsql.cli.runner`), or a gateway (`dpsql.cli.remote_runner`).
+"""The interface of a prompt to a database (`dpsql.cli.runner`) or a gateway (`dpsql.cli.remote_runner`).
 
-**Names.** Names that can be completed and explained: functions with their arguments, tables, columns, keywords.
+The prompt completes and explains names: functions with their arguments, tables, columns, keywords.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from dpsql.cli.output import Result
 
 
 class Prompted(Protocol):
-    """Runs the statements of a prompt, and shows what there is."""
+    """Runs the statements of a prompt, and shows the budgets."""
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """Parses statements; of a database it runs them, too."""
+        """Parses statements; for a database it also runs them."""
 
     @property
     def place(self) -> str:
-        """Where statements are answered."""
+        """Where statements run."""
 
     def execute(self, statement: str) -> Result | None:
-        """Run one statement, once; None where it has no rows to show."""
+        """Run one statement, once; return None if it has no rows to show."""
 
     def say_receipts(self, *, private: bool = False) -> None:
-        """Say which calls of the last statement were free, and of a `private` one what it cost."""
+        """Report the free calls of the last statement, and the cost of a `private` statement."""
 
     def raise_if_stopped(self) -> None:
-        """Raise when a request to stop came too late to stop the last statement."""
+        """Raise if a request to stop came too late to stop the last statement."""
 
     def budgets(self) -> Table:
-        """Show what each dataset may spend, has spent and has left."""
+        """Show the total, spent and remaining budget of each dataset."""
 
     def policies(self, *dataset: str) -> Table:
-        """Show what owners stated."""
+        """Show declarations."""
 
     def entries(self, *dataset: str) -> Table:
-        """Show what was released."""
+        """Show the releases."""
 
     def explain(self, statement: str) -> str:
-        """Say what a statement would run and charge."""
+        """Return the SQL and the cost of a statement."""
 
     def fill(self) -> list[str]:
-        """Make the example tables."""
+        """Create the example tables."""
 
 
 _functions_sql = r"""
@@ -74,7 +74,7 @@ class KnownFunction:
 
 
 class KnownNames:
-    """What a connection knows by name, read when it is first asked for.
+    """The names on a connection, read on first use.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class KnownNames:
 
     @cached_property
     def keywords(self) -> list[str]:
-        """DuckDB's keywords, in capitals; not the unreserved ones, which would drown the others."""
+        """DuckDB's keywords, in capitals, without the many unreserved keywords."""
         rows = self._read("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'")
         common = "BEGIN BY COMMIT COPY DELETE DROP EXPLAIN INSERT REPLACE ROLLBACK SET TEMP UPDATE VALUES VIEW"
         return sorted({name.upper() for (name,) in rows} | set(common.split()))
@@ -115,12 +115,12 @@ class KnownNames:
         return tables
 
     def columns_of(self, table: str) -> list[str]:
-        """Return the columns of one table, or none when there is no such table."""
+        """Return the columns of one table, or none if there is no such table."""
         table_name = table.replace('"', "").lower()
         return [name for key, columns in self.columns.items() if key.lower() == table_name for name, _ in columns]
 
     def arguments_of(self, function: str, *, table: bool) -> list[str]:
-        """Return the argument names of a function's table form or aggregate form; of the only form if it has one."""
+        """Return the argument names of a function's table or aggregate form; if it has only one form, of that form."""
         forms = [form for form in self.functions if form.name == function.lower()]
         fitting = [form for form in forms if form.is_table == table] or forms
         return [name for form in fitting for name in form.arguments]
@@ -128,6 +128,6 @@ class KnownNames:
     def _read(self, sql: str) -> list[tuple[str, ...]]:
         try:
             rows: list[tuple[str, ...]] = self._runner.connection.execute(sql).fetchall()
-        except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK
+        except duckdb.Error:  # an aborted transaction refuses all reads until ROLLBACK
             return []
         return rows

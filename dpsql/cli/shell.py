@@ -1,6 +1,6 @@
-"""The SQL prompt, and the same reading of statements from a pipe or a file.
+"""The SQL prompt, which also reads statements from a pipe or a file.
 
-**The prompt.** On a terminal: lines until a semicolon, highlighting, completion and history.
+On a terminal, the prompt reads lines up to a semicolon, with highlighting, completion and history.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from dpsql.version import __version__
 
 
 def is_complete(text: str) -> bool:
-    """Tell whether Enter should run what was typed: a dot command, nothing, or statements that have ended."""
+    """Return whether Enter runs the typed text: a dot command, a blank, or complete statements."""
     return text.startswith(".") or is_blank(text) or split(text)[1] == ""
 
 
 def new_prompt(names: KnownNames) -> PromptSession[str]:
-    """Return the prompt: highlighting, completion, history, and lines until a semicolon."""
+    """Return the prompt: highlighting, completion, history, and lines up to a semicolon."""
     keys = KeyBindings()
 
     @keys.add("enter", filter=~completion_is_selected)
@@ -68,7 +68,7 @@ def new_prompt(names: KnownNames) -> PromptSession[str]:
 
 
 def history_path() -> Path | None:
-    """Return the file that keeps the history, readable by its owner alone; None where none can be kept."""
+    """Return the history file, which only its owner can read; None if the file cannot be created."""
     if os.name == "nt":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     else:
@@ -87,17 +87,17 @@ class Leave(Exception):  # noqa: N818 - a request, not an error
 
 
 class Shell:
-    """Reads statements and dot commands, runs each once, and shows what comes back.
+    """Reads statements and dot commands, runs each once, and shows the results.
 
     Parameters
     ----------
     runner : Prompted
     names : KnownNames, optional
-        What can be completed; by default what the database has.
+        Names for completion; by default the database's names.
     mode : {'table', 'csv', 'json'}
-        How rows are shown.
+        Format of the rows.
     timer : bool
-        Tell the wall time of each statement.
+        Print the wall time of each statement.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Shell:
         self.failure: int | None = None
 
     def run(self) -> int:
-        """Read until the end; return the exit code: off a terminal that of the first failure."""
+        """Read until the end; return the exit code, which off a terminal is the first failure's."""
         if sys.stdin.isatty() and sys.stdout.isatty():
             self._converse()
             return DONE
@@ -124,23 +124,23 @@ class Shell:
         return DONE
 
     def run_text(self, text: str, *, first_line: int | None = None) -> bool:
-        """Run the statements of a text up to the first one that fails.
+        """Run the statements of a text up to the first failure.
 
         Parameters
         ----------
         text : str
         first_line : int, optional
-            Where the text begins in its file; told with an error.
+            Line of the file where the text begins; in errors.
 
         Returns
         -------
         done : bool
-            False when one failed.
+            False if one statement failed.
 
         Raises
         ------
         KeyboardInterrupt, Terminated
-            Ctrl-C or SIGTERM stopped one.
+            Ctrl-C or SIGTERM stopped a statement.
         """
         where = ""
         try:
@@ -161,12 +161,12 @@ class Shell:
         return True
 
     def feed(self, lines: Iterable[str]) -> bool:
-        """Run statements and dot commands from lines; go on after one that fails.
+        """Run statements and dot commands from lines; continue after a failure.
 
         Returns
         -------
         done : bool
-            False when at least one failed.
+            False if at least one failed.
         """
         pending, begin, done = "", 1, True
         for number, line in enumerate(lines, 1):
@@ -184,7 +184,7 @@ class Shell:
         return done
 
     def run_dot(self, line: str) -> bool:
-        """Run one dot command; False when it failed."""
+        """Run one dot command; False if it failed."""
         if line.split()[0] in (".quit", ".exit"):
             raise Leave
         try:
@@ -212,7 +212,7 @@ class Shell:
         self.runner.raise_if_stopped()
 
     def _converse(self) -> None:
-        # Here, because it loads prompt_toolkit, and statements may come from a pipe.
+        # The import loads prompt_toolkit, which a pipe does not need.
         from dpsql.cli.shell import new_prompt
 
         prompt = new_prompt(self.names)
@@ -239,7 +239,7 @@ class Shell:
 
 
 def open_shell(database: str, create: bool, connect: str | None = None, **options: Unpack[RunnerOptions]) -> int:
-    """Open a database or a gateway, read statements until the end, and return the exit code."""
+    """Open a database or a gateway, run statements until the end, and return the exit code."""
     if connect is not None:
         return Shell(*import_module("dpsql.cli.remote_runner").prompted(connect)).run()
     with Runner(database, create=create, **options) as opened:

@@ -1,8 +1,8 @@
-"""Who is at the other end of a request: its address, how often it failed to say who it is, and another site's pages.
+"""Identify the client of a request: its address, its failed tokens, and requests from other sites' pages.
 
-**Failed tokens.** An address may fail 20 times in a minute. Beyond that the front passes on no token from it that it
-has not seen to hold: so who tries tokens costs the broker nothing, and who shares the address with them, such as a
-dashboard behind the same proxy, is answered as long as its token is known here.
+An address may fail 20 times in a minute. Beyond that the front forwards only tokens that it has seen hold. So an
+attacker who tries tokens costs the broker nothing, and clients that share the address, such as a dashboard behind the
+same proxy, still get answers while the front knows their token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from dpsql.errors import GatewayError
 from dpsql.gateway.limits import Rates
 
-# Where an application says that the token of a request held; a good answer alone does not, for some need no token.
+# Scope key that marks a request whose token held; a good answer is no proof, because some need no token.
 HELD = "dpsql.token_held"
 _MOST_TOKENS, _HOUR = 4096, 3600.0
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -25,16 +25,16 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Addresses:
-    """What is known of addresses, and of tokens that held.
+    """Stores the failures of addresses, and the tokens that held.
 
     Parameters
     ----------
     trusted : collection of str
-        Addresses of proxies, whose header ``X-Forwarded-For`` says who asks; any other's is ignored.
+        Addresses of proxies. Only their header ``X-Forwarded-For`` names the client.
     clock : callable
         Returns seconds.
     factor : float
-        By which the rate is multiplied.
+        Multiplies the rate.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Addresses:
         self._tokens: OrderedDict[bytes, float] = OrderedDict()
 
     def of(self, peer: str, headers: Headers) -> str:
-        """Return whose a request is: an address of IPv4, or the first 64 bits of one of IPv6."""
+        """Return a request's client: an IPv4 address, or the first 64 bits of an IPv6 address."""
         address = _folded(peer)
         if address in self._trusted:
             hops = b",".join(value for name, value in headers if name.lower() == b"x-forwarded-for")
             for hop in reversed(hops.decode("latin-1").split(",")):
-                # The nearest one that is no proxy of ours; whatever stands before it, anybody could have written.
+                # The nearest hop that is no trusted proxy; anybody could have written the hops before it.
                 if not (hop_address := _folded(hop.strip())):
                     break
                 address = hop_address
@@ -63,7 +63,7 @@ class Addresses:
         return address
 
     def refuse(self, address: str, headers: Headers) -> None:
-        """Raise where an address has failed too often, unless its token has held lately.
+        """Raise if an address has failed too often, unless its token has held lately.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class Addresses:
         self._rates.count(address, "tokens")
 
     def held(self, headers: Headers) -> None:
-        """Remember the token of a request, which the broker found to hold."""
+        """Remember the token of a request after the broker accepted it."""
         digest = _digest(headers)
         if digest is not None:
             self._tokens[digest] = self._clock()
@@ -98,7 +98,7 @@ def _digest(headers: Headers) -> bytes | None:
 
 
 def _folded(address: str) -> str:
-    """Return an address in its one spelling; empty for none."""
+    """Return an address in its one spelling; empty if invalid."""
     try:
         host = ipaddress.ip_address(address)
     except ValueError:
@@ -108,10 +108,10 @@ def _folded(address: str) -> str:
 
 
 def refuse_other_sites(method: str, headers: Headers, own: Collection[str] = ()) -> None:
-    """Raise where the page of another site made a browser send a request that changes something.
+    """Raise if another site's page made a browser send a request that changes something.
 
-    A browser says so with ``Sec-Fetch-Site``; an earlier one with ``Origin``, whose host must be the one asked, or one
-    of our `own` names, with any port where the name has none. A program sends neither.
+    A browser sends ``Sec-Fetch-Site``; an older browser sends ``Origin``, whose host must be the requested host or one
+    of our `own` names (with any port if the name has no port). A program sends neither.
 
     Raises
     ------

@@ -1,12 +1,12 @@
-"""The broker: the one process of the gateway that has the database and the ledger. It has no network, and takes no SQL.
+"""Run the broker: the gateway's only process with the database and the ledger. It has no network, and takes no SQL.
 
-Frames come over a Unix socket with mode 0600 in a directory with mode 0700, from a process of the same user; or, where
-the front has a user of its own, over one with mode 0660 that is the group's of that user, from either. Each connection
-has a thread; `Desk` answers.
+Frames come over a Unix socket with mode 0600 in a directory with mode 0700, from a process of the same user. If the
+front has its own user, the socket has mode 0660 and that user's group, and both users may connect. Each connection has
+a thread; `Desk` answers.
 
     python -m dpsql.gateway.broker hospital.duckdb --socket /run/dpsql/broker
 
-**First start.** The time at which a broker begins: the system's, unless it is before the ledger's last entry.
+A broker starts at the system's time, unless the ledger's last entry is later.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from dpsql.ledger.ledger import Ledger
 
 
 def begin_time(ledger: Ledger, system: datetime) -> tuple[datetime, str]:
-    """Return the time at which a broker begins, and what is said of the gap to the ledger's last entry.
+    """Return the start time of a broker, and a message about the gap to the ledger's last entry.
 
-    The entries of a broker are at most an hour ahead of the time, so a system's clock that is behind them by an hour
-    was set right again, and the broker begins at the last entry.
+    A broker's entries are at most one hour ahead of the time. So a system clock up to one hour behind them was
+    corrected, and the broker starts at the last entry.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def _length(gap: timedelta) -> str:
 
 _NO_NEW_PRIVS = 38
 _MOST_CONNECTIONS = 256
-# No name stands for a variable of this process, and nothing is fetched. The last one fixes them.
+# SQL names reach no Python variable, and DuckDB fetches no extension. The last setting locks them.
 _SETTINGS = (
     "python_enable_replacements = false",
     "autoinstall_known_extensions = false",
@@ -92,32 +92,32 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class BrokerSettings:
-    """How a broker is started.
+    """Settings of a broker.
 
     Attributes
     ----------
     database : str
         DuckDB file.
     socket : str
-        Where it listens; its directory is made with mode 0700 if it is not there.
+        Path of the socket; the broker makes a missing directory with mode 0700.
     ledger : str or None
-        As of `dpsql.connect`.
+        As in `dpsql.connect`.
     log : str or None
         The audit log.
     seconds : float
-        How long one release may take.
+        Time limit of one release.
     rates : float
-        By which the limits of `dpsql.gateway.limits` are multiplied.
+        Multiplies the limits of `dpsql.gateway.limits`.
     oidc_issuer, oidc_audience, oidc_keys : str or None
-        Of an identity provider (see `dpsql.gateway.keys`), whose keys are in a file.
+        Identity provider (see `dpsql.gateway.keys`), with its keys in a file.
     log_refused : bool
-        Write what was refused as it was asked.
+        Log refused statements with their text.
     fixed_time : float or None
-        Seconds after which every answer to a new question leaves; by default there are a few such times.
+        Seconds after which the answer to a new question leaves; by default one of a few times.
     least_epsilon : str or None
-        What a new statement spends at least; by default `dpsql.gateway.desk.USUAL`.
+        Minimum epsilon of a new statement; by default `dpsql.gateway.desk.USUAL`.
     front_uid : int or None
-        Of the front, where it is not this process's user.
+        User of the front, if it is not this process's user.
     """
 
     database: str
@@ -135,17 +135,17 @@ class BrokerSettings:
     front_uid: int | None = None
 
     def login(self) -> Callable[[object], str | None] | None:
-        """Return what says whose a token of the identity provider is; None where there is none."""
+        """Return the function that maps a provider's token to its subject; None without a provider."""
         if not (self.oidc_issuer and self.oidc_audience and self.oidc_keys):
             return None
-        login = import_module("dpsql.gateway.keys")  # it loads libraries that a broker does without
+        login = import_module("dpsql.gateway.keys")  # loads libraries that only this login needs
         provider = login.Provider(self.oidc_issuer, self.oidc_audience, self.oidc_keys)
         subject_of: Callable[[object], str | None] = login.Login(provider).subject
         return subject_of
 
 
 class Broker:
-    """A broker that listens.
+    """A listening broker.
 
     Parameters
     ----------
@@ -167,14 +167,14 @@ class Broker:
         self._listener = listen(settings.socket, shared=settings.front_uid is not None)
 
     def begin(self) -> None:
-        """Let the time of this process begin, and say how far the ledger's last entry is from it."""
+        """Start this process's clock, and print its distance from the ledger's last entry."""
         begin, notice = begin_time(self._context.ledger, clock.system())
         clock.steady(begin)
         if notice:
             print(f"dpsql: {notice}", file=sys.stderr, flush=True)
 
     def serve(self) -> None:
-        """Take connections until the listener is closed."""
+        """Accept connections until the listener closes."""
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -199,7 +199,7 @@ class Broker:
                     reply, tables = self._desk.answer(request)
                     try:
                         send(connection, reply, [stream_of(table) for table in tables])
-                    except GatewayError as error:  # it is larger than a frame may be; releases stand
+                    except GatewayError as error:  # larger than a frame; the releases stay charged
                         refusal = {"code": error.code.removeprefix("DPSQL-"), "message": error.message}
                         send(connection, {"error": refusal})
         except (OSError, EOFError, GatewayError):
@@ -218,7 +218,7 @@ def stream_of(table: pa.Table) -> bytes:
 
 
 def listen(path: str, *, shared: bool = False) -> socket.socket:
-    """Return a socket that listens at a path that only this user reaches, or the group of its folder, too."""
+    """Return a socket at a path that only this user, and if `shared` the folder's group, can reach."""
     file = Path(path)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     others = 0o067 if shared else 0o077
@@ -237,9 +237,9 @@ def listen(path: str, *, shared: bool = False) -> socket.socket:
 
 
 def is_own(connection: socket.socket, front_uid: int | None = None) -> bool:
-    """Whether the process at the other end has this process's user, or the front's."""
+    """Return whether the peer process has this process's user or the front's."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the mode of the directory is all there is
+        return True  # only the directory's mode protects
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return struct.unpack("3i", credentials)[1] in (os.getuid(), front_uid)
 

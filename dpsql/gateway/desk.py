@@ -1,31 +1,25 @@
-"""What the broker does for one request: everything is checked here again, as if whoever asks were hostile.
+"""Answer one request in the broker: check everything again, as if the client were hostile.
 
-A request is a token, what is wanted, and JSON values. No SQL of a stranger comes this far: a query comes as the tree of
-its text, of which the desk writes a text of its own.
+A request is a token, the kind of request, and JSON values. No foreign SQL reaches the desk: a query arrives as a
+syntax tree, and the desk writes its own text from the tree. The principal who released a synthetic table reads its rows
+for free, because they come from stored numbers.
 
-**Synthetic tables.** Rows of synthetic tables for whoever released them: they are made of stored numbers, and no budget
-pays for them.
-
-**Watchdog.** Watches a release: what takes long is charged before its end, and what takes too long is ended.
-
-How long a release takes follows from rows, and so does whether it is ended. So its whole cost stands in the ledger, as
-a reservation, before anything of the watchdog shows:
+A watchdog charges a long release before its end, and ends a release that takes too long. The duration of a release
+depends on rows, and so does whether the watchdog ends it. So its whole cost is in the ledger, as a reservation, before
+the watchdog has a visible effect:
 
 ==================  =======================================================================
 after `CHARGED`     the release is reserved, if it was not when it began
-after its limit     it is interrupted: it fails, and costs what was reserved
-`PATIENCE` later    the broker's process is killed. The next one finds the reservation, and
-                    ends it; the question is charged again when it is asked again
+after its limit     it is interrupted: it fails, and costs the reservation
+`PATIENCE` later    the broker's process is killed. The next broker finds the reservation
+                    and ends it; a repeated question is charged again
 ==================  =======================================================================
 
-**Requests.** What is asked of the broker: a request of a known principal, and the one private call that it may hold.
-
-**Cheapest answers.** The least epsilon of a new question: what all private calls of one statement spend together.
-
-How long an answer takes follows from rows. So a question that costs almost nothing could be asked again and again, and
-its response times would tell what its noise hides. The least epsilon gives every observed time a price. It is of the
-whole statement: the parts of a query, and several private calls, count together. Answers that are stored count nothing,
-or a stored answer would carry a new question of any epsilon.
+All new private calls of a statement together must spend a least epsilon. The response time depends on rows. A client
+could repeat a question that costs almost nothing, and the response times would reveal the values behind the noise. The
+least epsilon gives every observed time a price. It covers the whole statement: the parts of a query, and several
+private calls, count together. Stored answers count nothing; otherwise a stored answer could carry a new question of any
+epsilon.
 """
 
 from __future__ import annotations
@@ -71,12 +65,12 @@ from dpsql.ledger.grants import PREFIX, Grants
 from dpsql.ledger.rows import StoredRelease
 
 USUAL = Fraction(1, 100)
-# A Gaussian's rho grows with epsilon at least as fast as this power of it, which is a little less than the square.
+# A Gaussian's rho grows at least as fast as this power of epsilon, slightly below the square.
 _POWER = 1.8
 
 
 class NewCall(Protocol):
-    """A private call that no stored answer answers; see `dpsql.gateway.desk.AskedCall`."""
+    """A private call without a stored answer; see `dpsql.gateway.desk.AskedCall`."""
 
     plan: Plan
     epsilon_text: str
@@ -85,7 +79,7 @@ class NewCall(Protocol):
 
 @dataclass(frozen=True)
 class LeastEpsilon:
-    """The least epsilon that the new private calls of a statement spend together.
+    """The minimum epsilon that a statement's new private calls spend together.
 
     Attributes
     ----------
@@ -96,12 +90,12 @@ class LeastEpsilon:
     amount: Fraction = USUAL
 
     def refuse(self, calls: Sequence[NewCall], budget_of: Callable[[str], Budget | None]) -> None:
-        """Raise unless the new calls of a statement spend the least epsilon together.
+        """Raise unless the new calls of a statement together spend the least epsilon.
 
         Parameters
         ----------
         calls : sequence of NewCall
-            Each question once. Without any, nothing is spent, and nothing refused.
+            Each question once. An empty sequence spends nothing and passes.
         budget_of : callable
             Returns the budget of a dataset.
 
@@ -122,7 +116,7 @@ class LeastEpsilon:
         if len(calls) > 1:
             spends = f"the {len(calls)} new private calls of this statement spend epsilon {_text(total)}, which is"
         enough = _text(self.amount / len(calls))
-        if total >= self.amount:  # a budget in rho charges less for it than for pure noise
+        if total >= self.amount:  # a budget in rho charges the call less than pure noise
             spends += f" charged at a rho below epsilon²/2 of {least}, and so"
             enough = f"{max(float(call.plan.epsilon) for call in calls) * share ** (-1 / _POWER):.3g}"
         write = f"epsilon := {enough} in {'each' if len(calls) > 1 else 'the'} call"
@@ -134,7 +128,7 @@ class LeastEpsilon:
         )
 
     def _share(self, plan: Plan, budget_of: Callable[[str], Budget | None]) -> Fraction:
-        """Return which part of the least a call spends: of the dataset of which it spends the smallest part."""
+        """Return the call's fraction of the least epsilon: the minimum over its datasets."""
         return min(self._of_dataset(plan, budget_of(dataset)) for dataset in plan.charged)
 
     def _of_dataset(self, plan: Plan, budget: Budget | None) -> Fraction:
@@ -154,7 +148,7 @@ _most_age_hours = 24 * 366
 
 
 class Request:
-    """A request, whose principal is known."""
+    """A request with a known principal."""
 
     def __init__(self, principal: str, grants: Grants, request: Mapping[str, object]) -> None:
         self.principal = principal
@@ -168,7 +162,7 @@ class Request:
         self.settings: Mapping[str, str] = settings
 
     def text(self, name: str) -> str:
-        """Return a text of the request."""
+        """Return a string of the request."""
         text = self.request.get(name)
         if not isinstance(text, str):
             raise GatewayError("G012", f"{name} must be a text.")
@@ -176,7 +170,7 @@ class Request:
 
     @property
     def before(self) -> float:
-        """The entry before which those are that are asked for."""
+        """The entry number below which entries are listed."""
         entry = self.request.get("before")
         if entry is not None and (not isinstance(entry, int) or entry is True):
             raise GatewayError("G012", "before must be the number of an entry.")
@@ -184,7 +178,7 @@ class Request:
 
     @property
     def calls(self) -> list[Request]:
-        """The private calls of one statement: this request's own, or those that it lists."""
+        """The private calls of one statement: this request's own call, or its listed calls."""
         listed = self.request.get("calls")
         if listed is None:
             return [self]
@@ -200,16 +194,16 @@ class Request:
 
     @property
     def function(self) -> str:
-        """The function that is asked for."""
+        """The requested function."""
         return self.text("function")
 
     @property
     def source(self) -> str | None:
-        """The name that is asked about."""
+        """The requested source."""
         return None if self.request.get("source") is None else self.text("source")
 
     def granted(self, ledger: Any) -> Granted:
-        """Return what the principal was granted; of one dataset, where the settings name it."""
+        """Return the principal's grants; only those on one dataset, if the settings name it."""
         grants = self._grants.of(self.principal, clock.now())
         dataset = self.settings.get("dataset")
         if dataset is not None:
@@ -230,14 +224,14 @@ class Request:
 
     @property
     def epsilon_text(self) -> str | None:
-        """The epsilon as it was written in the call, or beside the statement."""
+        """The epsilon as written in the call, or next to the statement."""
         arguments = self.request.get("arguments")
         argument = arguments.get("epsilon") if isinstance(arguments, Mapping) else None
         return argument.get("number") if isinstance(argument, Mapping) else self.settings.get("epsilon")
 
     @property
     def asker(self) -> Asker:
-        """Who asks, and how old an answer may be."""
+        """The principal, and the maximum answer age."""
         fresh = self.settings.get("fresh", "false").lower()
         if fresh not in ("true", "false"):
             raise GatewayError("G012", "fresh must be true or false.")
@@ -267,11 +261,11 @@ class AskedCall:
     Attributes
     ----------
     plan : Plan
-        What `plan_of` returned at last; there is none before, and of a call that reads nobody's rows.
+        The latest result of `plan_of`; unset before, and for a call that reads no private rows.
     epsilon_text : str
-        The epsilon, as it was written.
+        The epsilon, as written.
     in_call : bool
-        Whether it was written in the call, and not beside the statement.
+        Whether the call states epsilon, rather than a setting next to the statement.
     """
 
     plan: Plan
@@ -299,7 +293,7 @@ class AskedCall:
 
             self._tree = arguments.pop("tree", None)
             self._source = query_of(self._tree, parts)
-            if not names:  # the box computes what reads no table
+            if not names:  # the box computes queries without a table
                 raise GatewayError("G015", NO_DATASET)
         else:
             if source is None:
@@ -324,7 +318,7 @@ class AskedCall:
         self._asker = replace(request.asker, share=share)
 
     def _state(self, name: str, setting: str | None, usual: object) -> None:
-        """Give the call what it leaves out."""
+        """Give the call a missing argument."""
         if self._arguments.get(name) is None:
             if setting is not None:
                 self._arguments |= values_of({name: {"number": setting}}, _none)
@@ -332,18 +326,18 @@ class AskedCall:
                 self._arguments[name] = usual
 
     def cap_period(self, receipt: Mapping[str, Any]) -> str | None:
-        """Return the period of the calendar whose cap a release counts in; None where the cap is not by periods."""
+        """Return the calendar period whose cap counts a release; None if the cap has no periods."""
         return next(
             (g.period_at(receipt["recorded_at"]) for g in self._grants if g.dataset == receipt["dataset"]), None
         )
 
     @property
     def name(self) -> str:
-        """The name of its question, which equal questions have."""
+        """The name of its question; equal questions share it."""
         return self.plan.release or ""
 
     def plan_of(self, context: Context) -> Plan | None:
-        """Return the plan of the call; None if it reads nobody's rows."""
+        """Return the plan of the call; None if it reads no private rows."""
         plan = self._plan_of(context)
         if plan is not None:
             self.plan = plan
@@ -358,13 +352,13 @@ class AskedCall:
         return context.planned(self._function, self._source, dict(self._arguments))
 
     def found(self, context: Context) -> tuple[Plan | None, int | None]:
-        """Return the plan, and the entry that answers it already; errors as of `Context.check`."""
+        """Return the plan, and the entry that already answers it; errors as in `Context.check`."""
         plan = self.plan_of(context)
         return plan, None if plan is None else context.check(plan)
 
     @property
     def asks_anew(self) -> bool:
-        """Whether a stored answer is no answer to this call."""
+        """Whether the call refuses a stored answer."""
         return self._asker.fresh and not self._asker.key
 
     def run(self, context: Context) -> Any:
@@ -379,7 +373,7 @@ class AskedCall:
     def price(
         self, context: Context, plan: Plan | None, describe: Callable[[DpsqlError], dict[str, object]]
     ) -> dict[str, Any]:
-        """Return what the call of a plan would cost, and as `describe` has it the error that would refuse it."""
+        """Return the cost of a plan's call, and the error that would refuse it, as `describe` formats it."""
         if plan is None:
             return {"function": self._function, "free": True, "epsilon": "0", "delta": "0"}
         cost, refusal = plan.event.cost, None
@@ -419,20 +413,20 @@ def watched(
     charged: float = CHARGED,
     patience: float = PATIENCE,
 ) -> Iterator[None]:
-    """Watch the release in the body of a with statement.
+    """Watch the release in the ``with`` block.
 
     Parameters
     ----------
     seconds : float
-        How long it may take.
+        Time limit of the release.
     charge : callable
-        Writes its reservation; where it fails, the release is interrupted.
+        Writes its reservation; if this fails, the release is interrupted.
     interrupt : callable
-        Lets it fail, which charges it; not called once it has ended.
+        Makes the release fail, which charges it; not called after its end.
     end : callable
-        Ends the process. What could not be charged is never ended so.
+        Ends the process; never called before the release is charged.
     charged, patience : float
-        Seconds after which it is charged, and from its interrupt to the end of the process.
+        Seconds until the charge, and from the interrupt to the end of the process.
     """
     done, stopping = threading.Event(), threading.Lock()
 
@@ -443,10 +437,10 @@ def watched(
         paid = _succeeds(charge)
         if paid and done.wait(seconds - early):
             return
-        with stopping:  # what comes after it on this connection is not interrupted
+        with stopping:  # never interrupt the connection's next statement
             if not done.is_set():
                 interrupt()
-        if not done.wait(patience) and paid and _succeeds(charge):  # it may have begun late
+        if not done.wait(patience) and paid and _succeeds(charge):  # the release may have begun late
             end()
 
     watcher = threading.Thread(target=watch, daemon=True)
@@ -459,19 +453,19 @@ def watched(
 
 
 def end_process() -> None:
-    """Kill this process: no handler, no cleaning, since a thread of it does not answer."""
+    """Kill this process without handlers or cleanup: one of its threads does not answer."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _succeeds(charge: Callable[[], None]) -> bool:
     try:
         charge()
-    except Exception:  # the budgets do not allow it any more, or the ledger cannot be written
+    except Exception:  # the budgets no longer allow it, or the ledger cannot be written
         return False
     return True
 
 
-# Of one answer.
+# Per answer.
 _MOST_CELLS = 2_000_000
 
 
@@ -482,7 +476,7 @@ def synthetic_rows(context: Context, own: Sequence[StoredRelease], arguments: Ma
     ----------
     context : Context
     own : sequence of StoredRelease
-        What the principal may name.
+        The principal's releases.
     arguments : mapping
         The arguments of the call: the number of the release, and n and seed.
 
@@ -491,7 +485,7 @@ def synthetic_rows(context: Context, own: Sequence[StoredRelease], arguments: Ma
     GatewayError
         G012, G018: there is another argument, or no such release.
     ParameterError
-        P002, P013, P050: n or seed is none, or n is too large.
+        P002, P013, P050: n or seed is invalid, or n is too large.
     """
     if others := sorted(set(arguments) - {"release", "n", "seed"}):
         raise GatewayError("G012", f"dp_synthetic_rows has no {others[0]}. Its arguments: release, n, seed.")
@@ -507,9 +501,9 @@ def synthetic_rows(context: Context, own: Sequence[StoredRelease], arguments: Ma
     return context.dp_synthetic_rows(stored.sequence, n=count, seed=read_seed(arguments.get("seed")))
 
 
-# Statements of one database that may run side by side.
+# Concurrent statements on one database.
 CONNECTIONS = 4
-# Plain SQL has no argument to give it in.
+# Plain SQL has no argument for epsilon.
 _NO_EPSILON = (
     "epsilon is missing, which is what the answer may spend. Send it beside the statement, such as 0.5, or write "
     "SET epsilon = 0.5 where there is a session, or epsilon := 0.5 in a private call."
@@ -520,25 +514,25 @@ Reply = tuple[dict[str, Any], list[pa.Table]]
 
 
 class Desk:
-    """Answers requests over one database.
+    """Answers requests on one database.
 
     Parameters
     ----------
     context : Context
         On the database, with its ledger.
     audit : Audit
-        Where requests are logged.
+        The log of requests.
     rates : Rates, optional
     seconds : float
-        How long one release may take.
+        Time limit of one release.
     buckets : Buckets, optional
-        When answers leave.
+        The times at which answers leave.
     login : callable, optional
-        Returns the subject of a token of an identity provider; None for no such token.
+        Returns the subject of an identity provider's token; None for an invalid token.
     least : LeastEpsilon, optional
-        The least that a new statement spends.
+        The minimum epsilon of a new statement.
     end : callable
-        Ends this process, when a release cannot be interrupted.
+        Ends this process, if a release cannot be interrupted.
     """
 
     def __init__(
@@ -555,7 +549,7 @@ class Desk:
     ) -> None:
         self._session = session_of(context.connection)
         self._ledger = context.ledger
-        self._ledger.end_lost_reservations()  # of a broker before this one
+        self._ledger.end_lost_reservations()  # of an earlier broker
         self._audit = audit
         self._rates = Rates() if rates is None else rates
         self._seconds, self._end = seconds, end
@@ -580,7 +574,7 @@ class Desk:
         self._wants |= OwnersDesk(self._ledger, audit, self._unplaced).wants
 
     def answer(self, request: Mapping[str, object]) -> Reply:
-        """Return the reply to a request; it never raises, and tells nothing of rows but releases."""
+        """Return the reply to a request; never raise, and reveal nothing of rows but releases."""
         began, principal, want = time.time(), "", request.get("want")
         entry: int | None = None
         code = ""
@@ -590,10 +584,10 @@ class Desk:
             grants = self._ledger.grants()
             principal = self._principal(grants, request.get("token"))
             self._rates.refuse(principal, "refusals")
-            if want == "refused":  # a statement was, elsewhere: it counts, and is logged
+            if want == "refused":  # the front refused a statement: count and log it
                 code = _code(request.get("code"))
                 return {}, []
-            if want == "known":  # whether the token holds, and whose it is
+            if want == "known":  # check the token, and return its principal
                 return {"principal": principal}, []
             self._rates.take(principal, "requests")
             work = self._wants.get(want) if isinstance(want, str) else None
@@ -618,13 +612,13 @@ class Desk:
                 self._audit.request(began, principal, request, code, entry)
 
     def _principal(self, grants: Grants, token: object) -> str:
-        """Return whose a token is, ours or that of the identity provider."""
+        """Return the principal of our or the identity provider's token."""
         if self._login is None or str(token).startswith(PREFIX):
             return grants.principal_of(token, clock.now())
         return grants.principal_of_subject(self._login(token), clock.now())
 
     def _refusal(self, error: DpsqlError, principal: str) -> dict[str, object]:
-        """Return what is told of an error; what is left of a whole budget, only to those who may see totals."""
+        """Return the public fields of an error; show a budget's remainder only if the grants allow totals."""
         fields = _error_fields(error)
         if fields["code"] == "B001":
             grants = self._ledger.grants().of(principal, clock.now())
@@ -634,10 +628,10 @@ class Desk:
                 )
         return fields
 
-    # What may be wanted.
+    # Kinds of requests.
 
     def _call(self, request: Request) -> Reply:
-        """Answer the private calls of one statement: all of them are checked before one of them reads a row."""
+        """Answer the private calls of one statement; check all of them before the first reads a row."""
         answers: list[Reply | AskedCall] = [self._looked_up(call) for call in request.calls]
         if any(isinstance(answer, AskedCall) for answer in answers):
             answers = self._asked_anew(request.principal, answers)
@@ -646,7 +640,7 @@ class Desk:
         return {"receipts": receipts}, [table for _, tables in replies for table in tables]
 
     def _looked_up(self, request: Request) -> Reply | AskedCall:
-        """Return the answer of a call that is free, or the call of a new question."""
+        """Return the answer of a free call, or the call of a new question."""
         function, granted = request.function, request.granted(self._ledger)
         if function in ("dp_budget", "dp_estimate", SYNTHETIC_ROWS, "show_tables", "describe"):
             return {"receipts": []}, [self._told_table(function, request, granted)]
@@ -658,11 +652,11 @@ class Desk:
             return call if entry is None else self._reply(call, context, plan, entry)
 
     def _asked_anew(self, principal: str, answers: list[Reply | AskedCall]) -> list[Reply | AskedCall]:
-        """Return the answers of a statement, once its new questions are asked.
+        """Return the answers of a statement, after its new questions ran.
 
-        A statement costs the least epsilon, whatever happens to one of its calls. So the budgets, the caps and the
-        rates allow all of its calls, before the first one reads a row, and nobody else charges its datasets meanwhile;
-        the call with the largest epsilon is the first one; and after a call has failed, the others are answered still.
+        A statement costs the least epsilon, even if a call fails. So the budgets, the caps and the rates allow all
+        calls before the first call reads a row, and nobody else charges the datasets meanwhile. The call with the
+        largest epsilon runs first. After a call fails, the others still run.
         """
         questions = {answer.name: answer for answer in answers if isinstance(answer, AskedCall)}
         self._least.refuse(list(questions.values()), self._ledger.policy)
@@ -670,12 +664,12 @@ class Desk:
         replies: dict[AskedCall, Reply] = {}
         failures: list[Exception] = []
         with ExitStack() as stack:
-            # A question is asked once for all who ask it now. Nobody who waits has a connection.
+            # Concurrent equal questions run once. Waiting requests hold no connection.
             for name in sorted(questions):
                 stack.enter_context(self._questions.alone(name))
             stack.enter_context(self._lines.alone(principal, datasets))
             with self._context() as context:
-                # Somebody may have asked meanwhile.
+                # Another request may have answered a question meanwhile.
                 new = [question for question in questions.values() if self._is_new(question, context)]
                 self._least.refuse(new, self._ledger.policy)
                 if len(new) > 1:
@@ -693,7 +687,7 @@ class Desk:
         return [replies[answer] if isinstance(answer, AskedCall) else answer for answer in answers]
 
     def _is_new(self, call: AskedCall, context: Context) -> bool:
-        """Whether no stored answer answers a call; a call that asks anew has its next name then."""
+        """Return whether a call has no stored answer; a call that asks anew then gets its next name."""
         if context.check(call.plan) is None:
             return True
         if call.asks_anew:
@@ -704,12 +698,12 @@ class Desk:
         with self._context() as context:
             if not self._is_new(call, context):
                 return self._reply(call, context)
-        # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
+        # The next release in line begins when this answer leaves; an earlier start would reveal its duration.
         with self._buckets.padded(), self._context() as context, self._watched(context, call.plan):
             return self._reply(call, context)
 
     def _reply(self, call: AskedCall, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
-        """Return what a call gives; an `entry` that answers a `plan` is read where nothing follows from a text."""
+        """Return the reply of a call; read the `entry` of a `plan` if nothing depends on a query text."""
         is_whole = plan is not None and plan.function != QUERY and plan.placement is not None and plan.placement.seen
         release = context.release(entry) if is_whole else call.run(context)
         receipt = receipt_of(release, self._ledger)
@@ -717,7 +711,7 @@ class Desk:
 
     @contextmanager
     def _watched(self, context: Context, plan: Plan) -> Iterator[None]:
-        """Charge what takes long, interrupt what takes too long, and end this process where that is of no use."""
+        """Charge a long release, interrupt one that takes too long, and end this process if the interrupt fails."""
 
         def interrupt() -> None:
             self._session.stop_named(plan.release)
@@ -733,7 +727,7 @@ class Desk:
             yield
 
     def _estimate(self, request: Request) -> Reply:
-        """Return the price of each private call of a statement, and what would refuse it."""
+        """Return the price of each private call of a statement, and its refusal."""
         calls = [
             AskedCall(
                 call_request.function,
@@ -794,7 +788,7 @@ class Desk:
             ]
 
     def _entries(self, request: Request) -> Reply:
-        """Return what an auditor sees: the last entries of the datasets, and who was granted what."""
+        """Return an auditor's view: the last entries of the datasets, and their grants."""
         datasets = {grant.dataset for grant in request.granted(self._ledger).grants if grant.role != ROLES[0]}
         entries = [
             asdict(entry)

@@ -1,10 +1,9 @@
-"""Who calls a verb of Flight SQL, and with which settings: read from the metadata of the call.
+"""Read the caller of a Flight SQL verb, and the call's settings, from the call's metadata.
 
-A session is a cookie of the client. A client that takes no cookies has none, and is told so when it writes SET: it may
-state settings as metadata of each call, which a JDBC driver makes of what stands in its address.
+A session is a cookie of the client. A client without cookies has no session, and SET returns an error; the client may
+send settings as metadata of each call, which a JDBC driver makes from its URL.
 
-**Results that wait.** What the Flight SQL front keeps for its clients between two calls: answers, prepared statements,
-and sessions.
+The Flight SQL front stores answers, prepared statements and sessions for its clients between two calls.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _BITS = 128
 
 
 def owner_of(token: str) -> str:
-    """Return whose something is: one token's, of which nothing can be told from this."""
+    """Return the owner ID of a token, which reveals nothing about the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -42,22 +41,22 @@ class _Entry(Generic[_Kept]):
 
 
 class Shelf(Generic[_Kept]):
-    """Things kept for some time, each found by 128 random bits and by its owner alone.
+    """Stores things for some time; 128 random bits and the owner find each.
 
-    What is not there, too old, taken already, or another's is told in the same words.
+    Missing, expired, fetched and foreign things give the same error.
 
     Parameters
     ----------
     what : str
-        What they are called in messages.
+        Their name in messages.
     seconds : float
-        How long each is kept since it was last used.
+        Storage time since the last use.
     most : int
-        How many one owner has; the oldest leaves for a new one.
+        Maximum number per owner; a new thing replaces the oldest.
     most_bytes : int
-        How much one owner has; likewise.
+        Maximum bytes per owner; likewise.
     most_bytes_of_all : int
-        How much all have together.
+        Maximum bytes of all owners.
     clock : callable
         Returns seconds.
     """
@@ -74,17 +73,17 @@ class Shelf(Generic[_Kept]):
     ) -> None:
         self._what, self._seconds, self._clock = what, seconds, clock
         self._most, self._most_bytes, self._most_of_all = most, most_bytes, most_bytes_of_all
-        self._things: OrderedDict[bytes, _Entry[_Kept]] = OrderedDict()  # the one used longest ago is first
+        self._things: OrderedDict[bytes, _Entry[_Kept]] = OrderedDict()  # least recently used first
         self._bytes = 0
         self._lock = threading.Lock()
 
     def put(self, owner: str, thing: _Kept, size: int = 0) -> bytes:
-        """Keep a thing of so many bytes, and return what finds it.
+        """Store a thing of `size` bytes, and return its handle.
 
         Raises
         ------
         GatewayError
-            G032: all together have too much.
+            G032: all owners together store too much.
         """
         with self._lock:
             self._drop_old()
@@ -104,12 +103,12 @@ class Shelf(Generic[_Kept]):
             return handle
 
     def get(self, owner: str, handle: bytes) -> _Kept:
-        """Return a thing, and keep it on.
+        """Return a thing, and keep storing it.
 
         Raises
         ------
         GatewayError
-            G024: the owner has none by this.
+            G024: the owner has no such thing.
         """
         with self._lock:
             entry = self._entry(owner, handle)
@@ -118,7 +117,7 @@ class Shelf(Generic[_Kept]):
             return entry.thing
 
     def take(self, owner: str, handle: bytes) -> _Kept:
-        """Return a thing, and keep it no more; raise as `get` does."""
+        """Return and remove a thing; raise as `get` does."""
         with self._lock:
             thing = self._entry(owner, handle).thing
             self._drop(handle)
@@ -143,7 +142,7 @@ class Shelf(Generic[_Kept]):
 
 
 COOKIE = "arrow_flight_session_id"
-# How the identifier of a session begins in which nothing was set, and of one in which something was.
+# Prefixes of session identifiers without and with settings.
 _NEW, _SET = "new-", "set-"
 _LONGEST = 1000
 Settings = Mapping[str, str]
@@ -151,7 +150,7 @@ Settings = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls.
+    """The caller of a verb.
 
     Attributes
     ----------
@@ -159,9 +158,9 @@ class Caller:
     session : str or None
         The identifier in the cookie; None for a client without cookies.
     settings : mapping
-        What is stated in the metadata of the call.
+        Settings in the call's metadata.
     is_java : bool
-        Whether it is a driver in Java: these take a statement without known columns for an update.
+        Whether the caller is a Java driver, which treats a statement without known columns as an update.
     """
 
     token: str
@@ -171,17 +170,17 @@ class Caller:
 
     @property
     def owner(self) -> str:
-        """Whose things it may use."""
+        """Owner ID of its things."""
         return owner_of(self.token)
 
 
 def read_caller(metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
-    """Return who calls.
+    """Return the caller.
 
     Raises
     ------
     GatewayError
-        G020: there is no token, or more than one. G021: a setting is stated twice, or is of another kind.
+        G020: there is no token, or more than one. G021: a setting is given twice, or has another type.
     """
     headers: dict[str, list[str]] = {}
     for name, value in metadata:
@@ -204,13 +203,13 @@ def read_caller(metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
 
 
 def _setting(name: str, value: str) -> str:
-    """Return a setting as the broker takes it; raise G021 for one of another kind."""
+    """Return a setting in the broker's form; raise G021 for another type."""
     truths: Mapping[str, object] = {"true": True, "false": False} if SETTINGS[name] is bool else {}
     return setting_text(name, truths.get(value.lower(), value))
 
 
 def is_setting(name: str, value: str) -> bool:
-    """Return whether a setting may have a value."""
+    """Return whether a value is valid for a setting."""
     if not 0 < len(value) <= _LONGEST:
         return False
     try:
@@ -220,7 +219,7 @@ def is_setting(name: str, value: str) -> bool:
 
 
 def read_headers(metadata: Sequence[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return what the metadata of a call say of its token and its address, as headers of HTTP have it."""
+    """Return the token and the address from a call's metadata, as HTTP headers."""
     headers = []
     for name, value in metadata:
         if isinstance(value, str) and name.lower() in ("authorization", "x-forwarded-for"):
@@ -230,18 +229,18 @@ def read_headers(metadata: Sequence[tuple[str, str | bytes]]) -> list[tuple[byte
 
 
 def address_of(peer: str) -> str:
-    """Return the address in what gRPC calls the other end of a connection, such as ``ipv4:127.0.0.1:4711``."""
+    """Return the address in gRPC's name of a peer, such as ``ipv4:127.0.0.1:4711``."""
     kind, _, address = unquote(peer).partition(":")
     return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
 
 
 def _as_bearer(credentials: str) -> str:
-    """Return credentials with the token as bearer, where it is the password of a user."""
+    """Return credentials as a bearer token, if the token is a user's password."""
     scheme, _, rest = credentials.partition(" ")
     if scheme.lower() != "basic":
         return credentials
     try:
-        credentials = rest.strip().rstrip("=")  # some drivers leave the end away
+        credentials = rest.strip().rstrip("=")  # some drivers drop the padding
         pair = base64.b64decode(credentials + "=" * (-len(credentials) % 4), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return ""
@@ -258,7 +257,7 @@ def _cookie(headers: Sequence[str]) -> str | None:
 
 
 class Sessions:
-    """The settings of sessions."""
+    """Settings of sessions."""
 
     def __init__(self) -> None:
         self._shelf: Shelf[dict[str, str]] = Shelf(
@@ -266,28 +265,28 @@ class Sessions:
         )
 
     def settings(self, caller: Caller) -> dict[str, str]:
-        """Return the settings of a call: those of its session, before those of its metadata.
+        """Return the settings of a call; session settings override metadata.
 
         Raises
         ------
         GatewayError
-            G024: something was set in a session that is not there any more.
+            G024: the session had settings and no longer exists.
         """
         return {**caller.settings, **self.stated(caller)}
 
     def stated(self, caller: Caller) -> dict[str, str]:
-        """Return what was set in the session of a call; raise as `settings` does."""
+        """Return the settings of a call's session; raise as `settings` does."""
         if caller.session is None or not caller.session.startswith(_SET):
             return {}
         return self._shelf.get(caller.owner, _handle(caller.session))
 
     def change(self, caller: Caller, changes: Mapping[str, str | None]) -> str:
-        """Change settings, None of which is none, and return the identifier that the session has now.
+        """Change settings (None removes a setting), and return the session's new identifier.
 
         Raises
         ------
         GatewayError
-            G021: the client takes no cookies, so that it would not be remembered.
+            G021: the client takes no cookies, so the change would be lost.
         """
         if caller.session is None:
             raise GatewayError(
@@ -310,7 +309,7 @@ class Sessions:
 
 
 def new_session() -> str:
-    """Return the identifier of a session in which nothing is set."""
+    """Return the identifier of a session without settings."""
     return _NEW + secrets.token_hex(16)
 
 

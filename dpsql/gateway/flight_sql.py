@@ -1,22 +1,16 @@
-"""The verbs of Flight SQL over a door: what each command, ticket and action is answered with.
+"""Answer the verbs of Flight SQL: each command, ticket and action.
 
-GetFlightInfo of a statement asks it, since it has to know the columns: so it charges, and DoGet hands out what was
-answered, once, to who asked. Preparing a statement only keeps its text. Whatever would change something is refused.
+GetFlightInfo of a statement runs it, because it must return the columns: so it charges, and DoGet returns the answer
+once, to the same caller. Preparing a statement only stores its text. The gateway refuses every change. Drivers read
+the columns of a dataset or statement before they run it, without a charge.
 
-**Java.** What Arrow's driver of JDBC does not read as it stands, and what it sends otherwise than it was given.
+Arrow's JDBC driver misreads some values and changes others. Driver 19.0.0 shows the highest bit of an unsigned number
+as a sign, reads the digits of a DECIMAL only from the field's metadata, writes each bound number into the double that
+the gateway declared, and sends NULL for an unbound parameter.
 
-Seen with the driver 19.0.0: it shows the highest bit of an unsigned number as a sign, knows how many digits a DECIMAL
-has by the field's metadata alone, writes each number that is bound into the double that it was told of, and sends NULL
-for what was not bound.
-
-**Columns.** Which columns a dataset and a statement have: told to drivers before anything is asked, and without a
-charge.
-
-**Kinds of statements.** Which kind of value each parameter of a statement takes: what it is compared with says so.
-
-A driver of JDBC refuses to bind a number to a parameter that is told to be a text, and a text to one that is told to be
-a number. The statement is not known to be right when it is prepared, so this reads its words alone: a column beside the
-parameter, a function, an argument, a cast. What says nothing is a text, which DuckDB compares with anything.
+A JDBC driver refuses to bind a number to a string parameter, or a string to a number parameter. A statement may be
+invalid when it is prepared, so this module reads only its words to find a parameter's type: a column next to the
+parameter, a function, an argument, a cast. Any other parameter is a string, which DuckDB compares with anything.
 """
 
 from __future__ import annotations
@@ -41,7 +35,7 @@ from dpsql.gateway.flight_parameters import Word, parts_of, read_values, with_va
 from dpsql.gateway.flight_session import Caller, Sessions, Settings, Shelf, is_setting
 from dpsql.gateway.http import Answering
 
-# Drivers write what they are given into these: a number of any kind into a double, and milliseconds into a timestamp.
+# Drivers convert bound values to these types: every number to a double, and a timestamp to milliseconds.
 _NUMBER, _TRUTH, _TEXT, _DAY, _TIME = pa.float64(), pa.bool_(), pa.string(), pa.date32(), pa.timestamp("ms")
 _CALLS = {
     **dict.fromkeys(("count", "sum", "avg", "mean", "median", "mode", "stddev", "stddev_pop", "stddev_samp"), _NUMBER),
@@ -54,9 +48,9 @@ _CALLS = {
     **dict.fromkeys(("lower", "upper", "lcase", "ucase", "trim", "ltrim", "rtrim", "left", "right"), _TEXT),
     **dict.fromkeys(("substring", "substr", "concat", "concat_ws", "replace"), _TEXT),
 }
-# Functions whose value is of the kind of their first argument.
+# Functions that return the type of their first argument.
 _SAME = ("min", "max", "any_value", "first", "last", "coalesce", "nullif", "ifnull", "greatest", "least")
-# Words before brackets that are no call.
+# Words before parentheses that are no function call.
 _NO_CALLS = (
     *("and", "or", "not", "where", "having", "on", "when", "then", "else", "by", "select", "case", "in", "between"),
     *("is", "as", "like", "ilike", "limit", "offset"),
@@ -67,7 +61,7 @@ _LITERALS = {"date": _DAY, "timestamp": _TIME, "timestamptz": _TIME}
 
 
 def _arguments() -> dict[str, pa.DataType]:
-    """Return the kind of each argument of dpsql's functions that is one number or one text."""
+    """Return the type of each argument of dpsql's functions that is one number or one string."""
     kinds: dict[str, pa.DataType] = {}
     for function in FUNCTIONS.values():
         for name, argument in function.plan.arguments.items():
@@ -86,7 +80,7 @@ def parameter_schema(text: str, columns: Mapping[str, pa.DataType]) -> pa.Schema
     ----------
     text : str
     columns : mapping
-        The types of the columns of its datasets, by name in lower case.
+        Types of its datasets' columns, by name in lower case.
     """
     parts = list(parts_of(text))
     if not any(part.kind == "value" for part in parts):
@@ -95,7 +89,7 @@ def parameter_schema(text: str, columns: Mapping[str, pa.DataType]) -> pa.Schema
 
 
 def _kind_of(kind: pa.DataType) -> pa.DataType:
-    """Return what is bound to be compared with a column."""
+    """Return the parameter type for a column comparison."""
     types = pa.types
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return _NUMBER
@@ -107,18 +101,18 @@ def _kind_of(kind: pa.DataType) -> pa.DataType:
 
 
 class _Reader:
-    """A statement, whose parameters are looked at each with its neighbours."""
+    """A statement; determines each parameter's type from its neighbours."""
 
     def __init__(self, parts: Sequence[Word], columns: Mapping[str, pa.DataType]) -> None:
         self._parts, self._columns = parts, dict(columns)
-        for at in range(1, len(parts) - 1):  # what is called something is of its kind
+        for at in range(1, len(parts) - 1):  # an alias has the type of its expression
             if self._is(at, "as") and parts[at + 1].kind in ("word", "name"):
                 kind = self._ending(at - 1)
                 if kind is not None:
                     self._columns.setdefault(self._name(at + 1), kind)
 
     def schema(self) -> pa.Schema:
-        """Return the kinds of the parameters, in the order of their numbers."""
+        """Return the types of the parameters, in the order of their numbers."""
         parameters: dict[int, pa.DataType] = {}
         count = 0
         for at, part in enumerate(self._parts):
@@ -134,7 +128,7 @@ class _Reader:
         return self._cast(at) or self._kind_before(at) or self._kind_after(at)
 
     def _cast(self, at: int) -> pa.DataType | None:
-        """Return the kind of ``?::DATE`` and ``CAST(? AS DATE)``."""
+        """Return the type of ``?::DATE`` and ``CAST(? AS DATE)``."""
         if self._text(at + 1) == ":" and self._text(at + 2) == ":":
             return _kind_of(arrow_type(self._text(at + 3).upper()))
         if self._is(at + 1, "as") and self._text(at - 1) == "(" and self._text(at - 2).lower() in ("cast", "try_cast"):
@@ -142,7 +136,7 @@ class _Reader:
         return None
 
     def _kind_before(self, at: int) -> pa.DataType | None:
-        """Return the kind that what stands before a parameter asks for."""
+        """Return a parameter's type from the words before it."""
         before, earlier = self._text(at - 1), self._text(at - 2)
         if before.lower() in _BEFORE and self._parts[at - 1].kind == "word":
             return _BEFORE[before.lower()]
@@ -164,7 +158,7 @@ class _Reader:
         return self._ending(position) if position < at - 1 else None
 
     def _listed(self, at: int) -> pa.DataType | None:
-        """Return the kind of the values of ``column IN (1, ?)``, from a place among them."""
+        """Return the type of the values of ``column IN (1, ?)``, from a position among them."""
         while at >= 0 and (self._text(at) in (",", "-") or self._parts[at].kind in ("value", "text", "number")):
             at -= 1
         if self._text(at) == "(" and self._is(at - 1, "in"):
@@ -172,7 +166,7 @@ class _Reader:
         return None
 
     def _kind_after(self, at: int) -> pa.DataType | None:
-        """Return the kind that what stands behind a parameter asks for."""
+        """Return a parameter's type from the words after it."""
         if self._is(at + 1, "between"):
             return self._beginning(at + 2)
         if self._text(at + 1) in _SUMS:
@@ -183,7 +177,7 @@ class _Reader:
         return self._beginning(position) if position > at + 1 else None
 
     def _ending(self, at: int) -> pa.DataType | None:
-        """Return the kind of what ends at a place."""
+        """Return an expression's type from its end."""
         if not 0 <= at < len(self._parts):
             return None
         part = self._parts[at]
@@ -204,7 +198,7 @@ class _Reader:
         return self._called(begin, at)
 
     def _called(self, begin: int, end: int) -> pa.DataType | None:
-        """Return the kind of a call, or of what is in brackets, between two places."""
+        """Return the type of a call, or of a parenthesis, between two positions."""
         before = self._parts[begin - 1] if begin > 0 else None
         if before is None or before.kind != "word" or before.text.lower() in _NO_CALLS:
             compares = any(self._text(at) in _SIGNS for at in range(begin, end))
@@ -215,7 +209,7 @@ class _Reader:
         return self._beginning(begin + 1) if name in _SAME else _CALLS.get(name)
 
     def _beginning(self, at: int) -> pa.DataType | None:
-        """Return the kind of what begins at a place."""
+        """Return an expression's type from its start."""
         while self._text(at) in ("-", "("):
             at += 1
         while self._text(at + 1) == ".":
@@ -238,7 +232,7 @@ class _Reader:
         return kind if kind == _NUMBER else None
 
     def _without(self, at: int, word: str) -> int:
-        """Return a place, or the one before where a word stands there."""
+        """Return a position, or the previous one if `word` is there."""
         return at - 1 if self._is(at, word) else at
 
     def _text(self, at: int) -> str:
@@ -260,7 +254,7 @@ _Kept = TypeVar("_Kept")
 
 
 class _Remembered(Generic[_Kept]):
-    """What was found out some seconds ago, for each owner."""
+    """Results of the last seconds, for each owner."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds, self._clock = seconds, clock
@@ -282,7 +276,7 @@ def _digest(caller: Caller, text: str) -> bytes:
 
 
 class KnownColumns:
-    """The columns of datasets and of statements; threads may share it.
+    """Stores the columns of datasets and statements; threads may share it.
 
     Parameters
     ----------
@@ -297,7 +291,7 @@ class KnownColumns:
         self._statements: _Remembered[pa.Schema] = _Remembered(_STATEMENT_SECONDS, clock)
 
     def of_dataset(self, caller: Caller, name: str) -> bytes:
-        """Return the schema of a dataset, as a message of Arrow; what was told a minute ago is not asked again."""
+        """Return the schema of a dataset, as an Arrow message; schemas are cached for one minute."""
         columns = self._datasets.get(caller, name)
         if columns is None:
             described = self._door.describe(caller.token, name)["columns"]
@@ -305,15 +299,14 @@ class KnownColumns:
         return columns
 
     def remember(self, caller: Caller, text: str, schema: pa.Schema) -> None:
-        """Keep which columns a statement was answered with."""
+        """Store the columns of a statement's answer."""
         self._statements.put(caller, text, schema.remove_metadata())
 
     def of_statement(self, caller: Caller, text: str, settings: Settings) -> pa.Schema | None:
-        """Return the columns that a statement will have; None if they are known when it is answered alone.
+        """Return the columns of a statement; None if only its answer tells them.
 
-        Where no row is asked of it the gateway answers from what is public. That nothing private is read is made sure
-        of by its price, before; so a function such as ``dp_count`` in it says nothing yet. What stands for a value is
-        NULL in it.
+        The gateway answers a statement without rows from public facts. This method first checks the price, so it reads
+        nothing private; a statement with a function such as ``dp_count`` gives None. Each parameter is NULL.
         """
         columns = self._statements.get(caller, text)
         parts = list(parts_of(text))
@@ -328,12 +321,12 @@ class KnownColumns:
             if any(price.get("datasets") for price in self._door.estimate(caller.token, probe, settings)["calls"]):
                 return None
             schema = self._door.answer(caller.token, probe, settings).table.schema
-        except DpsqlError:  # told when the statement itself is asked
+        except DpsqlError:  # raised again when the statement itself runs
             return None
         return self._statements.put(caller, text, schema.remove_metadata())
 
     def parameters(self, caller: Caller, text: str) -> pa.Schema | None:
-        """Return the kinds of a statement's parameters, from the columns of its datasets; None if there are none."""
+        """Return the types of a statement's parameters, from the columns of its datasets; None if there are none."""
         parts = list(parts_of(text))
         if not any(part.kind == "value" for part in parts):
             return None
@@ -348,24 +341,24 @@ class KnownColumns:
 
 
 _EXACT = 2**53
-# The smallest type with a sign that holds all of an unsigned one.
+# The smallest signed type that holds all values of an unsigned type.
 _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
 def for_java(table: pa.Table) -> pa.Table:
-    """Return a table whose numbers the driver shows as they are, with the digits of its DECIMAL columns."""
+    """Return a table whose numbers the driver shows correctly, with the digits of its DECIMAL columns."""
     schema = schema_for_java(table.schema)
     return table if schema == table.schema else table.cast(schema)
 
 
 def columns_for_java(columns: bytes) -> bytes:
-    """Return the schema of a dataset's columns with the types that `for_java` gives them."""
+    """Return the schema of a dataset's columns with the types of `for_java`."""
     message: bytes = schema_for_java(pa.ipc.read_schema(pa.py_buffer(columns))).serialize().to_pybytes()
     return message
 
 
 def schema_for_java(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of a table as `for_java` gives it."""
+    """Return a table's schema with the types of `for_java`."""
     fields = []
     for field in schema:
         kind = _SIGNED.get(field.type, field.type)
@@ -378,18 +371,18 @@ def schema_for_java(schema: pa.Schema) -> pa.Schema:
 
 
 def as_given(values: Sequence[object]) -> list[object]:
-    """Return what was bound, whole numbers as such again.
+    """Return the bound values, with whole numbers as integers again.
 
     Raises
     ------
     GatewayError
-        G013: nothing was bound to a parameter, or a whole number that a double does not tell from its neighbours.
+        G013: a parameter is unbound, or a whole number outside a double's exact range.
     """
     return [_as_given(value) for value in values]
 
 
 def _as_given(value: object) -> object:
-    if value is None:  # nothing equals NULL: the question would be paid for and tell nothing
+    if value is None:  # nothing equals NULL: the question would cost budget and return nothing
         raise GatewayError("G013", "a parameter has no value. Set each one; write IS NULL for what is missing.")
     if not isinstance(value, float) or not value.is_integer():
         return value
@@ -404,20 +397,20 @@ _COMMAND = 2
 _BATCH_BYTES = 1 << 20
 _INVALID_NAME, _INVALID_VALUE = 1, 2
 _CANCELLED, _CLOSED = 1, 1
-# Where the only catalog and the only schema may be named in a session.
+# Session options that may name the only catalog and schema.
 _PLACES = {"catalog": ("", "dpsql"), "schema": ("", "main")}
 
 
 class AnsweringFlight(Answering, Protocol):
-    """What Flight needs of a door beside `Answering`."""
+    """Door that Flight needs, in addition to `Answering`."""
 
     def known(self, token: str) -> None:
-        """Raise for who has no token."""
+        """Raise for an unknown token."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared statement: its text, and what was bound to it."""
+    """A prepared statement: its text, and its bound values."""
 
     text: str
     values: list[object] | None = None
@@ -425,14 +418,14 @@ class Prepared:
 
 @dataclass
 class Reply:
-    """What a verb is answered with.
+    """The reply to a verb.
 
     Attributes
     ----------
     parts : iterable of bytes
         The messages, in their order.
     session : str or None
-        The identifier that the client's session has from now on, where it changed.
+        The session's new identifier, if it changed.
     """
 
     parts: Iterator[bytes] | Sequence[bytes]
@@ -440,7 +433,7 @@ class Reply:
 
 
 class FlightSql:
-    """The verbs over a door; threads may share it.
+    """Answers verbs over a door; threads may share it.
 
     Parameters
     ----------
@@ -488,13 +481,13 @@ class FlightSql:
         }
 
     def check(self, caller: Caller) -> None:
-        """Raise for who has no token."""
+        """Raise for an unknown token."""
         self._door.known(caller.token)
 
-    # The calls of the service.
+    # Calls of the service.
 
     def flight_info(self, caller: Caller, body: bytes) -> Reply:
-        """Answer a command, and return how its rows are fetched; a new statement is charged."""
+        """Answer a command, and return the ticket for its rows; charge a new statement."""
         descriptor = messages.read("FlightDescriptor", body)
         name, command = _command(descriptor)
         if name in self._commands:
@@ -517,7 +510,7 @@ class FlightSql:
         return Reply([_info(descriptor, table.schema, ticket, len(table), receipts)], session)
 
     def schema(self, caller: Caller, body: bytes) -> Reply:
-        """Return the columns of a command, and of a statement where they are known before it is answered."""
+        """Return the columns of a command; for a statement, only if they are known before its answer."""
         name, command = _command(messages.read("FlightDescriptor", body))
         if name in self._commands:
             schema = self._schema_of(name, command)
@@ -532,7 +525,7 @@ class FlightSql:
         return Reply([messages.new("SchemaResult", schema=_bytes_of(schema)).SerializeToString()])
 
     def get(self, caller: Caller, body: bytes) -> Reply:
-        """Return the rows of a ticket: an answer once, and what is told of datasets at any time."""
+        """Return the rows of a ticket: an answer once, and facts on datasets at any time."""
         name, command = messages.unpacked(messages.read("Ticket", body).ticket)
         if name == "TicketStatementQuery":
             return Reply(_streamed(self._answers.take(caller.owner, command.statement_handle)))
@@ -541,7 +534,7 @@ class FlightSql:
         return Reply(_streamed(self._commands[name][1](caller, command)))
 
     def put(self, caller: Caller, bodies: Sequence[bytes]) -> Reply:
-        """Bind values to a prepared statement; nothing else may be put."""
+        """Bind values to a prepared statement; refuse any other put."""
         parts = [messages.read("FlightData", body) for body in bodies]
         name, command = _command(parts[0].flight_descriptor) if parts else ("", None)
         if name != "CommandPreparedStatementQuery" or command is None:
@@ -555,7 +548,7 @@ class FlightSql:
         return Reply([messages.new("PutResult", app_metadata=result.SerializeToString()).SerializeToString()])
 
     def action(self, caller: Caller, body: bytes) -> Reply:
-        """Do what an action says."""
+        """Perform an action."""
         action = messages.read("Action", body)
         if action.type not in self._actions:
             raise GatewayError("G031", "there is no such action here: answers are only read. ListActions lists them.")
@@ -574,7 +567,7 @@ class FlightSql:
     # Statements.
 
     def _statement(self, caller: Caller, name: str, command: Any) -> str:
-        """Return the text of the statement that a command asks."""
+        """Return the text of a command's statement."""
         if name == "CommandStatementQuery":
             return _short(command.query)
         if name == "CommandPreparedStatementQuery":
@@ -592,7 +585,7 @@ class FlightSql:
         result = messages.new("ActionCreatePreparedStatementResult", prepared_statement_handle=handle, is_update=False)
         if parameters is not None:
             result.parameter_schema = _bytes_of(parameters)
-        if caller.is_java:  # a statement that is told to have no columns is an update for it
+        if caller.is_java:  # it treats a statement without columns as an update
             columns = self._columns.of_statement(caller, text, self.sessions.settings(caller))
             schema = pa.schema([("answer", pa.string())]) if columns is None else schema_for_java(columns)
             result.dataset_schema = _bytes_of(schema)
@@ -652,7 +645,7 @@ class FlightSql:
         self.sessions.close(caller)
         return Reply([messages.new("CloseSessionResult", status=_CLOSED).SerializeToString()])
 
-    # What is told of datasets.
+    # Facts on datasets.
 
     def _schema_of(self, name: str, command: Any) -> pa.Schema:
         if name == "CommandGetTables" and command.include_schema:
@@ -683,7 +676,7 @@ def _nothing(schema: pa.Schema) -> Callable[[Caller, Any], pa.Table]:
 
 
 def _command(descriptor: Any) -> tuple[str, Any]:
-    """Return the name of the command of a descriptor, and the command."""
+    """Return the name of a descriptor's command, and the command."""
     if descriptor.type != _COMMAND:
         raise GatewayError("G031", "nothing is found by a path. Ask with a driver of Arrow Flight SQL.")
     return messages.unpacked(descriptor.cmd)
@@ -696,7 +689,7 @@ def _short(text: str) -> str:
 
 
 def _option_text(value: Any) -> str | None:
-    """Return the value of a session's option as text; None for one without a value."""
+    """Return the value of a session option as a string; None without a value."""
     for kind in ("string_value", "int64_value", "double_value"):
         if value.HasField(kind):
             return str(getattr(value, kind))
@@ -720,7 +713,7 @@ def _info(descriptor: Any, schema: pa.Schema, ticket: bytes, rows: int = -1, rec
 
 
 def _streamed(table: pa.Table) -> Iterator[bytes]:
-    """Yield a table as messages of Flight, of about a megabyte each."""
+    """Yield a table as Flight messages, of about a megabyte each."""
     yield _data(table.schema.serialize())
     rows = max(1, _BATCH_BYTES // max(1, table.nbytes // max(1, len(table))))
     for batch in table.combine_chunks().to_batches(max_chunksize=rows):

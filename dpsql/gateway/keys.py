@@ -1,20 +1,18 @@
-"""The public keys of an identity provider, fetched from the one address that the owner named, into a file.
+"""Verify tokens of an identity provider (OpenID Connect, JWT), and fetch its public keys into a file.
 
-It is a process of its own: it has the network, and neither data nor tokens. Nothing that anybody sends makes it fetch.
+The fetching process has the network, and neither data nor tokens. It fetches only from the address that the owner
+named; no request triggers a fetch.
 
     python -m dpsql.gateway.keys https://login.example.org/keys /run/dpsql/keys
 
-**Login.** Tokens of an identity provider (OpenID Connect, JWT), which the broker verifies with the provider's public
-keys.
+The broker verifies tokens with the provider's public keys. The front, which receives the tokens, is not trusted to name
+their principals, and the broker has no network. So the keys are in a file: the owner's, or one that the fetching
+process writes. The broker reads a changed file again. A token only names its signing key: the broker queries no address
+in a token (``jku``, ``x5u``), and accepts no key in a token (``jwk``). An unknown key triggers no fetch.
 
-The front, which takes them, is not trusted to say whose they are, and the broker has no network. So the keys stand in a
-file: the owner's, or one that a process of its own (`dpsql.gateway.keys`) fetches from the one address that the owner
-named. The file is read again when it changes. A token names the key that signed it and nothing else of it counts: no
-address in it is asked (``jku``, ``x5u``), and no key in it is taken (``jwk``). An unknown key makes nobody fetch.
-
-What holds of a token: one signature, by a key of the file that is for the algorithm which the token names, of
-`ALGORITHMS`; the issuer and the audience that the owner named; a subject; an end that is to come, and no beginning that
-is. There is no secret key, so none of these algorithms can be mistaken for one of a secret key (HS256).
+A token holds if it has one signature by a key of the file for the token's algorithm, from `ALGORITHMS`; the issuer and
+the audience that the owner named; a subject; an end in the future, and no beginning in the future. There is no secret
+key, so none of these algorithms can be mistaken for an algorithm with a secret key (HS256).
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ import jwt
 from dpsql.errors import GatewayError
 from dpsql.remote import NoRedirection
 
-# By algorithm: what a key of it says of itself.
+# Algorithm -> fields of its keys.
 ALGORITHMS: Mapping[str, Mapping[str, str]] = {
     "RS256": {"kty": "RSA"},
     "ES256": {"kty": "EC", "crv": "P-256"},
@@ -45,22 +43,22 @@ ALGORITHMS: Mapping[str, Mapping[str, str]] = {
 }
 MOST_BYTES = 8192
 MOST_KEYS_BYTES = 1 << 20
-_LEEWAY = 30.0  # seconds by which clocks may differ
+_LEEWAY = 30.0  # seconds of clock difference
 _MOST_SUBJECT, _LEAST_RSA_BITS = 255, 2048
 _is_compact = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+").fullmatch
-# What would change how a token is read, or bring a key along.
+# Headers that change how a token is read, or contain a key.
 _REFUSED = ("jku", "jwk", "x5u", "crit", "b64", "enc", "zip")
 _TYPES = (None, "JWT", "at+jwt", "application/at+jwt")
 
 
 @dataclass(frozen=True)
 class Provider:
-    """Whose tokens are taken.
+    """An identity provider.
 
     Attributes
     ----------
     issuer, audience : str
-        What tokens must say, letter for letter.
+        Exact values that tokens must have.
     keys : str
         A file: a JWK Set (RFC 7517).
     """
@@ -72,7 +70,7 @@ class Provider:
 
 @dataclass
 class Login:
-    """Says whose a token of a provider is; threads may share it.
+    """Returns the subject of a token; threads may share it.
 
     Attributes
     ----------
@@ -85,7 +83,7 @@ class Login:
     _keys: Mapping[str, jwt.PyJWK] = field(default_factory=dict, repr=False)
 
     def subject(self, token: object) -> str | None:
-        """Return the subject of a token; None whatever is wrong with it."""
+        """Return the subject of a token; None for any invalid token."""
         if not isinstance(token, str) or len(token) > MOST_BYTES or not _is_compact(token):
             return None
         try:
@@ -113,7 +111,7 @@ class Login:
         return subject if isinstance(subject, str) and 0 < len(subject) <= _MOST_SUBJECT else None
 
     def _of_file(self) -> Mapping[str, jwt.PyJWK]:
-        """Return the keys by their names; what was read last, where the file is not there or holds none."""
+        """Return the keys by name; the last valid keys, if the file is missing or has none."""
         with self._lock:
             try:
                 stat = os.stat(self.provider.keys)
@@ -126,12 +124,12 @@ class Login:
 
 
 def keys_of(text: bytes) -> dict[str, jwt.PyJWK]:
-    """Return the keys of a JWK Set by their names: those of our algorithms, for signatures, and no others.
+    """Return a JWK Set's signature keys for our algorithms, by name.
 
     Raises
     ------
     ValueError
-        It is no such set, or two keys have one name.
+        The text is no JWK Set, or two keys have one name.
     """
     document = json.loads(text)
     listed = document.get("keys") if isinstance(document, dict) else None
@@ -148,12 +146,12 @@ def keys_of(text: bytes) -> dict[str, jwt.PyJWK]:
 
 
 def _key(record: Mapping[str, Any]) -> jwt.PyJWK | None:
-    """Return a key; None for one that is not ours to use."""
+    """Return a key; None for a key that we cannot use."""
     fits = [name for name, of in ALGORITHMS.items() if all(record.get(part) == value for part, value in of.items())]
     if not fits or not isinstance(record.get("kid"), str) or record.get("use", "sig") != "sig":
         return None
     [algorithm] = fits
-    if record.get("alg", algorithm) != algorithm or "d" in record:  # a private key is no one's to publish
+    if record.get("alg", algorithm) != algorithm or "d" in record:  # refuse a published private key
         return None
     try:
         key = jwt.PyJWK(dict(record), algorithm)
@@ -167,12 +165,12 @@ _SECONDS, _AGAIN, _SOONER = 10.0, 600.0, 60.0
 
 
 def fetch(url: str, path: Path) -> None:
-    """Fetch keys, and put them into a file; no redirection is followed.
+    """Fetch keys into a file; follow no redirection.
 
     Raises
     ------
     GatewayError
-        G025: the address has no https, cannot be reached, or gives no keys that can be used.
+        G025: the address has no https, cannot be reached, or gives no usable keys.
     """
     if urlsplit(url).scheme not in SCHEMES:
         raise GatewayError("G025", "the keys of a provider come over https, or from a file. Give another --oidc-keys.")
@@ -192,7 +190,7 @@ def fetch(url: str, path: Path) -> None:
 
 
 def main() -> None:
-    """Fetch keys again and again; those that are there stay where it fails."""
+    """Fetch keys again and again; a failure leaves the stored keys."""
     url, path = sys.argv[1], Path(sys.argv[2])
     wait = _AGAIN
     while True:

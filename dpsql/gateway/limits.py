@@ -1,8 +1,8 @@
-"""How much a principal may ask at once, and when answers leave.
+"""Limit a principal's requests, and fix the times at which answers leave.
 
-**Buckets.** How long a release takes follows from rows: how many there are, and what a condition does to each. So the
-answer to a new question leaves at the next of a few times since it began. Which of them it is is still a function of
-the rows, so about three bits are left; a fixed time leaves none, and what takes longer is interrupted and charged.
+The duration of a release depends on rows: their number, and the work that a condition does on each. So the answer to a
+new question leaves at the next of a few times since its start. The chosen time still depends on the rows, so about
+three bits remain; a fixed time leaves none, and longer releases are interrupted and charged.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dpsql.errors import GatewayError
 
 # Per second: requests, new releases and refusals of a principal, and failed tokens of an address.
 _RATES = {"requests": 10.0, "releases": 2.0, "refusals": 1.0, "tokens": 1 / 3}
-# How many may come at once before the rate counts.
+# Allowed burst before the rate applies.
 _BURST = {"requests": 40.0, "releases": 20.0, "refusals": 60.0, "tokens": 20.0}
-# Of so many buckets those that are full are forgotten.
+# Above this number of buckets, full buckets are dropped.
 _MOST_BUCKETS = 10_000
 _MOST_WAITING, _MOST_OF_PRINCIPAL = 64, 4
 _INTERRUPTED = 0.8
@@ -34,7 +34,7 @@ class Rates:
     clock : callable
         Returns seconds.
     factor : float
-        By which every rate is multiplied.
+        Multiplies every rate.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, factor: float = 1.0) -> None:
@@ -59,12 +59,12 @@ class Rates:
             self._set(principal, kind, balance - 1)
 
     def count(self, principal: str, kind: str) -> None:
-        """Count one more, whether one is left or not."""
+        """Count one more, even if the bucket is empty."""
         with self._lock:
             self._set(principal, kind, max(0.0, self._has(principal, kind) - 1))
 
     def refuse(self, principal: str, kind: str) -> None:
-        """Raise where none is left, and count nothing."""
+        """Raise if the bucket is empty, and count nothing."""
         with self._lock:
             if self._has(principal, kind) < 1:
                 raise _too_many()
@@ -104,14 +104,14 @@ class Buckets:
         self._fixed, self._clock, self._sleep = fixed, clock, sleep
 
     def most(self, seconds: float) -> float:
-        """Return after how long a release is interrupted that may take some seconds.
+        """Return the seconds after which a release with this time limit is interrupted.
 
-        Under a fixed time that is a fifth before it, so that what was interrupted has failed when its answer leaves.
+        A fixed time limits them to 80 % of it, so an interrupted release has failed when its answer leaves.
         """
         return seconds if self._fixed is None else min(seconds, _INTERRUPTED * self._fixed)
 
     def leaves(self, took: float) -> float:
-        """Return when the answer of a release leaves that took some seconds."""
+        """Return when the answer of a release of `took` seconds leaves."""
         if self._fixed is not None and took <= self._fixed:
             return self._fixed
         doubled = next((0.1 * 2**k for k in range(6) if took <= 0.1 * 2**k), None)
@@ -119,7 +119,7 @@ class Buckets:
 
     @contextmanager
     def padded(self) -> Iterator[None]:
-        """Let the body of a with statement end at one of the times, however it ends."""
+        """End the ``with`` block at one of the times, even after an error."""
         began = self._clock()
         try:
             yield
@@ -129,7 +129,7 @@ class Buckets:
 
 
 class Lines:
-    """Those who wait for a dataset: one new release at a time, in the order in which they came."""
+    """Queues for datasets: one new release at a time, in order of arrival."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -139,12 +139,12 @@ class Lines:
 
     @contextmanager
     def alone(self, principal: str, datasets: Sequence[str]) -> Iterator[None]:
-        """Let nobody else release anything of some datasets in the body of a with statement.
+        """Let nobody else release anything of some datasets during the ``with`` block.
 
         Raises
         ------
         GatewayError
-            G032: too many wait already.
+            G032: too many requests already wait.
         """
         names = sorted(set(datasets))
         with self._guard:
@@ -157,7 +157,7 @@ class Lines:
             locks = [self._of.setdefault(name, threading.Lock()) for name in names]
         try:
             with ExitStack() as stack:
-                for lock in locks:  # by name, so that nobody waits for each other
+                for lock in locks:  # sorted by name, which prevents deadlock
                     stack.enter_context(lock)
                 yield
         finally:
@@ -167,7 +167,7 @@ class Lines:
 
 
 class Questions:
-    """Lets equal questions wait for each other: the first one is asked, and the others read its answer."""
+    """Makes equal questions wait for each other: the first runs, and the others read its answer."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -175,7 +175,7 @@ class Questions:
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Let nobody else ask the question of a name in the body of a with statement."""
+        """Let nobody else ask a question of the same name during the ``with`` block."""
         with self._guard:
             lock, waiting = self._of.get(name, (threading.Lock(), 0))
             self._of[name] = lock, waiting + 1

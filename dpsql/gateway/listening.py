@@ -1,12 +1,10 @@
-"""The front's sockets: which bytes become a request, how long it may take to come, and how it is answered.
+"""Listen on the front's sockets: check, time and answer each request.
 
-One request for each connection: what stands behind it in the same bytes is never answered. The head is judged before
-a parser of HTTP reads it, the body is counted while it comes, and no exception leaves.
+Each connection carries one request; later bytes are never answered. The front checks the head before an HTTP parser
+reads it, counts the body while it arrives, and lets no exception out.
 
-**Limits of HTTP.** Which heads of requests are refused before anything reads them, judged on the bytes that came.
-
-Two programs that read a request differently can be made to see two requests in one. So what is unusual is refused:
-lines without a carriage return, folded lines, a body whose length is said twice or not at all, encodings.
+Two programs that read a request differently can be made to see two requests in one. So the front refuses unusual heads,
+judged by their bytes: lines without a carriage return, folded lines, a repeated or missing body length, encodings.
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ _hint = "Send a plain request of HTTP/1.1 with Content-Length."
 
 
 def check_growing(head: bytes) -> None:
-    """Refuse the bytes of a head that is not yet complete, or is.
+    """Refuse the bytes of an incomplete or complete head.
 
     Raises
     ------
     GatewayError
-        G021: it is too long, or a line in it ends in another way than CR LF.
+        G021: the head is too long, or a line does not end in CR LF.
     """
     if len(head) > MOST_HEAD:
         raise GatewayError("G021", f"the head of the request is longer than {MOST_HEAD} bytes. Send fewer headers.")
@@ -64,7 +62,7 @@ def check_head(head: bytes) -> None:
     Raises
     ------
     GatewayError
-        G021: it is no request, or may be read in two ways.
+        G021: the head is no request, or is ambiguous.
     """
     check_growing(head)
     first, *lines = head.removesuffix(END).split(b"\r\n")
@@ -86,7 +84,7 @@ def check_head(head: bytes) -> None:
 
 
 HEAD_SECONDS, BODY_SECONDS = 10.0, 30.0
-# Connections at once; another one is told to come again.
+# Concurrent connections; a further client is told to retry.
 MOST_CONNECTIONS = 256
 _is_public_name = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::[0-9]{1,5})?").fullmatch
 _CLOSE = (b"connection", b"close")
@@ -99,7 +97,7 @@ class LateRequestError(GatewayError):
     Parameters
     ----------
     part : str
-        Which part of it.
+        The late part.
     """
 
     def __init__(self, part: str) -> None:
@@ -107,17 +105,17 @@ class LateRequestError(GatewayError):
 
 
 class Guarded:
-    """An application whose bodies are counted and timed, and whose exceptions stay inside.
+    """Wraps an application: counts and times bodies, and catches exceptions.
 
     Parameters
     ----------
     app : ASGI application
     addresses : Addresses
-        Who fails too often is refused, and so are pages of other sites.
+        Refuses addresses that fail too often.
     own : collection of str
-        Names by which browsers find the gateway, beside the one that they ask.
+        Names of the gateway in browsers, in addition to the requested host.
     body_seconds : float
-        How long a body may take to come.
+        Time limit of a body.
     """
 
     def __init__(
@@ -134,7 +132,7 @@ class Guarded:
             return
         started, headers = False, scope["headers"]
         address = self._addresses.of((scope.get("client") or ("",))[0], headers)
-        scope = {**scope, "client": (address, 0)}  # in which an application says that a token held
+        scope = {**scope, "client": (address, 0)}  # an application sets HELD in it
 
         async def closing(message: Message) -> None:
             nonlocal started
@@ -142,7 +140,7 @@ class Guarded:
                 started = True
                 if message["status"] == 401:
                     self._addresses.failed(address, headers)
-                elif scope.get(HELD) or getattr(scope.get("user"), "is_authenticated", False):  # the latter of MCP
+                elif scope.get(HELD) or getattr(scope.get("user"), "is_authenticated", False):  # MCP sets user
                     self._addresses.held(headers)
                 rest = [(name, value) for name, value in message.get("headers", ()) if name.lower() != b"connection"]
                 message = {**message, "headers": [*rest, *_OUR_HEADERS]}
@@ -160,7 +158,7 @@ class Guarded:
             await send_problem(problem, closing)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the body, or raise where it is too long or too slow."""
+        """Return the body; raise if it is too long or too slow."""
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if int(declared) > MOST_BODY:
             raise GatewayError("G021", f"the body is longer than {MOST_BODY} bytes. Send a shorter statement.")
@@ -181,12 +179,12 @@ class Guarded:
 
 
 def _status(error: Exception) -> int | None:
-    """Return the status of an error that has another than its code."""
+    """Return the status of an error that differs from its code's."""
     return 408 if isinstance(error, LateRequestError) else None
 
 
 def _handing_over(body: bytes, receive: Receive) -> Receive:
-    """Return what an application reads: the body as one message, and then the end of the connection."""
+    """Return the application's `receive`: the body as one message, then the end of the connection."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def read() -> Message:
@@ -205,7 +203,7 @@ async def send_problem(problem: Problem, send: Send) -> None:
 
 
 class CarefulProtocol(H11Protocol):
-    """One connection: its head is judged as bytes, and must come in time."""
+    """One connection: checks the head as bytes, within a time limit."""
 
     head_seconds = HEAD_SECONDS
 
@@ -215,17 +213,17 @@ class CarefulProtocol(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        """Begin to wait for the head."""
+        """Start the timer for the head."""
         super().connection_made(transport)
         self._timer = self.loop.call_later(self.head_seconds, lambda: self._refuse(LateRequestError("head"), 408))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop the timer."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Collect the head and judge it; then hand everything over."""
+        """Collect and check the head; then pass all bytes on."""
         if self.transport.is_closing():
             return
         if self._head is None:
@@ -247,7 +245,7 @@ class CarefulProtocol(H11Protocol):
         super().data_received(beginning)
 
     def eof_received(self) -> None:
-        """Close a connection whose head will not be whole."""
+        """Close a connection with an incomplete head."""
         if self._head is not None:
             self.transport.close()
 
@@ -257,7 +255,7 @@ class CarefulProtocol(H11Protocol):
             self._timer = None
 
     def _refuse(self, error: GatewayError, status: int) -> None:
-        """Answer with a problem without reading on, and close."""
+        """Answer with a problem, read nothing more, and close."""
         self._stop_timer()
         if self.transport.is_closing():
             return
@@ -273,19 +271,19 @@ class CarefulProtocol(H11Protocol):
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the front listens.
+    """The address of the front.
 
     Attributes
     ----------
     host, port : str and int
     tls_cert, tls_key : str or None
-        Files of a certificate and its key; without them plaintext.
+        Certificate file and key file; without them plaintext.
     insecure_plaintext : bool
-        Listen without TLS on more than this machine.
+        Listen without TLS beyond this machine.
     trusted_proxies : sequence of str
-        Addresses of proxies, which say in ``X-Forwarded-For`` who asks.
+        Addresses of proxies, whose ``X-Forwarded-For`` names the client.
     public_names : sequence of str
-        Names by which browsers and models find it.
+        Names of the gateway for browsers and models.
     """
 
     host: str = "127.0.0.1"
@@ -297,13 +295,13 @@ class Listening:
     public_names: Sequence[str] = ()
 
     def check(self) -> None:
-        """Refuse what would show tokens to others.
+        """Refuse settings that would show tokens to others.
 
         Raises
         ------
         GatewayError
-            G023: plaintext on a network, half of a certificate or one that cannot be used, a proxy without an address,
-            or a name that is none.
+            G023: plaintext on a network, half a certificate or an unusable one, a proxy without an address, or an
+            invalid name.
         """
         for name in self.public_names:
             if not _is_public_name(name):
@@ -325,7 +323,7 @@ class Listening:
             self._check_certificate(self.tls_cert)
 
     def _check_certificate(self, certificate: str) -> None:
-        try:  # without a password, so that nobody is asked for one
+        try:  # an empty password prevents a prompt
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, self.tls_key, password=b"")
         except ssl.SSLError:
             raise GatewayError(
@@ -339,7 +337,7 @@ class Listening:
             ) from None
 
     def check_free(self) -> None:
-        """Refuse an address where this process cannot listen.
+        """Refuse an address on which this process cannot listen.
 
         Raises
         ------
@@ -360,13 +358,13 @@ class Listening:
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """URL for clients."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.tls_cert is None else 'https'}://{host}:{self.port}"
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an address of IP."""
+    """Return whether a host is an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -375,7 +373,7 @@ def is_address(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine alone."""
+    """Return whether a host is only this machine."""
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
@@ -387,7 +385,7 @@ class Front(uvicorn.Server):
     app : ASGI application
     where : Listening
     listens : callable, optional
-        Is told where, once requests are taken; port 0 is one that was free.
+        Receives the final address once the server accepts requests.
     addresses : Addresses, optional
     """
 
@@ -423,7 +421,7 @@ class Front(uvicorn.Server):
         super().__init__(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say where."""
+        """Listen, and report the address."""
         await super().startup(sockets)
         if self.started and self._listens is not None:
             port = self.servers[0].sockets[0].getsockname()[1]

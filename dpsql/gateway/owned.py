@@ -1,11 +1,10 @@
-"""What the broker does for owners and auditors: the roles of a grant are judged here, whatever the front says.
+"""Answer owners and auditors in the broker: it checks the roles of a grant, whatever the front says.
 
-An auditor of a dataset sees its budget, its entries, who was granted what, and what was refused. An owner also grants
-and revokes. What an owner gives out reaches no further than what is the owner's: of a principal who may ask about
-another's dataset, or who owns one, tokens are made and taken back on the command line alone, and so is the role of an
-owner.
+An auditor of a dataset sees its budget, its entries, its grants, and refusals. An owner also grants and revokes. An
+owner controls only the owner's own datasets: only the command line makes and revokes tokens of a principal who may
+query another owner's dataset or owns a dataset, and only the command line sets the role of an owner.
 
-**Receipts.** Receipts of releases as JSON values, as the front passes them on.
+The module also writes receipts of releases as JSON values, which the front passes on.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from dpsql.released.release import Release
 
 
 def receipt_of(release: Release, ledger: Ledger) -> dict[str, Any]:
-    """Return the receipt of a release that was asked for now."""
+    """Return the receipt of a release of this request."""
     [stored] = ledger.releases([release.function], key=release.ledger_id)
     return {**stored_receipt(stored, ledger), "charged": not release.replayed}
 
 
 def stored_receipt(stored: StoredRelease, ledger: Ledger) -> dict[str, Any]:
-    """Return the receipt of a release that the ledger holds."""
+    """Return the receipt of a release in the ledger."""
     event = ledger.event(stored.sequence)
     cost: Cost = cost_of(event)
     policy = in_force(stored.arguments)
@@ -67,7 +66,7 @@ def stored_receipt(stored: StoredRelease, ledger: Ledger) -> dict[str, Any]:
 
 
 def own_releases(ledger: Ledger, granted: Granted) -> list[StoredRelease]:
-    """Return what a principal asked for, of the datasets that it may still ask about, oldest first."""
+    """Return a principal's releases on datasets that it may still query, oldest first."""
     datasets = {grant.dataset for grant in granted.grants}
     return [release for release in ledger.releases_by(granted.principal) if release.dataset in datasets]
 
@@ -81,25 +80,25 @@ _ANALYST, _, _OWNER = ROLES
 
 
 class OwnersRequest(Protocol):
-    """A request, whose principal is known."""
+    """A request with a known principal."""
 
     principal: str
     request: Mapping[str, object]
 
     def text(self, name: str) -> str:
-        """Return a text of the request."""
+        """Return a string of the request."""
 
 
 class OwnersDesk:
-    """What belongs to owners and auditors of a ledger's datasets.
+    """Answers requests of owners and auditors of a ledger's datasets.
 
     Parameters
     ----------
     ledger : Ledger
     audit : Audit
-        Where requests are logged.
+        The log of requests.
     unplaced : callable
-        Returns the tables of the database that nothing was declared of.
+        Returns the undeclared tables of the database.
     """
 
     def __init__(self, ledger: Ledger, audit: Audit, unplaced: Callable[[], list[dict[str, Any]]]) -> None:
@@ -107,7 +106,7 @@ class OwnersDesk:
 
     @property
     def wants(self) -> dict[str, Callable[[Any], Reply]]:
-        """What may be wanted, by name."""
+        """Handlers of requests, by name."""
         return {
             "standing": self._standing,
             "overview": self._overview,
@@ -127,7 +126,7 @@ class OwnersDesk:
         return {"standing": {role: sorted(_of(self._grants(), request.principal, role)) for role in ROLES[1:]}}, []
 
     def _overview(self, request: OwnersRequest) -> Reply:
-        """Return the budgets of the datasets, what was stated of them, and what was spent on each day."""
+        """Return the datasets' budgets, declarations and daily spending."""
         grants = self._grants()
         seen = _seen(grants, request.principal)
         budgets, spent = self._ledger.budgets(), self._spent(seen)
@@ -145,7 +144,7 @@ class OwnersDesk:
         return {"overview": {"datasets": datasets}}, []
 
     def _lineage(self, request: OwnersRequest) -> Reply:
-        """Return which tables the datasets stand for, which are public, and of which nothing is declared."""
+        """Return the tables of the datasets, the public tables, and the undeclared tables."""
         grants, declarations = self._grants(), self._ledger.declarations()
         seen, latest = _seen(grants, request.principal), declarations.latest
         states = self._ledger.states(seen)
@@ -161,12 +160,12 @@ class OwnersDesk:
                 tables.append(_table(name, dataset, derivation, made_of=derivation["base"]))
         public = sorted(name for name, kinds in latest.items() if "public" in kinds)
         every = {row.dataset for row in self._ledger.budgets()}
-        # Names of tables that are nobody's yet are for who owns all there is.
+        # Only the owner of all datasets sees names of undeclared tables.
         unplaced = self._unplaced() if every <= _of(grants, request.principal, _OWNER) else None
         return {"lineage": {"tables": tables, "public": public, "unplaced": unplaced}}, []
 
     def _reservations(self, request: OwnersRequest) -> Reply:
-        """Return what was charged before its answer, and has no answer yet."""
+        """Return charges that have no answer yet."""
         seen = _seen(self._grants(), request.principal)
         return {
             "reservations": [
@@ -186,7 +185,7 @@ class OwnersDesk:
         raise GatewayError("G018", "there is no such release of your datasets. Look at the ledger.")
 
     def _spent(self, seen: set[str]) -> dict[str, dict[str, float]]:
-        """Return the sum of the epsilons that were charged on each day, of each dataset."""
+        """Return each dataset's charged epsilon, summed by day."""
         sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for entry in self._ledger.entries():
             if (
@@ -198,7 +197,7 @@ class OwnersDesk:
         return sums
 
     def _granted(self, request: OwnersRequest) -> Reply:
-        """Return the grants on the datasets, and the tokens behind them."""
+        """Return the grants on the datasets, and their tokens."""
         grants = self._grants()
         seen, own = _seen(grants, request.principal), _of(grants, request.principal, _OWNER)
         rows = [asdict(granted_row) for granted_row in self._ledger.granted_rows() if granted_row.dataset in seen]
@@ -214,14 +213,14 @@ class OwnersDesk:
         return {"grants": {"grants": rows, "tokens": tokens, "owned": sorted(own), "within": within}}, []
 
     def _verify(self, request: OwnersRequest) -> Reply:
-        """Walk the chain; it is one for all datasets, and tells nothing of any."""
+        """Verify the chain that all datasets share; reveal nothing of any."""
         _seen(self._grants(), request.principal)
         head = request.request.get("head")
         report = self._ledger.verify(head if isinstance(head, str) and head else None)
         return {"verify": asdict(report)}, []
 
     def _refusals(self, request: OwnersRequest) -> Reply:
-        """Return the last refusals of those who may ask about the datasets."""
+        """Return the last refusals of principals who may query the datasets."""
         grants = self._grants()
         seen = _seen(grants, request.principal)
         names = {name for name, dataset in grants.grants if dataset in seen}
@@ -243,7 +242,7 @@ class OwnersDesk:
         return {"granted": self._ledger.grant(grant)}, []
 
     def _check_reach(self, grant: Grant, before: Grant | None, grants: Grants, own: set[str]) -> None:
-        """Raise where a grant names a table that is not the owner's, or says who somebody is that others let in."""
+        """Raise if a grant names another owner's table, or sets the subject of a principal whom others let in."""
         latest = self._ledger.declarations().latest
         declarations = {name: latest.get(name, {}).get("protect") for name in own}
         within = {
@@ -292,7 +291,7 @@ def _of(grants: Grants, principal: str, role: str) -> set[str]:
 
 
 def _seen(grants: Grants, principal: str) -> set[str]:
-    """Return the datasets that an owner or auditor may look at.
+    """Return the datasets that an owner or auditor may see.
 
     Raises
     ------
@@ -306,12 +305,12 @@ def _seen(grants: Grants, principal: str) -> set[str]:
 
 
 def _table(name: str, dataset: str, facts: Mapping[str, Any], made_of: object = None) -> dict[str, Any]:
-    """Return where the rows of a declared table are, and how they lead to whom is protected."""
+    """Return the location of a declared table's rows, and their path to the privacy unit."""
     path, parts = facts.get("path"), facts.get("table")
     return {
         "dataset": dataset,
         "table": facts.get("name") or name,
-        # The first part is the mark of a database.
+        # The first part is the database ID.
         "place": None if parts is None else ".".join(parts[1:]),
         "is_view": facts.get("view") is not None,
         "columns": len(facts.get("columns") or ()),
@@ -323,7 +322,7 @@ def _table(name: str, dataset: str, facts: Mapping[str, Any], made_of: object = 
 
 
 def _base(name: str, latest: Mapping[str, Mapping[str, Any]], aliases: Mapping[str, str]) -> str:
-    """Return the dataset that a derived table belongs to."""
+    """Return the dataset of a derived table."""
     passed: set[str] = set()
     while "derive" in latest.get(name, {}) and name not in passed:
         passed.add(name)
@@ -332,7 +331,7 @@ def _base(name: str, latest: Mapping[str, Mapping[str, Any]], aliases: Mapping[s
 
 
 def _is_within(grants: Grants, principal: str, own: set[str]) -> bool:
-    """Whether all that a principal may ask about is of one owner, and none of it is the principal's own."""
+    """Return whether one owner's datasets cover a principal's grants, and the principal owns none."""
     principal_grants = [grant for (name, _), grant in grants.grants.items() if name == principal]
     return bool(principal_grants) and all(grant.dataset in own and grant.role != _OWNER for grant in principal_grants)
 
@@ -342,7 +341,7 @@ def _only_by_command(what: str) -> GatewayError:
 
 
 def _fields(fields: object) -> dict[str, str]:
-    """Return what was said of a grant: texts by name."""
+    """Return the fields of a grant: strings by name."""
     if not isinstance(fields, Mapping) or not all(
         isinstance(name, str) and name in _FIELDS and isinstance(value, str) and len(value) <= 1000
         for name, value in fields.items()
@@ -352,7 +351,7 @@ def _fields(fields: object) -> dict[str, str]:
 
 
 def _grant_arguments(fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return what texts say of a grant, as arguments of `Grant.of`; an empty one says nothing."""
+    """Return a grant's strings as arguments of `Grant.of`; skip empty strings."""
     arguments: dict[str, Any] = {}
     for field in GRANT_FIELDS:
         text = fields.get(field.name, "").strip()

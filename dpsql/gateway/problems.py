@@ -1,10 +1,9 @@
-"""What an error is over HTTP: a status, headers, and a document of the form ``application/problem+json`` (RFC 9457).
+"""Turn an error into an HTTP status, headers, and an ``application/problem+json`` document (RFC 9457).
 
-An error of dpsql keeps its code and its text. Anything else is ``I000`` with a random number; the owner finds that
-number, and what happened, in the log. Nothing of it leaves the process.
+An error of dpsql keeps its code and its text. Any other error becomes ``I000`` with a random number; the owner finds
+the number and the cause in the log. Nothing else of it leaves the process.
 
-**Protocol errors.** What the gateway refuses. The class stands with the others, since a broker's error passes through
-DuckDB, too.
+`GatewayError` is in `dpsql.errors`, because a broker's error also passes through DuckDB.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ MEDIA_TYPE = "application/problem+json"
 CHALLENGE = 'Bearer realm="dpsql"'
 PREFIX = "DPSQL-"
 _log = logging.getLogger("dpsql.gateway")
-# By code; any other has the status of its letter.
+# Status by code; other codes have the status of their letter.
 _STATUS = {"G015": 404, "G017": 403, "G018": 404, "G019": 403, "G020": 401, "G022": 403, "G024": 404, "G030": 429}
-# The gateway's own trouble: another time, or the owner's look.
+# Errors of the gateway: retry later, or ask the owner.
 _STATUS |= {"G031": 501, "G032": 503, "G033": 503, "G042": 403, "G036": 503, "G097": 500, "G098": 500}
 _STATUS_OF_LETTER = {"G": 400, "P": 400, "S": 400, "B": 403, "L": 503, "I": 500}
 _RETRY_AFTER = {429: "1", 503: "2"}
@@ -34,15 +33,15 @@ _RETRY_AFTER = {429: "1", 503: "2"}
 
 @dataclass(frozen=True)
 class Problem:
-    """An error, ready to be sent.
+    """An error, ready to send.
 
     Attributes
     ----------
     status : int
     document : dict
-        type, title, status, code, and where they are known hint and position.
+        type, title, status, code, and if known hint and position.
     headers : dict
-        What the status asks for beside the media type.
+        Headers of the status, in addition to the media type.
     """
 
     status: int
@@ -51,14 +50,14 @@ class Problem:
 
 
 def problem_of(error: BaseException, *, status: int | None = None) -> Problem:
-    """Return what is sent for an error.
+    """Return the problem document of an error.
 
     Parameters
     ----------
     error : BaseException
-        Of dpsql, or any other, whose text is neither logged nor sent: the log has the lines that it came through.
+        From dpsql, or any other error; its text is neither logged nor sent: the log has its stack lines.
     status : int, optional
-        Another than its code has, such as 404 for a path that is not there.
+        Replaces the code's status, such as 404 for an unknown path.
     """
     if not isinstance(error, DpsqlError):
         number = secrets.token_hex(8)

@@ -1,13 +1,11 @@
-"""The processes of a gateway: started together, watched, started again when one is lost, and ended together.
+"""Start the processes of a gateway together, watch them, restart lost ones, and end them together.
 
-The broker has the data and no network, the front the network and no data, and boxes, which the zygote forks, have one
-statement each. This process has none of these: it starts the others, and waits.
+The broker has the data and no network, the front has the network and no data, and boxes, which the zygote forks, have
+one statement each. This process has none of these: it starts the others, and waits.
 
-**User of the front.** The user of the processes without data: front, owners' front and boxes may have another one than
-the broker.
-
-Then what a front that was taken over may open is judged by the system's users as well, beside its locks. Before a
-gateway starts, a process of that user tries what it must not be able to do, and what it must:
+Front, owners' front and boxes, the processes without data, may have another user than the broker. Then the system's
+users, in addition to the locks, limit the files that a captured front can open. Before a gateway starts, a process of
+that user tests which files it must not and must be able to open:
 
     python -m dpsql.gateway.front_user '{"kept": ["hospital.duckdb"], "needed": ["cert.pem"]}'
 """
@@ -37,10 +35,10 @@ from urllib.parse import urlsplit
 from dpsql.errors import GatewayError
 from dpsql.gateway.door import Door
 
-# Rights that change a user, a group, and end processes of another one, as bits of CapEff.
+# Rights to change user, change group, and end another user's processes, as bits of CapEff.
 _RIGHTS = {"CAP_SETUID": 7, "CAP_SETGID": 6, "CAP_KILL": 5}
 _SECONDS = 120.0
-# What of the environment reaches a process without data: passwords of a ledger and the like do not.
+# Environment variables for processes without data: no passwords of a ledger and the like.
 _PASSED = frozenset(("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"))
 _PASSED_BEGIN = ("LC_", "PYTHON", "SSL_CERT_", "GRPC_", "ARROW_", "OPENBLAS_", "OMP_", "MALLOC_", "GLIBC_")
 
@@ -53,7 +51,7 @@ class FrontUser:
     ----------
     name : str
     uid, gid : int
-        The user's number, and that of the group it has by itself.
+        The user's ID, and the ID of its primary group.
     """
 
     name: str
@@ -87,20 +85,20 @@ class FrontUser:
         return cls(name, entry.pw_uid, entry.pw_gid)
 
     def check(self, *, stores: Iterable[str], needed: Iterable[str]) -> None:
-        """Let a process of the user try what it must be able to do and what it must not.
+        """Let a process of the user test its access to files.
 
         Parameters
         ----------
         stores : iterable of str
-            Files that it must neither read nor write nor replace, whether they are there or not, and so for what
-            stands beside them under longer names.
+            Files, existing or not, that it must neither read, write nor replace; this includes files next to them with
+            longer names.
         needed : iterable of str
-            Files that it has to read.
+            Files that it must read.
 
         Raises
         ------
         GatewayError
-            G044: it reaches what is to be kept from it, or not what it needs.
+            G044: it reaches a protected file, or lacks a needed file.
         """
         files = [Path(path).absolute() for path in stores]
         beside = [str(neighbour) for path in files for neighbour in path.parent.glob(f"{escape(path.name)}?*")]
@@ -133,14 +131,14 @@ class FrontUser:
             )
 
     def as_started(self) -> dict[str, Any]:
-        """Return what `subprocess` is told, to start a process of this user without other groups."""
+        """Return `subprocess` options that start a process of this user without other groups."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
 def python() -> list[str]:
-    """Return the words that start this Python.
+    """Return the command that starts this Python.
 
-    It finds no module in the folder in which it is started, where data are and others may write; but in a checkout.
+    Outside a checkout, it imports no module from the working folder, which has data and where others may write.
     """
     return [sys.executable, *([] if Path(__file__).parents[2] == Path.cwd() else ["-P"])]
 
@@ -151,7 +149,7 @@ def environment(user: FrontUser | None) -> dict[str, str]:
     Parameters
     ----------
     user : FrontUser or None
-        Whose process it is; None for this process's own user.
+        User of the process; None for this process's own user.
     """
     passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_BEGIN)}
     if user is not None:
@@ -169,7 +167,7 @@ def _rights() -> int:
 
 
 def _is_reached(path: Path) -> bool:
-    """Whether this process's user could read, write or replace a file."""
+    """Return whether this process's user can read, write or replace a file."""
     folder, own = path.parent, os.getuid()
     if not os.access(folder, os.X_OK):
         return False
@@ -178,12 +176,12 @@ def _is_reached(path: Path) -> bool:
             return True
         sticky = bool(folder.stat().st_mode & 0o1000)
     except FileNotFoundError:
-        sticky = False  # whoever may write into the folder may put a file there
+        sticky = False  # anyone who can write to the folder can put a file there
     return folder.stat().st_uid == own or (os.access(folder, os.W_OK) and not sticky)
 
 
 def main() -> None:
-    """Say as JSON which files this process's user reaches that are kept from it, and which it lacks."""
+    """Print as JSON which protected files this process's user reaches, and which needed files it lacks."""
     request = json.loads(sys.argv[1])
     reach = [path for path in request["kept"] if _is_reached(Path(path))]
     lacking = [path for path in request["needed"] if not os.access(path, os.R_OK)]
@@ -197,12 +195,12 @@ if __name__ == "__main__":
 _PARENT_DEATH, _AMBIENT, _CLEAR_ALL = 1, 47, 4
 _START_SECONDS, _END_SECONDS = 180.0, 15.0
 _PAUSE = 0.1
-# Libraries start no thread in the process that boxes are forked from.
+# Libraries start no thread in the zygote.
 ONE_THREAD = {
     **{"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-# A part begins again at once; one that has ended more often within a minute waits twice as long each time.
+# A process restarts at once; after more ends within a minute, each wait doubles.
 _MOST_ENDS, _FIRST_REST = 6, 0.1
 
 
@@ -214,20 +212,20 @@ class Process:
     ----------
     name : str
     words : sequence of str
-        The module, and what it is given.
+        The module, and its arguments.
     says : bool
-        Whether it says on standard output that it works.
+        Whether it reports on standard output that it works.
     bare : bool
-        Whether it has no data, and so no passwords in its environment either.
+        Whether it has no data, and so no passwords in its environment.
     user : FrontUser or None
-        Whose process it is, where it is another one's.
+        Its user, if different.
     more : mapping
-        What its environment has besides.
+        Additional environment variables.
     process : Popen or None
     ends : deque of float
-        When it ended lately.
+        Times of its recent ends.
     due : float or None
-        When it begins again; None while it runs.
+        Time of its restart; None while it runs.
     """
 
     name: str
@@ -250,17 +248,17 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self.says else None,
             text=True,
-            start_new_session=True,  # Ctrl-C is for the process that started all of them
+            start_new_session=True,  # only the parent process handles Ctrl-C
             preexec_fn=_end_with_parent,
         )
 
     @property
     def runs(self) -> bool:
-        """Whether it is there."""
+        """Whether it runs."""
         return self.process is not None and self.process.poll() is None
 
     def is_due(self, now: float) -> bool:
-        """Whether it has ended, and is to begin again now."""
+        """Return whether it has ended and must restart now."""
         if self.due is None:
             self.ends.append(now)
             often = sum(now - end < 60 for end in self.ends)
@@ -268,7 +266,7 @@ class Process:
         return now >= self.due
 
     def end(self) -> None:
-        """Let it finish what it does, and end it."""
+        """Let it finish its work, and end it."""
         if self.process is None:
             return
         if self.runs:
@@ -282,7 +280,7 @@ class Process:
             self.process.stdout.close()
 
     def first_line(self, seconds: float) -> str:
-        """Return the first line that it says; empty where it ends or takes too long."""
+        """Return its first output line; empty if it ends or takes too long."""
         if self.process is None or self.process.stdout is None:
             return ""
         ready, _, _ = select.select([self.process.stdout], [], [], seconds)
@@ -290,7 +288,7 @@ class Process:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when its parent is lost, and hand on no right that the parent was given."""
+    """Make the kernel end this process with its parent, and pass on none of the parent's rights."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PARENT_DEATH, signal.SIGTERM, 0, 0, 0)
@@ -299,7 +297,7 @@ def _end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """What is served, and where.
+    """Settings of a gateway.
 
     Attributes
     ----------
@@ -308,25 +306,25 @@ class ServeSettings:
     log : str or None
         The audit log.
     seconds : float
-        How long one release may take.
+        Time limit of one release.
     fixed_time : float or None
-        After how many seconds every new answer comes.
+        Seconds after which every new answer leaves.
     least_epsilon : str or None
-        What a new statement spends at least; by default `dpsql.gateway.desk.USUAL`.
+        Minimum epsilon of a new statement; by default `dpsql.gateway.desk.USUAL`.
     log_refused : bool
-        Write what was refused as it was asked.
+        Log refused statements with their text.
     oidc_issuer, oidc_audience, oidc_keys : str or None
-        Of an identity provider (see `dpsql.gateway.keys`); its keys are in a file, or at an address.
+        Identity provider (see `dpsql.gateway.keys`); its keys are in a file, or at an address.
     without_os_sandbox : bool
-        Boxes and front are not locked by the operating system.
+        The operating system does not lock boxes and front.
     rates : float
-        By which the limits of requests are multiplied.
+        Multiplies the limits of requests.
     front : callable
-        Takes the sockets of broker and boxes, and returns what `dpsql.gateway.front` is given.
+        Takes the sockets of broker and boxes, and returns the argument of `dpsql.gateway.front`.
     owner : callable, optional
-        The same for a front of its own with the pages of owners, on this machine.
+        The same for a separate front with the owners' pages, on this machine.
     front_user : FrontUser or None
-        Whose processes the fronts and the boxes are; by default the broker's user's, too.
+        User of the fronts and the boxes; by default the broker's user.
     """
 
     database: str
@@ -347,7 +345,7 @@ class ServeSettings:
 
 
 class Serving:
-    """A gateway that runs, from the beginning of a ``with`` statement to its end.
+    """A gateway that runs during a ``with`` block.
 
     Parameters
     ----------
@@ -356,9 +354,9 @@ class Serving:
     Attributes
     ----------
     url, flight_url : str
-        Where it listens: over HTTP, and for Flight SQL; empty for nowhere.
+        Addresses for HTTP and for Flight SQL; empty if there is none.
     owner_url : str
-        Where the pages of owners are; empty for nowhere.
+        Address of the owners' pages; empty if there is none.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
@@ -367,7 +365,7 @@ class Serving:
 
     def __enter__(self) -> Self:
         settings = self._settings
-        self._folder = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)  # its mode is 0700
+        self._folder = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)  # mode 0700
         broker, boxes = self._socket_paths(Path(self._folder.name))
         keys = str(Path(self._folder.name, "keys"))
         more = [
@@ -414,10 +412,10 @@ class Serving:
         self._end()
 
     def _socket_paths(self, folder: Path) -> tuple[str, str]:
-        """Return where broker and boxes listen, once the front's user reaches both, and others neither.
+        """Return the socket paths of broker and boxes; only the front's user reaches both.
 
-        That user's group may pass through the folder, and gets what is made in it: so the broker's socket is the
-        group's, and the broker needs no right for this. Boxes have a folder in which they make theirs.
+        That user's group may traverse the folder and gets new files in it: so the broker's socket has that group, and
+        the broker needs no right for this. Boxes have a folder for their socket.
         """
         user = self._settings.front_user
         if user is None:
@@ -435,13 +433,13 @@ class Serving:
         return str(folder / "broker"), str(of_boxes / "boxes")
 
     def watch(self) -> None:
-        """Start again what ends, and never return."""
+        """Restart ended processes, and never return."""
         while True:
             time.sleep(_PAUSE)
             self.mend(time.monotonic())
 
     def mend(self, now: float) -> None:
-        """Start again what has ended; until it works, the front says that it does not (503)."""
+        """Restart ended processes; until they work, the front reports this (503)."""
         for part in self._parts:
             if not part.runs and part.is_due(now):
                 print(f"dpsql: the {part.name} ended, and begins again.", file=sys.stderr, flush=True)
@@ -449,7 +447,7 @@ class Serving:
                 part.start()
 
     def _fetching(self, url: str, path: str) -> Process:
-        """Fetch the keys of an identity provider, and return the process that will do so again and again."""
+        """Fetch an identity provider's keys, and return the process that fetches them again and again."""
         fetch = import_module("dpsql.gateway.keys").fetch
         fetch(url, Path(path))
         return Process("keys", ["dpsql.gateway.keys", url, path])
@@ -460,13 +458,13 @@ class Serving:
         if not self.url:
             raise GatewayError("G043", "the front does not listen. Is the port free, and the one of Flight SQL?")
         module, settings = self.front.words[0], json.loads(self.front.words[1])
-        settings["where"]["port"] = urlsplit(self.url).port  # where it begins again, too
+        settings["where"]["port"] = urlsplit(self.url).port  # a restart uses the same port
         if self.flight_url:
             settings["flight_port"] = urlsplit(self.flight_url).port
         self.front.words = [module, json.dumps(settings)]
 
     def _start_owner(self, argument: str) -> None:
-        """Start the front of owners: a process of its own, so that no token of theirs passes through the other one."""
+        """Start the owners' front: a separate process, so that no owner's token passes through the other front."""
         words, user = ["dpsql.gateway.locked_front", argument], self._settings.front_user
         part = Process("owner's front", words, says=True, bare=True, user=user)
         self._parts.append(part)
@@ -488,20 +486,20 @@ class Serving:
             time.sleep(_PAUSE)
 
     def _end(self) -> None:
-        """End the front first, so that what it was asked is still answered."""
+        """End the front first, so that pending requests still get answers."""
         for part in reversed(self._parts):
             part.end()
         self._folder.cleanup()
 
 
 def boxes_at(path: str, *, locked: bool = True, user: FrontUser | None = None) -> Process:
-    """Return the process that boxes are forked from, for a socket."""
+    """Return the process that forks boxes, for a socket."""
     words = ["dpsql.gateway.zygote", "--socket", path, *([] if locked else ["--without-os-sandbox"])]
     return Process("boxes", words, bare=True, user=user, more=ONE_THREAD)
 
 
 def is_address(keys: str) -> bool:
-    """Whether the keys of a provider are to be fetched, and not in a file."""
+    """Return whether a provider's keys are at an address, and not in a file."""
     return "://" in keys
 
 
@@ -510,7 +508,7 @@ def _listens(path: str) -> bool:
         try:
             attempt.connect(path)
         except PermissionError:
-            pass  # boxes of another user, who made it
+            pass  # boxes of another user made the file
         except OSError:
             return False
     return os.path.exists(path)

@@ -1,8 +1,7 @@
-"""The pages by name, and which functions a word leads to.
+"""Read the manual: the pages by name, and the functions for a word.
 
-**Help.** As plain text of a given width: the list of functions, one function, or what a word leads to.
-
-**Pages.** The reader of a function's page: what ``docs/functions/NAME.md`` says, part by part.
+Help is plain text of a given width: the list of functions, one function, or the functions for a word. `Page` reads the
+parts of ``docs/functions/NAME.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SYNONYMS = re.compile(r"^Also looked up as: (.*?)\.\n", re.MULTILINE | re.DOTAL
 
 @dataclass(frozen=True)
 class Page:
-    """What a reader is told about one function; each part is read off its page when it is first asked for.
+    """A function's page; each part is parsed on first use.
 
     Attributes
     ----------
@@ -41,7 +40,7 @@ class Page:
 
     @cached_property
     def _sections(self) -> dict[str, str]:
-        """The text under each heading; that under the title is under ``''``."""
+        """The text under each heading; ``''`` has the text under the title."""
         head, *rest = _REMARK.sub("", self.markdown).split("\n## ")
         return {"": head, **{title: body for title, _, body in (section.partition("\n") for section in rest)}}
 
@@ -52,18 +51,18 @@ class Page:
 
     @cached_property
     def summary(self) -> str:
-        """What it does, in one sentence."""
+        """The function in one sentence."""
         return _first_paragraph(self._sections[""].partition("\n")[2])
 
     @cached_property
     def calls(self) -> list[str]:
-        """Each way to call it, with defaults, on one line."""
+        """Each form of the call, with defaults, on one line."""
         statements = _SQL.findall(self._sections[""])
         return [_on_one_line(call) for sql in statements for call in sql.rstrip(";").split(";")]
 
     @cached_property
     def statements(self) -> list[str]:
-        """What has to run before the example on the demonstration tables, and the example, as they are printed."""
+        """The statements before the example on the demonstration tables, and the example, as printed."""
         return _SQL.findall(self._sections["Example"])
 
     @property
@@ -73,40 +72,40 @@ class Page:
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """Meaning by column of the result, or of ``value`` where the function returns one value."""
+        """Meaning by result column, or of ``value`` if the function returns one value."""
         return {row[0]: row[1] for row in _rows(self._sections["Result"])}
 
     @cached_property
     def arguments(self) -> dict[str, tuple[str, str]]:
-        """Default and meaning by argument; the default is ``''`` for none, ``'required'`` where one must be given."""
+        """Default and meaning by argument; the default is ``''`` for none, ``'required'`` if required."""
         return {name: (default, meaning) for name, default, meaning in _rows(self._sections.get("Arguments", ""))}
 
     @cached_property
     def guarantee(self) -> str:
-        """What is proved about the result."""
+        """The proven guarantee of the result."""
         return _first_paragraph(self._sections["Guarantee"])
 
     @cached_property
     def facts(self) -> dict[str, str]:
-        """By title: what neighbours are, the sensitivity, what is not protected, and what missing values do."""
+        """Facts by title: neighbours, sensitivity, unprotected facts, and missing values."""
         return {title: _on_one_line(fact) for title, fact in _FACT.findall(self._sections["Guarantee"])}
 
     @cached_property
     def topic(self) -> str:
-        """What it is for."""
+        """The topic."""
         return "".join(_TOPIC_NAME.findall(self.markdown))
 
     @cached_property
     def synonyms(self) -> list[str]:
-        """What others call what it does, in lower case and in the singular.
+        """Other names of the method, in lower case and in the singular.
 
-        One word may lead to several functions, the likeliest of which has it first.
+        One word may lead to several functions; the likeliest function lists the word first.
         """
         return [word for line in _SYNONYMS.findall(self.markdown) for word in _on_one_line(line).split(", ")]
 
     @property
     def comment(self) -> str:
-        """What DuckDB's list of functions says: the summary, the guarantee, and an example."""
+        """The comment in DuckDB's list of functions: the summary, the guarantee, and an example."""
         return f"{self.summary}\nGuarantee: {self.guarantee}\nExample: {self.example}"
 
 
@@ -118,7 +117,7 @@ def wrapped_call(call: str, width: int) -> str:
 
 
 def _rows(section: str) -> Iterator[list[str]]:
-    """Yield the cells of each row of a table but its head; code that is a whole cell loses its quotes."""
+    """Yield the cells of each table row but the head; a cell that is all code loses its backquotes."""
     for line in section.split("\n"):
         if line.startswith("| ") and not line.startswith(("| ---", "| argument |", "| column |")):
             cells = line[2:-2].split(" | ")
@@ -139,7 +138,7 @@ _LINK = re.compile(r"^\| \[`(\w+)`\]", re.MULTILINE)
 
 
 class Manual(Mapping[str, Page]):
-    """The pages by function, in the order of the index; each is read when it is first asked for."""
+    """The pages by function, in the order of the index; each is read on first use."""
 
     def __init__(self) -> None:
         self._read: dict[str, Page] = {}
@@ -152,7 +151,7 @@ class Manual(Mapping[str, Page]):
         return self._read[name]
 
     def forget(self) -> None:
-        """Read pages and index anew, after they were written."""
+        """Read pages and index again after a change."""
         self._read.clear()
         by_topic.cache_clear()
         _names.cache_clear()
@@ -179,11 +178,11 @@ def by_topic() -> dict[str, list[str]]:
 @cache
 def _names() -> dict[str, None]:
     listed = (name for names in by_topic().values() for name in names)
-    return dict.fromkeys([*listed, *FUNCTIONS, QUERY])  # one that was just added is not in the index yet
+    return dict.fromkeys([*listed, *FUNCTIONS, QUERY])  # a new function is not in the index yet
 
 
 def topics_of(index: str) -> dict[str, list[str]]:
-    """Return the functions that the text of an index lists, by topic."""
+    """Return the functions in the text of an index, by topic."""
     return {topic: _LINK.findall(listed) for topic, listed in _TOPIC.findall(index)}
 
 
@@ -193,12 +192,12 @@ def _text(name: str) -> str:
 
 @cache
 def _files() -> dict[str, Traversable]:
-    """Return the pages by their names; looking each of them up in a folder that may be in two places takes longer."""
+    """Return the pages by name; a lookup of each in a folder with two possible places takes longer."""
     return {path.name: path for path in files("dpsql.docs.functions").iterdir()}
 
 
 def signature_of(name: str) -> Signature:
-    """Return the named arguments of a SQL function; none for one that has no list of them."""
+    """Return the named arguments of a SQL function; none without a list of them."""
     if name in FUNCTIONS:
         return FUNCTIONS[name].plan.arguments
     if name == QUERY:
@@ -209,9 +208,9 @@ def signature_of(name: str) -> Signature:
 
 
 def named_by(word: str) -> list[str]:
-    """Return the functions that a word is a synonym of, those that it stands first for before others.
+    """Return the functions with a word as a synonym; those that list it earlier come first.
 
-    Of two that it stands for alike, one that reads rows goes before one that reads a release.
+    Among equal ranks, functions that read rows come before functions that read a release.
     """
     forms = {form.replace("_", " ") for form in (word, word.removesuffix("s"))}
     ranks = {
@@ -224,9 +223,9 @@ def named_by(word: str) -> list[str]:
 
 
 def search(word: str) -> list[str]:
-    """Return the names of functions that a word leads to: by their names, synonyms, topics and summaries.
+    """Return the names of functions for a word: by their names, synonyms, topics, summaries and argument names.
 
-    Those that have an argument of that name are among them. What arguments mean is searched where nothing is found.
+    If nothing matches, the search also reads the meanings of arguments.
     """
     term = word.lower()
     parts: tuple[Callable[[Page], str], ...] = (
@@ -242,15 +241,15 @@ def search(word: str) -> list[str]:
 
 
 def _last_words(page: Page) -> str:
-    """Return the names, synonyms and meanings by which a function is found last."""
+    """Return the arguments, meanings and synonyms of a function, searched last."""
     arguments = " ".join(f"{name} {meaning}" for name, (_, meaning) in page.arguments.items())
     return f"{arguments} {' '.join(page.synonyms)}".lower()
 
 
 def nearest(word: str) -> list[str]:
-    """Return the functions that a word may mean: the one of that name, those it is a synonym of, those spelled alike.
+    """Return the functions that a word may mean: by that name, by that synonym, or by a similar name.
 
-    A word that is spelled like no name may be spelled like a synonym.
+    If no name is similar, a similar synonym counts.
     """
     term = word.lower().removeprefix("dp_")
     plain = {name.partition("_")[2] or name: name for name in MANUAL}
@@ -270,12 +269,12 @@ _GAP = "  "
 
 
 def help_lines(word: str | None = None, *, width: int = WIDTH) -> list[str] | None:
-    """Return help as lines that fit the width; None where a word leads nowhere.
+    """Return help as lines that fit the width; None without a match.
 
     Parameters
     ----------
     word : str, optional
-        A function's name, or part of a name, a topic, a summary or an argument; all functions if it is left out.
+        A function's name, or part of a name, a topic, a summary or an argument; by default all functions.
     width : int
     """
     if word is not None and word.lower() in MANUAL:
@@ -285,13 +284,13 @@ def help_lines(word: str | None = None, *, width: int = WIDTH) -> list[str] | No
 
 
 def suggestion(word: str) -> str:
-    """Return what to say of a word that leads nowhere."""
+    """Return the advice for a word without a match."""
     close = nearest(word)
     return f"Did you mean {' or '.join(close)}?" if close else "Type .help for the list."
 
 
 def columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield pairs of texts as two columns, of which the second one wraps."""
+    """Yield pairs of strings as two columns; the second column wraps."""
     first = max(len(label) for label, _ in rows)
     for label, other in rows:
         lines = _wrapped(other, width - first - len(_GAP)) or [""]

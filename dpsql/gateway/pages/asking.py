@@ -1,12 +1,8 @@
-"""The pages of those who ask: what there is, the price of a question, its answer, and what was answered before.
+"""Serve the pages for queries: datasets, the price of a question, its answer, and earlier answers.
 
-**Downloads.** Answers as files: CSV that a spreadsheet takes for no formula, Parquet, and an Arrow stream with its
-receipts.
-
-**Forms.** A form for each function, made of its list of arguments, and the statement that a filled one says.
-
-The statement is shown before it is asked. What stands in it is what its writer could have typed, so it is read by the
-same box as any other.
+An answer downloads as CSV that a spreadsheet never runs as a formula, as Parquet, or as an Arrow stream with receipts.
+Each function has a form, made from its argument list. A filled form becomes a statement, which the page shows before
+it runs. The same box reads this statement and typed ones.
 """
 
 from __future__ import annotations
@@ -56,16 +52,16 @@ from dpsql.gateway.pages.sessions import KeptAnswer, Logins, WebSession
 from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, is_entry, routes_of, see
 from dpsql.gateway.problems import Problem, problem_of
 
-# What the gateway states itself (G016).
+# Arguments that the gateway sets itself (G016).
 _STATED = {"engine", "release", "dataset"}
-# What most calls say, beside what is required.
+# Common arguments, in addition to the required ones.
 _USUAL = ("by", "keys", "lower", "upper", "bins", "n_bins", "quantiles", "delta", "condition", "during")
 _MOST_BOXES = 40
 _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?").fullmatch
 
 
 def arguments_of(function: str) -> list[Argument]:
-    """Return the arguments that a form asks for: what is required, then what is usual, then everything else."""
+    """Return the arguments of a form: first required, then common, then all others."""
     every = [argument for name, argument in FUNCTIONS[function].plan.arguments.items() if name not in _STATED]
     required = [argument for argument in every if argument.required]
     usual = [argument for argument in every if is_usual(argument) and not argument.required]
@@ -73,12 +69,12 @@ def arguments_of(function: str) -> list[Argument]:
 
 
 def is_usual(argument: Argument) -> bool:
-    """Whether a form shows an argument at once."""
+    """Return whether a form shows an argument at once."""
     return argument.required or argument.name in _USUAL
 
 
 def statement_of(function: str, source: str, fields: Mapping[str, Sequence[str]]) -> str:
-    """Return the statement of a filled form; what was left empty is left out."""
+    """Return the statement of a filled form, without empty fields."""
     arguments = [f"{name} := {value}" for name, value in _values(function, fields)]
     inner = ",\n  ".join([_quoted(source), *arguments])
     return f"SELECT * FROM {function}(\n  {inner}\n)"
@@ -92,7 +88,7 @@ def _values(function: str, fields: Mapping[str, Sequence[str]]) -> Iterator[tupl
 
 
 def _literal(argument: Argument, texts: Sequence[str]) -> str:
-    """Return what was given as SQL: a number, a text, a list of these; a literal is left as it was written."""
+    """Return the input as SQL: a number, a string, or a list of these; keep a literal as written."""
     if len(texts) > 1:
         return f"[{', '.join(map(_quoted, texts))}]"
     text = texts[0]
@@ -118,7 +114,7 @@ def _quoted(text: str) -> str:
 
 
 def field_of(argument: Argument, columns: Sequence[Mapping[str, Any]], epsilon: str | None) -> Element:
-    """Return the field of an argument, with its label and what it means."""
+    """Return the field of an argument, with its label and its meaning."""
     name, hint = f"a.{argument.name}", f"doc-{argument.name}"
     label = [argument.name, h("span", {"class": "needed"}, " (required)") if argument.required else None]
     usual = argument.shown_default
@@ -165,7 +161,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def csv_bytes(answer: KeptAnswer) -> bytes:
     """Return the rows as CSV.
 
-    A text that a spreadsheet would compute gets an apostrophe before it; numbers are left alone.
+    A string that a spreadsheet would compute gets an apostrophe before it; numbers stay unchanged.
     """
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\r\n")
@@ -194,7 +190,7 @@ def parquet_bytes(answer: KeptAnswer) -> bytes:
     return body
 
 
-# By the ending of a file: what it is, and how it is made.
+# File ending -> label, media type and writer.
 FILES: dict[str, tuple[str, str, Any]] = {
     "csv": ("CSV", "text/csv; charset=utf-8", csv_bytes),
     "parquet": ("Parquet", "application/vnd.apache.parquet", parquet_bytes),
@@ -223,7 +219,7 @@ _WORDS = (
 
 
 def asking_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRoute]:
-    """Return the routes of the site for those who ask."""
+    """Return the routes of the query site."""
     return routes_of(door, SITE, _PAGES, sessions=sessions)
 
 
@@ -299,7 +295,7 @@ def _bounds(column: Mapping[str, Any]) -> str:
 
 
 def _form(door: Any, visit: Visit) -> Response:
-    """Show the form of a function; what it says is shown as a statement before it is asked."""
+    """Show the form of a function; show its statement before it runs."""
     token, source, function = visit.session.token, visit.field("dataset"), visit.field("function")
     listed = {str(dataset["name"]): dataset for dataset in door.datasets(token)}
     source = source or next(iter(listed), "")
@@ -346,7 +342,7 @@ def _filled(door: Any, visit: Visit) -> Response:
 
 
 def _ask(door: Any, visit: Visit) -> Response:
-    """Show the editor; of an earlier answer its statement, of a dataset a first one."""
+    """Show the editor with an earlier answer's statement, or a dataset's first one."""
     again, source = visit.session.answers.get(visit.field("again")), visit.field("dataset")
     sql, settings = (again.sql, dict(again.settings)) if again is not None else ("", {})
     if source and not sql:
@@ -363,7 +359,7 @@ def _name(source: str) -> str:
 
 
 def _submit(door: Any, visit: Visit) -> Response:
-    """Price or ask what the editor holds."""
+    """Price or run the editor's statement."""
     sql, settings = visit.field("sql").replace("\r\n", "\n"), _settings(visit)
     suggestion = visit.field("take")
     if suggestion or visit.field("do") != "ask":
@@ -394,7 +390,7 @@ def _settings(visit: Visit) -> dict[str, str]:
 
 
 def _priced(door: Any, visit: Visit, sql: str, settings: dict[str, str]) -> Response:
-    """Show the editor with the price of what it holds."""
+    """Show the editor with the price of its statement."""
     try:
         price = _price(door, visit.session, sql, settings)
     except DpsqlError as error:
@@ -404,7 +400,7 @@ def _priced(door: Any, visit: Visit, sql: str, settings: dict[str, str]) -> Resp
 
 
 def _price(door: Any, session: WebSession, sql: str, settings: Mapping[str, str]) -> Element:
-    """Return what a statement would cost, or why it would be refused; nothing is read."""
+    """Return the cost of a statement, or its refusal; read nothing."""
     estimate = door.estimate(session.token, sql, settings)
     balances = {str(budget["dataset"]): budget.get("epsilon_remaining") for budget in door.budget(session.token)}
     lines = []
@@ -427,14 +423,14 @@ def _price(door: Any, session: WebSession, sql: str, settings: Mapping[str, str]
 
 
 def _leaves(balance: object, epsilon: object) -> str:
-    """Return what is left of an own budget after an answer, in words; empty where it has no limit in epsilon."""
+    """Return the remainder of an own budget after an answer, in words; empty without an epsilon limit."""
     if balance is None or epsilon is None:
         return ""
     return f", which leaves you ε {number_text(max(0.0, float(str(balance)) - float(str(epsilon))))}"
 
 
 def _price_alone(door: Any, visit: Visit) -> Response:
-    """Return the price as a piece of a page, for the script."""
+    """Return the price as a page fragment, for the script."""
     sql = visit.field("sql").replace("\r\n", "\n")
     try:
         piece = _price(door, visit.session, sql, _settings(visit)) if sql.strip() else h("div")

@@ -1,9 +1,8 @@
-"""The pages of those who own the data, and of auditors: budgets, grants, the ledger with its verification, refusals.
+"""Serve the pages for data owners and auditors: budgets, grants, the ledger with its verification, refusals.
 
-They are a site of their own, on this machine alone. What may be seen and changed is judged by the broker
-(`dpsql.gateway.owned`); an auditor's page has no buttons that change something, and the broker would refuse them.
-
-**Grants.** The owner's form of a grant: a field for everything that is said of one, as it stands or as it was typed.
+The pages are a separate site, only on this machine. The broker (`dpsql.gateway.owned`) decides on access and changes;
+an auditor's page has no buttons for changes, and the broker would refuse them. The owner's form of a grant has a field
+for every property, filled with the current value or the typed one.
 """
 
 from __future__ import annotations
@@ -42,23 +41,23 @@ from dpsql.gateway.pages.sessions import Logins, WebSession
 from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, is_entry, routes_of, see
 from dpsql.gateway.problems import problem_of
 
-# Who owns a dataset is said on the command line.
+# Only the command line sets the owner of a dataset.
 ROLES_HERE = ROLES[:2]
-# What the form sends of a grant.
+# Grant fields that the form sends.
 SAID = ("principal", *(grant_field.name for grant_field in GRANT_FIELDS))
 _WHO = ("dataset", "role")
 
 
 @dataclass(frozen=True)
 class GrantDraft:
-    """What a form begins with.
+    """The initial content of a form.
 
     Attributes
     ----------
     said : mapping of str to str
-        Texts by the names of `SAID`.
+        Strings by the names of `SAID`.
     stands : bool
-        Whether a grant of this principal on this dataset stands, whose fields these are.
+        Whether the fields show an existing grant of this principal on this dataset.
     """
 
     said: Mapping[str, str] = field(default_factory=dict)
@@ -66,12 +65,12 @@ class GrantDraft:
 
     @property
     def mark(self) -> str:
-        """What the form sends along, so that no grant is replaced whose fields were not shown."""
+        """ID of the shown grant, so that the form replaces no grant that it did not show."""
         return f"{self.said['principal']} {self.said['dataset']}" if self.stands else ""
 
 
 def standing(grants: Iterable[Mapping[str, Any]], principal: str, dataset: str) -> GrantDraft:
-    """Return the grant that stands as a draft; an empty one where there is none that is changed here."""
+    """Return the existing grant as a draft; an empty draft if no grant can be changed here."""
     for grant in grants:
         if (grant["principal"], grant["dataset"]) == (principal, dataset) and grant["role"] in ROLES_HERE:
             return GrantDraft({**grant["said"], "principal": principal}, True)
@@ -126,7 +125,7 @@ SITE = Site(
         *(("/ledger", "Ledger"), ("/refused", "Refused")),
     ),
 )
-# How the status of an entry begins that holds a result.
+# Status prefix of entries with a result.
 _RELEASED = "released"
 
 
@@ -136,7 +135,7 @@ def owning_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRo
 
 
 def _admit(door: Any, token: str) -> None:
-    """Let in who owns or audits a dataset."""
+    """Admit owners and auditors of a dataset."""
     if not any(door.own(token, "standing").values()):
         raise GatewayError("G019", "this is for owners and auditors of a dataset. Ask for the role.")
 
@@ -147,7 +146,7 @@ def _budgets(door: Any, visit: Visit) -> Response:
 
 
 def _lineage(door: Any, visit: Visit) -> Response:
-    """Show which tables the datasets stand for, and those that stand for none."""
+    """Show the tables of the datasets, and undeclared tables."""
     lineage = door.own(visit.session.token, "lineage")
     rows = [
         (
@@ -175,7 +174,7 @@ def _lineage(door: Any, visit: Visit) -> Response:
 
 
 def _protected(table: Mapping[str, Any]) -> list[object]:
-    """Return how the rows of a table lead to who is protected."""
+    """Return the path from a table's rows to the privacy unit."""
     if table["made_of"] is not None:
         return ["made of ", h("bdi", {}, str(table["made_of"]))]
     way = table["path"] or table.get("unit")
@@ -232,7 +231,7 @@ _LAST = (False, False, False, False, True)
 
 
 def _shares(row: Mapping[str, Any]) -> tuple[object, object]:
-    """Return what is spent of a budget, and the whole of it, in the unit of its accountant."""
+    """Return the spent part and the total of a budget, in the unit of its accountant."""
     for unit in ("rho", "epsilon"):
         spent, rest = row.get(f"{unit}_spent"), row.get(f"{unit}_remaining")
         if spent is not None and rest is not None:
@@ -251,7 +250,7 @@ def _grants_page(
     status: int = 200,
     draft: GrantDraft | None = None,
 ) -> Response:
-    """Return the page; its form begins with a draft, or with the grant that the address names."""
+    """Return the page; its form begins with a draft, or with the grant in the URL."""
     listing = door.own(visit.session.token, "grants")
     owned, within = set(listing["owned"]), set(listing["within"])
     session = visit.session
@@ -328,7 +327,7 @@ def _token_form(session: WebSession, principals: list[str]) -> Element:
 
 
 def _changes(session: WebSession, row: Mapping[str, Any]) -> list[Element]:
-    """Return what changes a grant: the form with what stands, and the button that takes it back."""
+    """Return the controls of a grant: the filled form, and the button that revokes it."""
     fields = {"principal": str(row["principal"]), "dataset": str(row["dataset"])}
     label = f"Change {fields['principal']}, {fields['dataset']}"
     return [
@@ -338,7 +337,7 @@ def _changes(session: WebSession, row: Mapping[str, Any]) -> list[Element]:
 
 
 def _grant(door: Any, visit: Visit) -> Response:
-    """Grant what a form says; where a grant stands that the form did not show, show that one first."""
+    """Grant the form's content; if the form did not show an existing grant, show that grant first."""
     texts = {name: visit.field(name).strip() for name in SAID if visit.field(name).strip()}
     pair = texts.get("principal", ""), texts.get("dataset", "")
     before = standing(door.own(visit.session.token, "grants")["grants"], *pair)
@@ -359,7 +358,7 @@ def _revoke(door: Any, visit: Visit) -> Response:
 
 
 def _changed(door: Any, visit: Visit, want: str, draft: GrantDraft | None = None, **fields: object) -> Response:
-    """Change something, and show what stands; or what was refused, with the draft."""
+    """Change something, and show the new state; or show the refusal with the draft."""
     try:
         door.own(visit.session.token, want, **fields)
     except DpsqlError as error:
@@ -439,7 +438,7 @@ def _ledger_page(door: Any, visit: Visit, note: Element | None) -> Response:
 
 
 def _entry(entry: Mapping[str, Any]) -> object:
-    """Return the number of an entry; of a release, with the way to its receipt."""
+    """Return the number of an entry; for a release, with a link to its receipt."""
     number = str(entry["sequence"])
     return h("a", {"href": f"/ledger/{number}"}, number) if _has_receipt(entry) else number
 
@@ -453,7 +452,7 @@ def _has_receipt(entry: Mapping[str, Any]) -> bool:
 
 
 def _reserved(rows: list[Mapping[str, Any]]) -> Element:
-    """Return what was charged before its answer, and has none yet."""
+    """Return charges that have no answer yet."""
     cells = [
         (
             str(row["sequence"]),
