@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from dpsql.contract.asker import Asker
 from dpsql.contract.boundary import public_methods
+from dpsql.contract.grant_fields import Asker
 from dpsql.contract.json import Json
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown
 from dpsql.contract.parameters import show, text

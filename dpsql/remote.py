@@ -20,7 +20,6 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from dpsql.contract.boundary import public, public_methods
-from dpsql.contract.literals import literal_of
 from dpsql.contract.names import in_python, refuse_unknown
 from dpsql.contract.parameters import show
 from dpsql.errors import DpsqlError, GatewayError, InternalError, ParameterError, original
@@ -29,7 +28,7 @@ from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.encoding import ARROW, JSON, read_arrow
 from dpsql.methods import ContextMethods
 from dpsql.released.release import Release
-from dpsql.rendering import identifier, text
+from dpsql.rendering import identifier, literal_of, text
 
 if TYPE_CHECKING:
     import pyarrow as pa

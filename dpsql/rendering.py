@@ -1,4 +1,4 @@
-"""Write SQL function calls, literals, structs and identifiers that nothing of the caller's can replace.
+"""Write SQL function calls, literals, structs and identifiers that no macro of the caller can replace.
 
 DuckDB looks for an unqualified function among the caller's macros first, and operators (``a + b``), literals (``[a]``,
 ``{'a': b}``), subscripts and ``count(*)`` are functions like any other. So statements are written with the helpers
@@ -8,7 +8,11 @@ functions, so no macro can replace them (tests/sql/test_rendering.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from numbers import Integral, Real
 
 
 def identifier(name: str) -> str:
@@ -88,3 +92,41 @@ def with_one_spelling(source: str, columns: Sequence[tuple[str, str]]) -> str:
         number = call("+", column, f"CAST(0 AS {kind})")
         parts.append(f"CASE WHEN {call('isnan', column)} THEN CAST('nan' AS {kind}) ELSE {number} END AS {column}")
     return f"(SELECT * REPLACE ({', '.join(parts)}) FROM {source} AS dpsql_loose)"
+
+
+def literal_of(value: object) -> str | None:
+    """Return a value as one SQL literal.
+
+    Parameters
+    ----------
+    value : object
+        A number, boolean, text, date, None, or a list, tuple or mapping of these.
+
+    Returns
+    -------
+    literal : str or None
+        None for anything else.
+    """
+    if isinstance(value, str):
+        return None if "\0" in value else text(value)
+    if isinstance(value, date):  # and datetime
+        return text(value.isoformat())
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return str(value) if value.is_finite() else None
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, Real):  # and NumPy numbers
+        return repr(float(value)) if math.isfinite(value) else None
+    if isinstance(value, list | tuple):
+        items = [literal_of(item) for item in value]
+        return None if None in items else f"[{', '.join(map(str, items))}]"
+    if isinstance(value, Mapping):
+        fields = {key: literal_of(item) for key, item in value.items()}
+        if None in fields.values() or not all(isinstance(key, str) and "\0" not in key for key in fields):
+            return None
+        return "{" + ", ".join(f"{text(key)}: {field}" for key, field in fields.items()) + "}"
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from dpsql.cli.engine_option import EngineOption
+from dpsql.cli.options import EngineOption
 from dpsql.contract.codes import CODES
 
 

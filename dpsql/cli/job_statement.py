@@ -18,9 +18,9 @@ from pathlib import Path
 import duckdb
 
 from dpsql.cli.dot_commands import Piece, check_syntax, split_all
-from dpsql.contract.literals import literal_of
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
+from dpsql.rendering import literal_of
 
 SEVERAL = "SEVERAL"
 _VARIABLE = re.compile(r"SET\s+VARIABLE\s+\w+\s*=", re.IGNORECASE)

@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 from rich.table import Table
 
-from dpsql.cli.engine_option import EngineOption
 from dpsql.cli.messages import say
+from dpsql.cli.options import EngineOption
 from dpsql.cli.output import Result, budget_view, ledger_view, policy_view
 from dpsql.cli.stopping import noting_stops
 from dpsql.context import Context

@@ -42,8 +42,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dpsql.context import Context
-from dpsql.contract.asker import USUAL_AGE, Asker
-from dpsql.contract.grant_fields import ROLES
+from dpsql.contract.grant_fields import ROLES, USUAL_AGE, Asker
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.installation import session_of

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import dpsql
 from dpsql.cli.commands import main
-from dpsql.cli.engine_option import EngineOption
+from dpsql.cli.options import EngineOption
 from dpsql.contract.codes import CODES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")

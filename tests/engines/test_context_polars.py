@@ -16,7 +16,7 @@ from lake import visits
 
 import dpsql
 from dpsql.cli.commands import main
-from dpsql.cli.engine_option import EngineOption
+from dpsql.cli.options import EngineOption
 from dpsql.engines.task import Task
 from dpsql.errors import ParameterError, SourceError
 from support.cases import cases

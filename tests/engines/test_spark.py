@@ -16,7 +16,7 @@ import pytest
 
 import dpsql
 import dpsql.spark
-from dpsql.cli.engine_option import EngineOption
+from dpsql.cli.options import EngineOption
 from dpsql.engines.driver import received
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from support.cases import cases

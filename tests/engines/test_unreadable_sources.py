@@ -13,7 +13,7 @@ import pytest
 
 import dpsql.polars
 import dpsql.spark
-from dpsql.cli.engine_option import EngineOption
+from dpsql.cli.options import EngineOption
 from dpsql.errors import InternalError, ParameterError, SourceError
 from support.spark_servers import EXACT_SAIL, SparkServer, sail
 

@@ -7,8 +7,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.lineage.bound import read
-from dpsql.engines.duckdb.lineage.failing import may_fail
-from dpsql.gateway.raising import raising
+from dpsql.gateway.raising import may_fail, raising
 from dpsql.ledger.grants import Grant
 from support import BEFORE_2_0
 from support.cases import cases

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.contract.asker import Asker
+from dpsql.contract.grant_fields import Asker
 from dpsql.engines.duckdb import query_planner
 from dpsql.engines.duckdb.lineage.placing import place_text
 from dpsql.engines.duckdb.query_planner import read_options

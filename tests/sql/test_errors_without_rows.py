@@ -28,7 +28,7 @@ from test_arguments_at_extremes import CALLS
 import dpsql
 import dpsql.polars
 from dpsql.contract import boundary, parameters
-from dpsql.contract.asker import Asker
+from dpsql.contract.grant_fields import Asker
 from dpsql.contract.parameters import is_literal, show
 from dpsql.errors import DpsqlError, GatewayError, original
 from dpsql.functions.registry import FUNCTIONS

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypedDict, TypeVar
 
-from dpsql.contract.asker import Asker
 from dpsql.contract.covers import covers
+from dpsql.contract.grant_fields import Asker
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan

@@ -20,7 +20,7 @@ from typing import Any
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
-from dpsql.contract.asker import USUAL_AGE, Asker
+from dpsql.contract.grant_fields import USUAL_AGE, Asker
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
 from dpsql.contract.names import dotted

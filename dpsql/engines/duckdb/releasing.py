@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import duckdb
 import pyarrow as pa
 
-from dpsql.contract.asker import Asker
+from dpsql.contract.grant_fields import Asker
 from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import plain_value, show
 from dpsql.contract.plan import Plan
