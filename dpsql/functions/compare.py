@@ -171,7 +171,7 @@ def read_thresholds(thresholds: object, bounds: Mapping[str, float | None]) -> t
     return tuple(numbers * 2)[:2]
 
 
-# Cost of the first error in addition to the difference, and of the disagreement of scores in addition to their areas.
+# Share for the first error next to the difference, and for the disagreement of scores next to their areas.
 _LEVEL = Fraction(1, 5)
 _DISAGREEMENT = Fraction(1, 5)
 # The disagreement is a multiple of 2**-20, or of a coarser unit if noise would have more bits than this.
@@ -294,7 +294,7 @@ class ComparePlan(Plan):
 
     @property
     def levels_argument(self) -> str:  # type: ignore[override]
-        """Return the name of the argument that gives the two levels."""
+        """Return the argument that gives the two levels."""
         return "target_levels" if self.of in SCORES else "keys"
 
     @cached_property
@@ -364,7 +364,7 @@ class ComparePlan(Plan):
 
     @cached_property
     def pairs_bits(self) -> int:
-        """Return the public number of bits; the disagreement is released in units of ``2**-bits``."""
+        """Return the public bits: the disagreement has units of ``2**-bits``."""
         width = disagreement_sensitivity(self.relation) / (self.epsilon - self.area_epsilon)
         return next((bits for bits in range(_FINEST, 0, -1) if width * (1 << bits) <= _WIDEST), 0)
 

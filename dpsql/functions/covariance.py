@@ -156,7 +156,7 @@ class MomentsCall(BoundedCall):
         self.refuse_extremes()
 
     def start(self) -> Collector:
-        """Return an empty collector of products."""
+        """Return empty products."""
         return CompleteProducts(self.maps)
 
     def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], dict[str, Json]]:

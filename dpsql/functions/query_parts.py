@@ -300,11 +300,11 @@ class _Margin:
     Attributes
     ----------
     finest : int
-        The number of the core with all keys.
+        The core with all keys.
     number : int
         The number of the set; 0 is the finest.
     sets : tuple of tuple of int
-        The positions of the keys of every set among the keys of the finest.
+        The positions of the keys of every set among the finest keys.
     """
 
     finest: int
@@ -456,8 +456,7 @@ def _core_parts(
 ) -> Iterator[_Part]:
     """Yield the parts of a core, and store the places of the answers; parts that can draw private keys come first.
 
-    One person changes a number of persons least, so this number decides the keys if the query has it, or nothing else
-    can.
+    A number of persons changes least, so it decides the keys if the query has it, or nothing else can.
     """
     vectors = vectors_of(core) if of_finest is None else []
     positions: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)

@@ -485,7 +485,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
     def _noisy_gap(self, noise: str, k: int, count: int) -> float:
         """Return the gap of scores from which noisy counts rank the k best first in about 95 % of calls.
 
-        The computation assumes that information scores move as much as a count does.
+        The gap assumes that information scores move as much as a count does.
         """
         norms = released_norms(
             RELEASED_FOR[self.score],

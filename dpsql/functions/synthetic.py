@@ -251,7 +251,7 @@ class SyntheticPlan(Plan):
 
     @cached_property
     def noise_part(self) -> TreeNoise:
-        """Return all drawn numbers as one part."""
+        """Return the part of all draws."""
         bounds, report = self.bounds_share or Fraction(0), self.report_share or Fraction(0)
         remainder = 1 - bounds - report
         if not remainder > 0:

@@ -278,7 +278,7 @@ class Asked(Protocol):
 
     @property
     def ddof(self) -> int:
-        """Return the number that variances subtract from the number of rows."""
+        """Return the number to subtract from the rows in variances."""
 
     @property
     def confidence(self) -> Fraction:

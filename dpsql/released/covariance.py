@@ -113,9 +113,9 @@ def nothing_left(
 ) -> NDArray[np.bool_] | None:
     """Return in which groups noise leaves nothing of an aggregate; None if there are no such groups.
 
-    The aggregates are a mean, a variance or a standard deviation of a group whose noisy count is not above 0 with 95 %,
-    or whose interval at the confidence is no narrower than before the release. Noise always leaves something of a count
-    and of a sum. The arguments are the same as for `estimates`.
+    These are means, variances and standard deviations of a group whose noisy count is not above 0 with 95 %, or whose
+    interval at the confidence is the earlier public interval. Noise always leaves something of counts and sums. The
+    arguments are the same as for `estimates`.
     """
     return _GroupMoments(noisy, 1.0 - confidence, ddof).nothing_left(name, sizes)
 
@@ -131,7 +131,7 @@ class _GroupMoments:
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        """Return the value at z = 0, and the difference between z = 1 and z = 0."""
+        """Return the middle and half width of the bounds."""
         block = self._noisy.block
         if not isinstance(block, ValueBlock):
             raise ParameterError("P018", "a count tells nothing of values. Take the block of the aggregates.")

@@ -302,8 +302,8 @@ def _mean_quantiles(block: Block, lattice: Lattice, tail: float) -> Doubles:
 def variance_interval(noisy: NoisyBlock, tail: float, ddof: int) -> Interval:
     """Return the variances of z that are compatible with the noisy sums; NaN if there are none.
 
-    A variance that divides by ``n - ddof`` is at least the variance that divides by n, and larger by a factor of at
-    most ``n / (n - ddof)`` for the smallest compatible count.
+    A variance over ``n - ddof`` is at least the variance over n, and larger by a factor of at most ``n / (n - ddof)``
+    for the smallest compatible count.
     """
     part = _PART * tail
     rest = tail - part - (part if ddof else 0.0)
@@ -329,8 +329,8 @@ def _variances(sums: Doubles, means: Doubles, table: Doubles) -> Doubles:
     """Return the range of the variance over the compatible means, shape (2, G).
 
     The square about m exceeds the square about the best mean by ``n`` times its squared distance. So the range over all
-    means is the range over a few means, including both ends, except for the square of half a step; the result allows
-    twice this square.
+    means is the range over a few with both ends, except for the square of half a step; the result allows twice this
+    square.
     """
     count, total, square = (part[:, np.newaxis] for part in sums)
     mean = means[0][:, np.newaxis] + (means[1] - means[0])[:, np.newaxis] * _MEANS
@@ -355,7 +355,7 @@ def _variances(sums: Doubles, means: Doubles, table: Doubles) -> Doubles:
 
 
 def _locate(x: Doubles, nodes: Doubles) -> tuple[NDArray[np.intp], Doubles]:
-    """Return the equidistant node before x, and the relative position of x between it and the next node."""
+    """Return the equidistant node before x, and the share of the way from it to the next node."""
     steps = (x - nodes[0]) / (nodes[1] - nodes[0])
     node = np.clip(steps.astype(np.intp), 0, len(nodes) - 2)
     way: Doubles = steps - node

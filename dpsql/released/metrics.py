@@ -46,13 +46,13 @@ class NoisySum(NamedTuple):
     Attributes
     ----------
     value : float
-        Sum about the centre.
+        About the centre.
     scale : float
         Scale of the noise.
     step : float
-        Largest addition to the noise by rounding and discreteness.
+        Most that rounding and discrete noise add to it.
     centre : float
-        Number that was subtracted per row.
+        Number subtracted per row.
     """
 
     value: float

@@ -60,9 +60,9 @@ def steps_at(steps: FeatureSteps, values: Doubles) -> Doubles:
 
 
 def pieces(result: Fitted) -> Iterator[ShapePiece]:
-    """Yield the shapes of an additive model piece by piece, feature by feature; none for features that were left out.
+    """Yield the shapes of an additive model piece by piece, feature by feature, except features that were left out.
 
-    `std_error` is the error of the step alone: the coefficient's error is in the rows of the release.
+    `std_error` is the error of the step alone: the coefficient's error is in the release's rows.
     """
     features, slopes = result["terms"][1:], (result["coefficients"] or [])[1:]
     for name, slope, bounds, steps in zip(
@@ -408,7 +408,7 @@ class LinearModel(Estimator):
 
     @cached_property
     def _steps(self) -> list[tuple[int, FeatureSteps]]:
-        """Return the positions of features with steps, and their steps."""
+        """Return positions and steps of features with steps."""
         return [(position, steps) for position, steps in enumerate(self.steps_ or ()) if steps is not None]
 
     @cached_property

@@ -286,7 +286,7 @@ def _density(widths: Doubles, total: float, before: tuple[float, float] | None) 
     if before is None or not (total > 0.0 and before[0] > 0.0 and before[1] > 0.0 and width > 0.0):
         return even
     rate = _decay(before[0] / total, before[1], width)
-    # Content of an exponential density up to each edge; the formula keeps its precision for an almost even density.
+    # Content of an exponential density up to each edge, without loss for an almost even density.
     masses = -np.expm1(-rate * np.append(0.0, np.cumsum(widths)))
     return np.diff(masses) / masses[-1] if masses[-1] > 0.0 else even
 
@@ -342,7 +342,7 @@ _ANY = (0, 0, 1.0)
 _CELL_LISTED, _LISTED, _COUNTED = 1024, 4096, 256
 # Expected number of values per column that look like atoms by chance.
 _BY_CHANCE = 0.1
-# A grain is visible from this many deviations of noise on, because there are many grains.
+# A grain is visible from this many deviations of noise on; there are many grains.
 _GRAIN_SEEN = 4.0
 
 
@@ -474,7 +474,7 @@ class ReleasedColumns:
 
     @property
     def variances(self) -> list[Doubles]:
-        """Return the variances of the noise of united cells."""
+        """Return the noise variances of united cells."""
         # A cell that holds nothing has a count of exactly 0, in spite of its noise.
         return [
             np.maximum(np.bincount(position, weights=counts != 0.0), 1.0) * self.sigma**2

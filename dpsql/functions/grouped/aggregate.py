@@ -368,7 +368,7 @@ class AggregatePlan(LeftOutPlan):
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
-        """Return the columns: keys are k0, k1, …, targets t0, t1, …, and the counted column is d0."""
+        """Return keys k0, k1, …, targets t0, t1, …, and the counted column d0."""
         columns = dict(super().row_columns or {})
         return columns | ({"d0": self.distinct_of} if self.counts_items and self.distinct_of is not None else {})
 
@@ -461,7 +461,7 @@ class AggregatePlan(LeftOutPlan):
     def noise_of_sum(self, target: int) -> tuple[float, int]:
         """Return half the width of the interval of a target's sum, or of its squares, and the power of the values.
 
-        The unit is the width of the bounds, or its square; the number holds over many rows, by public arguments alone.
+        The unit is the width of the bounds, or its square, over many rows, by public arguments alone.
         """
         block, lattice = self.target_laws[target]
         names = self.aggregates_of(target)

@@ -287,7 +287,7 @@ class GroupedPlan(Plan):
 
     @property
     def counts_units(self) -> bool:
-        """Return whether the units of each group are counted in addition to its rows."""
+        """Return whether units of each group are counted next to its rows."""
         return False
 
     @property
@@ -302,7 +302,7 @@ class GroupedPlan(Plan):
 
     @property
     def derived(self) -> DerivedKey | None:
-        """Return a further key that follows from the column v0 of the row; None without such a key."""
+        """Return a further key from the column v0 of the row, or None."""
         return None
 
     @property
@@ -342,7 +342,7 @@ class GroupedPlan(Plan):
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
-        """Return the columns: keys are k0, k1, …, targets t0, t1, ….
+        """Return keys k0, k1, …, and targets t0, t1, ….
 
         A column may have several parts.
         """
@@ -447,7 +447,7 @@ class GroupedCall(Call):
 
     @cached_property
     def keys(self) -> PublicKeys:
-        """Return the public keys, with a list for every column; a table's keys are missing before they are read."""
+        """Return the public keys, a list for every column; a table's keys are missing before their read."""
         if self.plan.keys_table is not None:
             return self.listed or PublicKeys(((),) * len(self.plan.by))
         if self.plan.public_keys is None:

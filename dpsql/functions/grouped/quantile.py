@@ -243,7 +243,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
 
     @cached_property
     def selection(self) -> QuantileSelection:
-        """Return the selection of the quantiles, at the epsilon that bounds and intervals leave."""
+        """Return the selection of the quantiles, at the remaining epsilon."""
         epsilon = self.remaining_epsilon - (0 if self.rank_part is None else self.rank_part.epsilon)
         select = GroupQuantileSelection if self.by else QuantileSelection
         return select("quantiles", epsilon, self.at, self.neighbours, self.contribution.rows)
@@ -337,7 +337,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
 
     @property
     def drawn_codes(self) -> list[ValueCode]:
-        """Return the codes that map a value to its cell, after the draw of the bounds."""
+        """Return the codes for the cells of values, after the draw."""
         return [ValueCode(*self.grid.learned)]
 
     @property

@@ -428,7 +428,7 @@ def _gaussian(name: str, epsilon: Fraction, delta: Fraction, parts: Mapping[str,
 
 
 def choose(plan: LogisticPlan, *, steps: bool, ends: Fraction = Fraction(0)) -> None:
-    """Let the running call draw the parts that the moments decided, in place of the planned parts."""
+    """Let the running call draw the parts that the moments decided, not the planned parts."""
     if plan.first_choice is None:
         raise InternalError("I032", "a fit that has no choice was to choose. Report it.")
     exchange(plan.first_choice, plan.choice(steps=steps, ends=ends))
@@ -733,7 +733,7 @@ class LogisticCall(Call):
         weights = standard.weight[order]
 
         def is_noise(count: int) -> bool:
-            """Return whether the last of `count` features is noise; if so, it is also noise next to more features."""
+            """Return whether the last of `count` features is noise; then it is noise next to more."""
             strength = weights[count - 1] / 4 / (1 + self.plan.longest(count) ** 2)
             return bool(strength < self.plan.calibrated(count, steps=steps, ends=ends).regularization)
 

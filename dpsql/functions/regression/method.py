@@ -1,8 +1,7 @@
 """The methods of linear regression: their interface, and the plan and the call that use it.
 
 The module also has the passes before a fit: private bounds of columns without public bounds, and private means and
-deviations of features. The numbers that a pass releases are public for the next pass, which maps rows one by one with
-them.
+deviations of features. Numbers released by a pass are public for the next pass, which maps rows one by one.
 """
 
 from __future__ import annotations
@@ -154,11 +153,10 @@ class Moments(KeptFeatures[ColumnMoments]):
 
 
 class Spreads(KeptFeatures[Several]):
-    """Moments of all features, and magnitudes of the features that are not flags, within public bounds.
+    """Moments of all features, and magnitudes of features that are no flags, within public bounds.
 
     One pass counts both. At its end the moments are drawn, and then the ends of the features whose bounds are far wider
-    than the bulk of their values by these moments (`dpsql.mechanisms.prefix_bounds.far_bounds`). Other counts are never
-    released.
+    than the bulk of their values (`dpsql.mechanisms.prefix_bounds.far_bounds`). Other counts are never released.
 
     Parameters
     ----------
@@ -166,14 +164,14 @@ class Spreads(KeptFeatures[Several]):
     mapped : RowMap
         The map of all features to [-1, 1].
     reach : sequence of float
-        How many deviations from the mean the bounds of each feature are at most; infinite for features that are not
+        How many deviations from the mean the bounds of each feature are at most; infinite for features that are no
         flags.
     pairs : sequence of (float, float)
         Public bounds of each feature.
     kinds : sequence of pyarrow types
     following : callable
-        Takes means and deviations, and, by position, the cells of features that are not flags with the rows in them;
-        returns the next pass.
+        Takes means and deviations, and, by position, the cells of features that are no flags with their rows; returns
+        the next pass.
     least_rows : float
         See `dpsql.mechanisms.prefix_bounds.released_standard`.
     """
