@@ -247,7 +247,7 @@ class Release:
             ``'effects'`` or ``'coefficients'``, for an additive model also ``'shapes'``; for aggregates the name of an
             aggregate.
         ax : matplotlib Axes, optional
-            Axes of the drawing; by default on a new figure.
+            By default on a new figure.
 
         Returns
         -------

@@ -239,7 +239,7 @@ def on_simplex(values: Doubles, total: float) -> Doubles:
 def smoothed(noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float, float] | None = None) -> Doubles:
     """Return the counts of neighbouring cells, by a plain density wherever noise explains the difference from it.
 
-    A run of k cells has that density if the sum of squared differences, in deviations of the noise, is no more than
+    A run of k cells has that density if the sum of squared differences, in deviations of the noise, is at most
     three deviations above its mean for noise alone, and no cell stands out by more than four; otherwise both halves of
     the run are examined. Counts of runs are then the nearest counts that are at least 0 and have the same sum, so that
     noise moves none of it away on average.
