@@ -1,6 +1,6 @@
 """The functions that read rows, in a session or in a worker of an engine.
 
-**Codes.** How values are coded within private bounds, on its way into a statement.
+`drawn_codes` passes the codes of values within private bounds to a statement.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Number = TypeVar("Number", np.int64, np.uint64)
 
 
 def target(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket, row) → the target of each row as the call codes it."""
+    """Bind (ticket, row) → the target of each row in the call's code."""
 
     def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
@@ -63,7 +63,7 @@ def target(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def concordance(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket, scores of the negative class, of the positive one) → the integers of their `Concordance`."""
+    """Bind (ticket, scores of the negative class, of the positive class) → the integers of their `Concordance`."""
 
     def run(tickets: pa.Array, *classes: pa.Array) -> pa.Array:
         def compare(_: RunningCall) -> list[int]:
@@ -78,7 +78,7 @@ def concordance(calls: Calls) -> Callable[..., pa.Array]:
 def collect(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket, row[, key[, rows of the block]]) → the batch's number on its first row, else NULL.
 
-    Every column costs time, so there is none for the pass: `complete` finds a batch that came in another pass.
+    Every column costs time, so no column names the pass: `complete` finds a batch of another pass.
     """
 
     def run(tickets: pa.Array, rows: pa.Array, *more: pa.Array) -> pa.Array:
@@ -134,7 +134,7 @@ def features(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def vocabulary(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket, list of {j, name}) → the ticket, after the call has learned the number of every name."""
+    """Bind (ticket, list of {j, name}) → the ticket, after the call has stored the number of every name."""
 
     def learn_names(ticket: int, listed: pa.Array) -> int:
         def learn(running: RunningCall) -> int:
@@ -194,11 +194,11 @@ def present(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def sampling_key(calls: Calls) -> Callable[..., bytes]:
-    """Bind (ticket) → the key under which the rows and privacy units of the call are hashed."""
+    """Bind (ticket) → the key that hashes the rows and privacy units of the call."""
     return lambda ticket: calls.running(ticket).sampling_key
 
 
-# What reads rows, in a session or in a worker of an engine.
+# The functions that read rows, in a session or in a worker of an engine.
 SPECS = (
     UdfSpec("dpsql_key_list", key_list, "STRUCT(p BIGINT, text VARCHAR)[]"),
     UdfSpec("dpsql_key_rows", key_rows, "BIGINT[][]"),

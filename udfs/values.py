@@ -1,7 +1,6 @@
-"""Conversion of values between DuckDB and dpsql.
+"""Conversion of values between DuckDB and dpsql, and registration of functions in DuckDB.
 
-**Registration.** How a function is registered in DuckDB: the only place that sets the flags that keep a release
-private.
+Only this module sets the registration flags that keep a release private.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
     from duckdb.sqltypes import DuckDBPyType
 
 
-# Exact integers: int64 where they fit, Python ints beyond.
+# Exact integers: int64 if they fit, otherwise Python ints.
 Integers: TypeAlias = NDArray[np.int64] | NDArray[np.object_]
 
-# Queries and their plans, as the planner hands them over.
+# Queries and their plans, from the planner.
 Plans: TypeAlias = Sequence[Mapping[str, str]] | None
-# What dp_estimate returns.
+# Type of the result of dp_estimate.
 ESTIMATED = "STRUCT(quantity VARCHAR, value DOUBLE, meaning VARCHAR)[]"
 
 
 def struct_list(columns: Mapping[str, str]) -> str:
-    """Return the SQL type of a table, of which each column's type is given."""
+    """Return the SQL type of a table from the type of each column."""
     return "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in columns.items()) + ")[]"
 
 
@@ -67,7 +66,7 @@ def nested() -> ParameterError:
 
 
 def integers(row: pa.Array, count: int) -> Integers:
-    """Return a HUGEINT list as integers: int64 where they fit, Python ints beyond; NULL, no rows at all, as zeros."""
+    """Return a HUGEINT list as integers: int64 if they fit, otherwise Python ints; NULL (no rows at all) as zeros."""
     values = row.values
     if values is None or len(values) == 0:
         return np.zeros(count, dtype=np.int64)
@@ -87,14 +86,14 @@ class UdfSpec:
     name : str
         Its SQL name, ``dpsql_…``; users call macros, which call it.
     bind : callable
-        Takes the session, or where a worker of an engine runs it the worker's `Calls`; returns the function.
+        Takes the session, or in a worker of an engine the worker's `Calls`; returns the function.
     returns : str
         SQL type of the result.
     native : bool
         It takes and returns Python values instead of Arrow arrays.
     pure : bool
-        The result depends on the arguments alone, and nothing is charged or drawn. Everything else is
-        volatile: otherwise DuckDB runs it at EXPLAIN, freezes it at PREPARE and shares one draw between rows.
+        The result depends on the arguments alone, and nothing is charged or drawn. Everything else is volatile:
+        otherwise DuckDB runs it at EXPLAIN, freezes it at PREPARE and shares one draw between rows.
     nullary : bool
         It takes no arguments; every other function takes arguments of any type.
     """
@@ -107,7 +106,7 @@ class UdfSpec:
     nullary: bool = False
 
     def run(self, function: Callable[..., object], arguments: tuple[object, ...]) -> object:
-        """Call `function`, and return a result for each row or raise an error with a code; nothing else gets out.
+        """Call `function`, and return a result for each row or raise an error with a code; nothing else leaves it.
 
         DuckDB's own message about a result of the wrong length shows the number of rows, and the text of any other
         exception may quote them.
@@ -115,7 +114,7 @@ class UdfSpec:
         Raises
         ------
         DpsqlError
-            What `function` raises on purpose; P019 if a batch has rows of an outer query.
+            An intended error of `function`; P019 if a batch has rows of an outer query.
         KeyboardInterrupt
             Ctrl-C was pressed meanwhile.
         InternalError
@@ -139,11 +138,11 @@ class UdfSpec:
     def register(
         self, connection: duckdb.DuckDBPyConnection, function: Callable[..., object], returns: DuckDBPyType
     ) -> None:
-        """Register `function`, which does what `bind` returns, on the instance of a connection.
+        """Register `function`, a result of `bind`, on the instance of a connection.
 
-        `returns` is the type that `self.returns` names; DuckDB takes longer to read a name than for all the rest.
+        `returns` is the type that `self.returns` names; DuckDB takes longer to read a type name than for all the rest.
         """
-        flags: dict[str, Any] = {  # which DuckDB's annotations do not allow as text
+        flags: dict[str, Any] = {  # DuckDB's annotations do not allow these values as text
             "type": "native" if self.native else "arrow",
             "null_handling": "special",  # a NULL statistic must get noise, not be passed through
             "side_effects": not self.pure,

@@ -1,19 +1,18 @@
 """dp_auc: a private area under the ROC curve, with an interval.
 
 ==========  =====================================================================  ==============================
-method      what is released                                                       where
+method      released numbers                                                       module
 ==========  =====================================================================  ==============================
 scaled      concordant less discordant pairs over (rows - 1), and the rows of      `dpsql.mechanisms.auc`
-            both classes, each with Laplace noise, or with delta Gaussian noise
-            where that is smaller
-smooth      the area, with Cauchy noise scaled to the smaller class; for           `dpsql.mechanisms.smooth`
-            comparison, since that noise is not known
+            both classes, each with Laplace noise, or with Gaussian noise if
+            delta is given and Gaussian noise is smaller
+smooth      the area, with Cauchy noise scaled to the smaller class; only for      `dpsql.mechanisms.smooth`
+            comparison, because the scale of this noise is not public
 ==========  =====================================================================  ==============================
 
-**Confusion matrices.** dp_confusion: private confusion matrices at public thresholds.
-
-The rows of each class are counted between thresholds, and the counts are accumulated from the largest score down, as in
-dp_roc (`dpsql.functions.roc`). The thresholds are public, so all of epsilon goes to the counts.
+dp_confusion releases private confusion matrices at public thresholds. It counts the rows of each class between
+thresholds and accumulates the counts from the largest score down, as dp_roc does (`dpsql.functions.roc`). The
+thresholds are public, so all of epsilon goes to the counts.
 """
 
 from __future__ import annotations
@@ -60,9 +59,10 @@ from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE
 from dpsql.statistics.auc import ClassScores, Concordance, ScoreCounts
 
 METHODS = ("scaled", "smooth")
-# Laplace noise of a smaller scale, on counts, is none but for a chance of 1e-12.
+# Laplace noise of a smaller scale on counts is 0, except with a chance of 1e-12.
 _FINE = 1 / 28
-# The numbers that get noise; and the rows at which two laws are compared: from some hundred on the choice is the same.
+# How many numbers get noise, and the rows at which two laws are compared: from some hundred rows on, the choice is the
+# same.
 _NUMBERS, _LIKELY_ROWS = 3, 10_000
 
 
@@ -70,11 +70,11 @@ _NUMBERS, _LIKELY_ROWS = 3, 10_000
 class AucPlan(ScorePlan):
     """The checked public arguments of one ``dp_auc`` call."""
 
-    delta: Fraction | None  # not for 'smooth'
+    delta: Fraction | None  # None for 'smooth'
     method: str
-    law: str  # the noise that was asked for
+    law: str  # the requested noise
     grid: int | None  # the argument `cells`; scores in the same cell are tied. None for the scores themselves
-    sampling: bool | None  # None for false, as calls were recorded before there was this
+    sampling: bool | None  # None for false, as in records of earlier versions
 
     function: ClassVar[str] = "dp_auc"
     arguments: ClassVar[Signature] = Signature(
@@ -119,37 +119,37 @@ class AucPlan(ScorePlan):
 
     @cached_property
     def cells(self) -> FormulaCells:
-        """Cells of equal width between the bounds."""
+        """Return cells of equal width between the bounds."""
         return EvenCells(self.lower, self.upper, known(int, self.grid))
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass, which counts or gathers in SQL if there is a table to scan."""
+        """Return one pass, which counts or gathers in SQL if there is a table to scan."""
         return super()._passes() if self.grid is not None or not self.is_summed_in_sql else (Pass(SCORES),)
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as they were when scores were rounded to cells."""
+        """Yield the arguments of earlier versions, which rounded scores to cells."""
         yield from super().earlier_arguments()
         yield from before_exact(self.public_arguments)
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments as they are stored; `method` and `noise` as calls had them before there were these."""
+        """Return the stored arguments; `method` and `noise` have the form that earlier versions stored."""
         record, left_out = super().public_arguments, (("method", "smooth"), ("law", AUTO))
         return {name: value for name, value in record.items() if (name, value) not in left_out}
 
     @property
     def row_epsilon(self) -> Fraction:
-        """Epsilon for one added, removed or replaced row, by smooth sensitivity."""
+        """Return epsilon for one added, removed or replaced row, by smooth sensitivity."""
         return step_epsilon(self.epsilon, self.neighbours, self.max_rows_per_unit, replaces=True)
 
     @cached_property
     def mu(self) -> Fraction | None:
-        """Mu of the release; None for other noise."""
+        """Return mu of the release; None for other noise."""
         return self.scaled_part.mu
 
     @cached_property
     def scaled_part(self) -> ConcordanceNoise:
-        """The part that draws the concordance and the counts: with delta, that of the law with the smaller error."""
+        """Return the part that draws the concordance and the counts; with delta, the law with the smaller error."""
         protected = self.neighbours, self.max_rows_per_unit
         laplace = ConcordanceNoise("area", self.epsilon, None, None, *protected)
         if self.delta is None or self.law == LAPLACE:
@@ -174,12 +174,12 @@ class AucPlan(ScorePlan):
         return () if self.method == "smooth" or self.mu is not None else self.scaled_part.scales
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the shares of mu of Gaussian noise, for one row of a unit."""
+        """Return the shares of mu of Gaussian noise, for one row of a privacy unit."""
         return () if self.mu is None else (mu / self.max_rows_per_unit for mu in self.scaled_part.losses)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: one mechanism."""
+        """Return the measurement: one mechanism."""
         if self.method == "smooth":
             return measurement_of(SmoothNoise("area", self.epsilon, self.neighbours, self.max_rows_per_unit))
         return measurement_of(self.scaled_part)
@@ -206,13 +206,13 @@ class AucPlan(ScorePlan):
 
 
 def _error_of(part: ConcordanceNoise, n_rows: int) -> float:
-    """Return the standard error of the area, were levels even and the area 0 or 1."""
+    """Return the standard error of the area if classes have equal size and the area is 0 or 1."""
     half = max(1.0, n_rows / 2)
     return standard_error(stored_area(part, NoisyConcordance(half * half / max(1.0, 2 * half - 1), half, half)))
 
 
 def stored_area(part: ConcordanceNoise, numbers: NoisyConcordance) -> ScaledArea:
-    """Return noisy numbers with what is known about their noise."""
+    """Return noisy numbers with the public facts about their noise."""
     errors, reaches = part.deviations, part.reaches(AREA_FAILURE)
     unit = math.ldexp(1.0, -part.bits)
     counted = 0.0 if part.mu is not None or part.scales[1] <= _FINE else 1.0
@@ -237,7 +237,7 @@ class AucCall(ScoreCall):
     plan: AucPlan
 
     def start(self) -> Collector | None:
-        """Return empty counts, or no scores; None if SQL counts or gathers."""
+        """Return empty counts, or an empty list of scores; None if SQL counts or gathers."""
         plan = self.plan
         if plan.grid is None and plan.statement == COLLECTED:
             return ClassScores(plan.lower, plan.upper, plan.missing_score)
@@ -245,7 +245,7 @@ class AucCall(ScoreCall):
 
     @property
     def statistic_length(self) -> int:
-        """Number of counts, or of the integers of a `Concordance`."""
+        """Return the number of counts, or of the integers of a `Concordance`."""
         return super().statistic_length if self.plan.grid is not None else len(fields(Concordance))
 
     def _concordance(self, statistic: Counted | ClassScores) -> Concordance:
@@ -306,21 +306,21 @@ class ConfusionPlan(CurvePlan):
 
     @cached_property
     def cells(self) -> FormulaCells:
-        """Cells between the thresholds."""
+        """Return the cells between the thresholds."""
         return CutCells(self.thresholds)
 
     @property
     def counted(self) -> int:
-        """Number of cells that the thresholds form."""
+        """Return the number of cells that the thresholds form."""
         return len(self.thresholds) + 1
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: counts."""
+        """Return the measurement: counts."""
         return measurement_of(self.count_part)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the cumulative counts would be."""
+        """Return the noise on the cumulative counts."""
         return self.count_noise(self.counted, n_rows)
 
 

@@ -1,25 +1,25 @@
-"""dp_compare: is a difference real? Two groups' means, shares or counts, or two scores' area or error on the same rows.
+"""dp_compare: test a difference between two groups' means, shares or counts, or between two scores on the same rows.
 
-Every mechanism is that of another function. Only what is computed from it is new (`dpsql.released.comparison`):
+Two scores are compared by area or error. Every mechanism comes from another function. Only the result that follows from
+it is new (`dpsql.released.comparison`):
 
 ==========  =====================================================================  ===================================
-of          what gets noise                                                        mechanism
+of          numbers with noise                                                     mechanism
 ==========  =====================================================================  ===================================
 mean        rows, sum and sum of squares of each group; without sampling rows      `dpsql.mechanisms.aggregates`, as
             and sum alone                                                          dp_aggregate
 share       rows and sum of each group                                             the same, as dp_avg
 count       rows of each group                                                     the same, as dp_count
 error       rows, sum and sum of squares of the difference of two errors, row by   the same, for two targets of one
-            row; and for a fifth of the loss the sum of the first error            group
+            row; for a fifth of the loss also the sum of the first error           group
 auc         difference and sum of two scaled concordances, and the rows of both    `dpsql.mechanisms.auc`, and Laplace
-            classes; and for a fifth of epsilon the pairs that the scores do not   noise on one number
-            order alike, where sampling counts
+            classes; with sampling, for a fifth of epsilon, also the pairs that    noise on one number
+            the scores order differently
 ==========  =====================================================================  ===================================
 
-The two groups are groups with two public keys, in both of which a privacy unit may have rows. They cost what one group
-costs, but for units with several rows. All of a call is one measurement and one charge.
-
-**Arguments.** The arguments of dp_compare, and how its bounds and thresholds are read.
+The two groups have two public keys, and a privacy unit may have rows in both. Two groups cost as much as one, except
+for privacy units with several rows. A call is one measurement and one charge. The module also reads the arguments of
+dp_compare, with bounds and thresholds.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def read_bounds(arguments: Mapping[str, object], of: str, loss: str) -> dict[str
 
 
 def read_thresholds(thresholds: object, bounds: Mapping[str, float | None]) -> tuple[float, ...]:
-    """Return the threshold of each score; the middle of the bounds where none is given."""
+    """Return the threshold of each score; the default is the middle of the bounds."""
     lower, upper = known(float, bounds["lower"]), known(float, bounds["upper"])
     if thresholds is None:
         return (lower / 2 + upper / 2,) * 2
@@ -171,12 +171,12 @@ def read_thresholds(thresholds: object, bounds: Mapping[str, float | None]) -> t
     return tuple(numbers * 2)[:2]
 
 
-# What the first error costs beside the difference, and the disagreement of scores beside their areas.
+# Share for the first error next to the difference, and for the disagreement of scores next to their areas.
 _LEVEL = Fraction(1, 5)
 _DISAGREEMENT = Fraction(1, 5)
-# The disagreement is a multiple of 2**-20, or of a coarser unit where noise would have more bits than this.
+# The disagreement is a multiple of 2**-20, or of a coarser unit if noise would have more bits than this.
 _FINEST, _WIDEST = 20, 1 << 47
-# Rows up to which `rows_needed` is sought.
+# Largest number of rows in the search for `rows_needed`.
 _MOST_ROWS = 10**12
 
 
@@ -191,7 +191,7 @@ class ComparePlan(Plan):
     loss: str
     thresholds: tuple[float, ...]  # of each score
     delta: Fraction | None
-    law: str  # the noise that was asked for
+    law: str  # the requested noise
     confidence: Fraction
     grid: int | None  # the argument `cells`; None for the scores themselves
 
@@ -203,7 +203,7 @@ class ComparePlan(Plan):
 
     @classmethod
     def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
-        """Fill in the owner's stated values: the two groups, and bounds of a target that these name."""
+        """Fill in the owner's declared values: the two groups, and bounds of a target that the groups name."""
         for name in ("target", "groups", "label"):
             if arguments[name] is not None:
                 parameters.text(name, arguments[name], hint="Give the name of a column.")
@@ -232,7 +232,7 @@ class ComparePlan(Plan):
 
     @classmethod
     def _layout(cls, arguments: Mapping[str, object]) -> Layout:
-        """Return the layout: groups or label are the target, values or scores the features."""
+        """Return the layout: groups or label are the target, values or scores are the features."""
         of = cls.arguments["of"].read(arguments)
         names = ("scores", "label") if of in SCORES else ("target", "groups")
         others = ("target", "groups") if of in SCORES else ("scores", "label")
@@ -274,13 +274,13 @@ class ComparePlan(Plan):
         }
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as they were when scores were rounded to cells."""
+        """Yield the arguments of earlier versions, which rounded scores to cells."""
         yield from super().earlier_arguments()
         yield from before_exact(self.public_arguments)
 
     @classmethod
     def stand_ins(cls, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return columns for what is compared; the noise does not depend on bounds."""
+        """Return columns for the compared values; the noise does not depend on bounds."""
         of = arguments.get("of") or MEAN
         if of in SCORES:
             bounds = {} if (arguments.get("loss") or ZERO_ONE) == ZERO_ONE else {"lower": 0, "upper": 1}
@@ -289,30 +289,30 @@ class ComparePlan(Plan):
 
     @property
     def target_is_label(self) -> bool:  # type: ignore[override]
-        """Whether rows have one of two levels: but for errors of size, of which the truth may be a number."""
+        """Return whether rows have one of two levels; the truth of numeric errors may be a number."""
         return self.loss == ZERO_ONE
 
     @property
     def levels_argument(self) -> str:  # type: ignore[override]
-        """The argument that gives the two levels."""
+        """Return the argument that gives the two levels."""
         return "target_levels" if self.of in SCORES else "keys"
 
     @cached_property
     def contribution(self) -> Contribution:
-        """What a privacy unit contributes: its rows may all be in one group, or in both."""
+        """Return the contribution of a privacy unit: all its rows may be in one group, or in both."""
         rows, groups = self.max_rows_per_unit, 1 if self.of == ERROR else 2
         return Contribution(self.neighbours, rows, groups, rows, keys=groups)
 
     @property
     def aggregates(self) -> tuple[str, ...]:
-        """What the first block must tell."""
+        """Return the aggregates of the first block."""
         if self.of == OF_COUNT:
             return (COUNT,)
         return (AVG, VARIANCE) if self.sampling and self.of != SHARE else (AVG,)
 
     @cached_property
     def sums_part(self) -> GroupedNoise:
-        """The part that draws sums: that of the law and the blocks with the smallest error."""
+        """Return the part that draws sums: the requested law, and the blocks with the smallest error."""
         parts = [part for law in self._laws for part in self._parts(law)]
         return min(parts, key=lambda part: log_errors(part.blocks[:1], part.lattices[:1], self.aggregates))
 
@@ -336,12 +336,12 @@ class ComparePlan(Plan):
 
     @property
     def area_epsilon(self) -> Fraction:
-        """Epsilon of the areas; the rest is that of the disagreement."""
+        """Return epsilon of the areas; the disagreement gets the rest."""
         return self.epsilon * (1 - _DISAGREEMENT) if self.sampling else self.epsilon
 
     @cached_property
     def area_part(self) -> PairedConcordanceNoise:
-        """The part that draws difference and sum of concordances, and both class sizes."""
+        """Return the part that draws difference and sum of concordances, and both class sizes."""
         unit = self.neighbours, self.max_rows_per_unit
         laplace = PairedConcordanceNoise("areas", self.area_epsilon, None, None, *unit)
         if self.delta is None or self.law == LAPLACE:
@@ -357,20 +357,20 @@ class ComparePlan(Plan):
 
     @cached_property
     def pairs_part(self) -> LaplaceNoise:
-        """The part that draws the disagreement of scores."""
+        """Return the part that draws the disagreement of scores."""
         epsilon = self.epsilon - self.area_epsilon
         moved = disagreement_sensitivity(self.relation)
         return LaplaceNoise("disagreement", epsilon, moved << self.pairs_bits)
 
     @cached_property
     def pairs_bits(self) -> int:
-        """The disagreement is released in units of ``2**-bits``, which is public."""
+        """Return the public bits: the disagreement has units of ``2**-bits``."""
         width = disagreement_sensitivity(self.relation) / (self.epsilon - self.area_epsilon)
         return next((bits for bits in range(_FINEST, 0, -1) if width * (1 << bits) <= _WIDEST), 0)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: sums of two groups, or what is read from two scores."""
+        """Return the measurement: sums of two groups, or the numbers of two scores."""
         if self.of != AREA:
             return measurement_of(self.sums_part)
         return measurement_of(self.area_part, *([self.pairs_part] if self.sampling else []))
@@ -383,13 +383,13 @@ class ComparePlan(Plan):
         return [*([] if self.area_part.mu is not None else self.area_part.scales), *pairs]
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the shares of mu of Gaussian noise, for one row of a unit."""
+        """Return the shares of mu of Gaussian noise, for one row of a privacy unit."""
         if self.of != AREA:
             return self.sums_part.gaussian_parts()
         return () if self.area_part.mu is None else (mu / self.max_rows_per_unit for mu in self.area_part.losses)
 
     def record(self, **entries: Any) -> Compared:
-        """Return what the ledger keeps."""
+        """Return the record for the ledger."""
         width = 1.0 if self.lower is None or self.upper is None else self.upper - self.lower
         scale = {"absolute": width, "squared": width**2}.get(self.loss, 1.0)
         record: Any = {
@@ -405,7 +405,7 @@ class ComparePlan(Plan):
         return stored
 
     def stored_area(self, numbers: NoisyPair, disagreement: float | None) -> dict[str, Json]:
-        """Return the noisy numbers of two areas, with what is known about their noise."""
+        """Return the noisy numbers of two areas, with the public facts about their noise."""
         failure = (1 - self.confidence) / 4
         pairs = 0.0
         if self.sampling:
@@ -421,7 +421,7 @@ class ComparePlan(Plan):
         }
 
     def expected(self, rows: int) -> Compared:
-        """Return what a call of so many rows would release without noise: groups alike, values at either bound."""
+        """Return the release of `rows` rows without noise: equal groups, values at either bound."""
         half = rows / 2.0
         if self.of == AREA:
             pairs = half * half / max(1.0, rows - 1.0) if self.sampling else None
@@ -434,13 +434,13 @@ class ComparePlan(Plan):
         return self.record(blocks=[stored_block(None, block) for block in blocks])
 
     def is_determined(self, rows: int) -> bool:
-        """Whether noise leaves an answer with so many rows, half of them in each group or class."""
+        """Return whether noise leaves an answer with `rows` rows, half of them in each group or class."""
         [row] = comparison_rows(self.expected(rows))
         return row["difference"] is not None
 
     @cached_property
     def rows_needed(self) -> int | None:
-        """Rows from which noise leaves an answer, by bisection; None where that is more than 1e12."""
+        """Return the rows from which noise leaves an answer, by bisection; None above 1e12."""
         low, high = 0, 1
         while not self.is_determined(high):
             if high >= _MOST_ROWS:
@@ -452,11 +452,11 @@ class ComparePlan(Plan):
         return high
 
     def has_enough_rows(self, line: str, n_features: int, rows: int) -> bool:
-        """Whether noise leaves an answer with so many rows, which is what `rows_needed` is found by."""
+        """Return whether noise leaves an answer with `rows` rows, for the search of `rows_needed`."""
         return self.is_determined(rows)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the difference would be, were groups or classes even."""
+        """Return the noise on the difference for groups or classes of equal size."""
         out: list[Quantity] = []
         if n_rows is not None:
             [row] = comparison_rows({**self.expected(n_rows), "sampling": False})
@@ -470,7 +470,7 @@ class ComparePlan(Plan):
 
 
 def _repeated(noisy: NoisyBlock, groups: int) -> NoisyBlock:
-    """Return the numbers of one group as those of several."""
+    """Return the numbers of one group, repeated for several groups."""
     return replace(noisy, words=noisy.words.joined([noisy.words] * groups))
 
 
@@ -520,9 +520,9 @@ def draw_areas(plan: ComparePlan, statistic: PairedScores, pairs: int) -> Json:
 
     Notes
     -----
-    - **Guarantee**: `dpsql.mechanisms.auc.PairedConcordanceNoise` at ``plan.area_epsilon``, with delta where its noise
-      is Gaussian; and Laplace noise on the disagreement at the rest of epsilon. Both add up.
-    - **Neighbouring relation**: that of the plan.
+    - **Guarantee**: `dpsql.mechanisms.auc.PairedConcordanceNoise` at ``plan.area_epsilon``, with delta if its noise is
+      Gaussian; and Laplace noise on the disagreement at the rest of epsilon. Both costs add up.
+    - **Neighbouring relation**: as in the plan.
     - **Sensitivity**: `dpsql.statistics.comparison`.
     """
     areas = plan.area_part.draw_pair(*statistic.concordances())
@@ -532,7 +532,7 @@ def draw_areas(plan: ComparePlan, statistic: PairedScores, pairs: int) -> Json:
 
 
 def _with_needed(plan: ComparePlan, record: Any) -> Json:
-    """Return a result; where it is undetermined, with the rows from which it would not be."""
+    """Return a result; add the rows that an undetermined result needs."""
     [row] = comparison_rows(record)
     if row["difference"] is None and plan.rows_needed is not None:
         record["rows_needed"] = float(plan.rows_needed)

@@ -1,9 +1,6 @@
-"""dp_covariance: a private covariance matrix of columns within public bounds.
+"""dp_covariance and dp_correlation: private covariance and correlation matrices of columns within public bounds.
 
-**Correlations.** dp_correlation: a private correlation matrix of columns within public bounds.
-
-**Moments.** The plan and the call that dp_covariance and dp_correlation share: one release of noisy moments of
-features.
+Both functions share the plan and the call of this module: one release of noisy moments of features.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ from dpsql.statistics.feature_moments import (
     squared_l2_sensitivity,
 )
 
-# A call releases, and the ledger keeps, a number for each of at most 125,250 pairs.
+# A call releases a number for each of at most 125,250 pairs, and the ledger stores them.
 MOST_FEATURES = 500
 # With more features Laplace noise is far larger than Gaussian noise at usual deltas.
 MOST_PURE = 3
@@ -64,7 +61,7 @@ _FAILURE = 0.05 / 6
 
 
 def moments_signature(*own: Argument) -> Signature:
-    """Return the arguments of a function of moments, with those that it alone has."""
+    """Return the arguments of a function of moments, with its own arguments."""
     return Signature(FEATURES, N_FEATURES, NAMES, EPSILON, OPTIONAL_DELTA, LOWER, UPPER, *own, *PROTECTION)
 
 
@@ -99,12 +96,12 @@ class MomentsPlan(Plan):
 
     @cached_property
     def mu(self) -> Fraction | None:
-        """Mu of the moments; None for Laplace noise."""
+        """Return mu of the moments; None for Laplace noise."""
         return None if self.delta is None else usable_mu(self.epsilon, self.delta)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: all moments, as one release."""
+        """Return the measurement: all moments, as one release."""
         if self.delta is None or self.mu is None:
             return measurement_of(LaplaceNoise("moments", self.epsilon))
         return measurement_of(GaussianNoise("moments", self.mu, self.epsilon, self.delta, (("moments", self.mu),)))
@@ -114,7 +111,7 @@ class MomentsPlan(Plan):
         return (self._coarse_sensitivity(count) / self.epsilon,) if self.mu is None else ()
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the share of mu, over the sensitivity to one row of a unit."""
+        """Return the share of mu, over the sensitivity to one row of a privacy unit."""
         if self.mu is None:
             return ()
         squared = squared_l2_sensitivity(self.neighbours, count, self.max_rows_per_unit)
@@ -131,14 +128,14 @@ class MomentsPlan(Plan):
         return math.sqrt(squared) / float(self.mu)
 
     def reach(self, count: int) -> float:
-        """Return what the noise in a moment exceeds with a chance of `_FAILURE` at most, in rows."""
+        """Return a bound that the noise in a moment exceeds with a chance of `_FAILURE` at most, in rows."""
         if self.mu is None:
             scale = self._coarse_sensitivity(count) / self.epsilon
             return (float(scale) * -math.log(_FAILURE) + 1) / COARSE_UNIT  # a number that was rounded down
         return self.deviation(count) * NormalDist().inv_cdf(1 - _FAILURE / 2)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be."""
+        """Return the noise of the call."""
         deviation = self.deviation(n_features)
         out: list[Quantity] = [
             ("moment_std_error", deviation, "standard deviation of the noise in a sum of products, in half widths")
@@ -191,7 +188,7 @@ def draw_moments(plan: MomentsPlan, moments: Integers, features: int) -> list[fl
     ----------
     plan : MomentsPlan
     moments : ndarray of Python ints
-        As `CompleteProducts.total` returns them.
+        Result of `CompleteProducts.total`.
     features : int
         Number of features.
 
@@ -199,7 +196,7 @@ def draw_moments(plan: MomentsPlan, moments: Integers, features: int) -> list[fl
     -----
     - **Guarantee**: (epsilon, delta)-DP as one mu-GDP release with Gaussian noise; without delta, pure DP at
       ``plan.epsilon``.
-    - **Neighbouring relation**: that of the plan.
+    - **Neighbouring relation**: as in the plan.
     - **Sensitivity**: L2, or L1, of all moments together; see `dpsql.statistics.feature_moments`.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
     - **Does not protect**: running time.
@@ -252,7 +249,7 @@ class CovarianceCall(MomentsCall):
     plan: CovariancePlan
 
     def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], dict[str, Json]]:
-        """Return the draw of the moments, whose record has the divisor."""
+        """Return the draw of the moments; its record has the divisor."""
         draw = super().prepare(statistic, progress)
         return lambda: {**draw(), "ddof": self.plan.ddof}
 
@@ -261,7 +258,7 @@ class CovarianceCall(MomentsCall):
 class CorrelationPlan(MomentsPlan):
     """The checked public arguments of one ``dp_correlation`` call."""
 
-    sampling: bool | None = None  # None for false, as calls were recorded before there was this
+    sampling: bool | None = None  # None for false, as in records of earlier versions
 
     function: ClassVar[str] = "dp_correlation"
     arguments: ClassVar[Signature] = moments_signature(
@@ -285,6 +282,6 @@ class CorrelationCall(MomentsCall):
     plan: CorrelationPlan
 
     def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], dict[str, Json]]:
-        """Return the draw of the moments, whose record says whether sampling counts."""
+        """Return the draw of the moments; its record says whether sampling counts."""
         draw, plan = super().prepare(statistic, progress), self.plan
         return lambda: {**draw(), **({"sampled": plan.max_rows_per_unit} if plan.sampling else {})}

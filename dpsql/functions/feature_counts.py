@@ -1,13 +1,13 @@
-"""Counts of rows by label and binary feature: the statistic that dp_score_filter and dp_naive_bayes share.
+"""Count rows by label and binary feature, the statistic that dp_score_filter and dp_naive_bayes share.
 
 A boolean feature is present in a row if it is true. A numeric feature is present if its value exceeds the public number
 `present_above`, or, in the long layout, if it is not zero. A missing value is never present. The features of a row
-count `max_features_per_row` rows together at most: of a row with k features more than that, each counts an equal share
-(`dpsql.statistics.feature_counts`). A row whose label is neither of the two levels counts nowhere.
+count `max_features_per_row` rows together at most: if a row has k features, more than this limit, each feature counts
+an equal share (`dpsql.statistics.feature_counts`). A row counts nowhere if its label is neither of the two levels.
 
-Rows hold all features (wide and array layouts), or only the numbers of the features that they have (long layout).
+Rows hold all features (wide and array layouts), or only the numbers of their features (long layout).
 
-**Scores.** Scores and clusters of binary features, computed from noisy counts: post-processing.
+Scores and clusters of binary features follow from noisy counts: post-processing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def best_cluster(points: Floats, scores: Floats, clusters: int) -> NDArray[np.bo
         Noisy counts of each feature by label.
     scores : ndarray of float64, shape (d,)
     clusters : int
-        Number of clusters, >= 1; at most one per feature is made.
+        Number of clusters, >= 1; there is at most one cluster per feature.
 
     Returns
     -------
@@ -123,9 +123,9 @@ def _n_log_n(values: Floats | np.float64) -> Floats:
     return np.asarray(values * np.log(np.where(values > 0.0, values, 1.0)))
 
 
-# The most values that DuckDB keeps per row.
+# Most values per row in DuckDB.
 _MOST_PER_ROW = 999_999
-# Arguments of every function of feature counts: when a feature is present, and how many count per row.
+# Arguments of every function of feature counts: the definition of a present feature, and the limit per row.
 PRESENCE = (
     integer(
         "max_features_per_row",
@@ -170,11 +170,11 @@ class FeatureCountsPlan(Plan):
         return own
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass that collects the rows; in the long layout they hold feature numbers."""
+        """Return one pass that collects the rows; in the long layout they hold feature numbers."""
         return (Pass(FEATURE_COUNTS if self.layout.kind == "long" else COLLECTED),)
 
     def one(self, count: int | None) -> int:
-        """Return what one row is in the unit of the counts of `count` features."""
+        """Return the value of one row in the unit of the counts of `count` features."""
         widest = max(self.laplace_scales(count or 0), default=Fraction(0))
         return fixed_one(self.max_features_per_row, count, widest)
 
@@ -233,7 +233,7 @@ class FeatureCountsCall(Call):
         lengths = features.value_lengths().to_numpy().astype(np.int64)
         label = label_of_cells(self.target.code(labels.flatten()), lengths)
         positions = features.flatten()
-        if positions.null_count:  # cells of features that are not listed
+        if positions.null_count:  # cells of unlisted features
             validity = positions.is_valid().to_numpy(zero_copy_only=False)
             lengths = np.add.reduceat(validity, np.cumsum(lengths) - lengths, dtype=np.int64)
             positions = positions.drop_null()

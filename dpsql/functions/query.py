@@ -1,26 +1,26 @@
-"""dp_query: a query of plain SQL, as one release of all that its cores ask.
+"""dp_query: a query of plain SQL, as one release of all its private aggregates.
 
-The query is split (`dpsql.contract.query`) into cores and what follows from their answers. A core is answered in parts:
-its counts and sums as one vector, the quantiles of each column, moments of pairs of columns, and numbers of different
-items. Every part has an equal share of epsilon; delta goes, in equal shares as well, to those that need it. All parts
-are one measurement: they have one ticket, one gate and one charge, and their noise is drawn in one transaction.
+The query is split (`dpsql.contract.query`) into cores and the results that follow from their answers. A core is
+answered in parts: its counts and sums as one vector, the quantiles of each column, moments of pairs of columns, and
+numbers of different items. Every part has an equal share of epsilon; the parts that need delta get equal shares of it.
+All parts are one measurement: they have one ticket, one gate and one charge, and one transaction draws their noise.
 
-By basic composition the parts together cost epsilon and delta: they read tables that differ in one privacy unit, which
-is bounded in each part by itself.
+By basic composition the parts together cost epsilon and delta: they read tables that differ in one privacy unit, and
+each part bounds the unit by itself.
 
-**A drawn limit.** With ``max_rows_per_unit := 'drawn'`` a part of each core draws how many rows of a person count, and
-the others have it as their limit (`dpsql.functions.query_rows`). It costs its share, and they are mechanisms that are
-chosen by it: each costs its own share whatever the limit is.
+With ``max_rows_per_unit := 'drawn'`` a part of each core draws how many rows of a person count, and the other parts use
+this limit (`dpsql.functions.query_rows`). The draw costs its share. The limit chooses the other mechanisms, and each
+costs its own share at any limit.
 
-**Drawn bounds.** Of columns without public bounds a part of each core draws them once, for all other parts that need
-them (`dpsql.functions.query_bounds`); each of these gives up a quarter of its share for it.
+If columns have no public bounds, a part of each core draws them once, for all other parts that need them
+(`dpsql.functions.query_bounds`); each of these parts gives up a quarter of its share for the bounds.
 
-**Private keys.** Which groups a core has is drawn once, by one of its parts, at its share of epsilon and the core's
-share of delta (`dpsql.mechanisms.partition_selection`). Every other part of the core answers exactly those groups: its
-keys are public once they are released, so it is a mechanism with public keys, chosen by what was released before. It
-costs its share of epsilon whichever keys these are, and composition is basic for mechanisms that are chosen like this
-too: all parts cost epsilon, and delta of the part that draws keys. A unit's rows are limited in each part by itself,
-over the rows of the groups that it has.
+If a core has private keys, one of its parts draws the groups once, at its share of epsilon and the core's share of
+delta (`dpsql.mechanisms.partition_selection`). Every other part of the core answers exactly these groups: the keys are
+public after their release, so the part is a mechanism with public keys, chosen by earlier releases. Such a part costs
+its share of epsilon for any keys, and composition is basic for adaptively chosen mechanisms too: all parts cost
+epsilon, and the part that draws keys also costs delta. Each part limits a unit's rows by itself, over the rows of its
+groups.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
 }
 
 _SHARE = LEFT_OUT_SHARE.name
-# What says which earlier parts a part depends on.
+# The fields that name the earlier parts of a part.
 _EARLIER = ("keys_of", "rows_of", "bounds_of")
 
 SQL = Argument(
@@ -143,13 +143,13 @@ class QueryPart:
         The number of its core, from 0.
     plan : Plan
     keys_of : int or None
-        The number of an earlier part of the same core, whose released keys are its groups.
+        The number of an earlier part of the same core, whose released keys are the groups of this part.
     rows_of : int or None
-        The number of the earlier part that draws how many rows of a person count in it.
+        The number of the earlier part that draws how many rows of a person count in this part.
     bounds_of : int or None
         The number of the earlier part that draws the bounds of its columns.
     unused : mapping
-        Arguments that it was given and has no use for, as earlier versions recorded them.
+        Arguments that the part does not use, as earlier versions recorded them.
     """
 
     core: int
@@ -178,7 +178,7 @@ class QueryPart:
 
     @property
     def call(self) -> type[Call]:
-        """The class of its call."""
+        """Return the class of its call."""
         return PARTS[self.plan.function][1]
 
 
@@ -188,8 +188,8 @@ class QueryPlan(Plan):
 
     delta: Fraction | None
     parts: tuple[QueryPart, ...]
-    answer: str = ""  # how rows follow from the answers of all parts, as JSON text; no part of the call's name
-    untold: bool = False  # whether the call asked not to be told what row limits leave out
+    answer: str = ""  # how rows follow from the answers of all parts, as JSON text; not part of the call's name
+    untold: bool = False  # whether the call skips the measure of rows beyond row limits
 
     function: ClassVar[str] = "dp_query"
     target_needs_bounds: ClassVar[bool] = False
@@ -201,27 +201,27 @@ class QueryPlan(Plan):
 
     @property
     def told_rows(self) -> int | None:
-        """How many rows of a unit count at most; None where it is drawn."""
+        """Return how many rows of a unit count at most; None if the limit is drawn."""
         return None if any(part.rows_of is not None for part in self.parts) else self.max_rows_per_unit
 
     @property
     def lineage(self) -> dict[str, Json] | None:
-        """What the ledger stores of where the rows come from, with how rows of the result follow."""
+        """Return the source of the rows for the ledger, with the rules for the rows of the result."""
         lineage = super().lineage
         return lineage if lineage is None or not self.answer else {**lineage, "answer": json.loads(self.answer)}
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurements of all parts."""
+        """Return the measurements of all parts."""
         return measurement_of(*(part.plan.measurement for part in self.parts))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return nothing: the noise of each part is told by its own function."""
+        """Return nothing: the function of each part returns its own noise."""
         return []
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments of every part, see `Plan.public_arguments`."""
+        """Return the arguments of every part, see `Plan.public_arguments`."""
         parts: list[Json] = [
             {"core": part.core, "function": part.plan.function, "arguments": part.plan.public_arguments}
             for part in self.parts
@@ -245,9 +245,9 @@ class QueryPlan(Plan):
         return self.delta is not None and any(getattr(part.plan, "delta", None) is not None for part in self.parts)
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as they were before it was told what row limits leave out.
+        """Yield the arguments of earlier versions, which did not measure rows beyond row limits.
 
-        And before settings that no part uses were left out.
+        Older versions also stored settings that no part uses.
         """
         yield from super().earlier_arguments()
         yield from self._untold_before(self.public_arguments)
@@ -263,7 +263,7 @@ class QueryPlan(Plan):
             yield from self._untold_before(arguments)
 
     def _untold_before(self, arguments: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
-        """Yield arguments as they were before it was told what row limits leave out."""
+        """Yield the arguments of earlier versions, which did not measure rows beyond row limits."""
         if self.untold:
             yield {name: value for name, value in arguments.items() if name != _SHARE}
         flags = [isinstance(part.plan, LeftOutPlan) and part.plan.left_out_share == USUAL_SHARE for part in self.parts]
@@ -291,14 +291,14 @@ class QueryCall(Call):
     Attributes
     ----------
     calls : tuple of Call
-        Of the parts, each with the column types of its core.
+        The calls of the parts, each with the column types of its core.
     """
 
     plan: QueryPlan
     calls: tuple[Call, ...] = ()
 
     def told(self, calls: Iterable[Call]) -> Self:
-        """Return the call with what is told of its parts: how many rows of a person count, which keys are shown."""
+        """Return the call with the remarks of its parts: how many rows of a person count, which keys are shown."""
         parts = list(calls)
         limits = [str(call.limit) for call in parts if isinstance(call, RowsCall)]
         remarks = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(limits)}"] if limits else []
@@ -307,11 +307,11 @@ class QueryCall(Call):
 
     @classmethod
     def of(cls, plan: QueryPlan, calls: Iterable[Call]) -> Self:
-        """Return the call whose parts were resolved."""
+        """Return the call with resolved parts."""
         return cls(plan, (), TargetCode(), (), calls=tuple(calls))
 
     def start(self) -> Collector | None:
-        """Return nothing: every part has a collector of its own."""
+        """Return nothing: every part has its own collector."""
         return None
 
     def prepare(self, statistic: Sequence[tuple[Call, Collector]], progress: Progress) -> Callable[[], Json] | Draw:
@@ -332,12 +332,12 @@ class QueryCall(Call):
 
 
 def read_age(max_age: object) -> float | None:
-    """Return `max_age` in seconds; None where it is left out.
+    """Return `max_age` in seconds; None without it.
 
     Raises
     ------
     ParameterError
-        P021: it is no length of time.
+        P021: it is not a length of time.
     """
     if max_age is None:
         return None

@@ -1,16 +1,16 @@
-"""The bounds that a query draws: one interval for each column of a core that has no public bounds.
+"""The drawn bounds of a query: one interval for each column of a core that has no public bounds.
 
-**Statement.** The rows of the core count, of all its groups, and of each privacy unit a sample of as many as its limit
-leaves: m rows, each of which has one value of each of c columns. Each column is a mechanism of its own with a c-th of
-the part's epsilon (`dpsql.mechanisms.interval_scan`, whose sensitivity is that of m rows of one unit), and basic
-composition adds them up to the part's epsilon. Neighbours and guarantee are those of the query.
+**Statement.** The part counts the rows of the core in all groups, and of each privacy unit a sample within its limit: m
+rows, each with one value in each of c columns. Each column is its own mechanism with a c-th of the part's epsilon
+(`dpsql.mechanisms.interval_scan`, whose sensitivity is for m rows of one unit), and basic composition adds them up to
+the part's epsilon. Neighbours and guarantee are those of the query.
 
-Every other part of the core that needs the bounds of a column, be it a vector, a quantile in groups or a pair, has the
-one interval that was drawn for it. It is public once it is drawn, so each of them is a mechanism with public bounds,
-chosen by what was released before, and costs its own share whatever the interval is. For the bounds each gives up the
-same share of its epsilon, and these add up to what the bounds cost.
+Every other part of the core that needs the bounds of a column (a vector, a quantile in groups or a pair) uses the same
+drawn interval. The interval is public after its draw, so each of these parts is a mechanism with public bounds, chosen
+by earlier releases, and costs its own share for any interval. Each part gives up the same share of its epsilon for the
+bounds, and these shares add up to the cost of the bounds.
 
-Where no interval is found, values stand between -1 and 1, and nothing that depends on values is told.
+If the draw finds no interval, values are between -1 and 1, and the release has no number that depends on values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, Scann
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record
 
-# What a part that needs bounds gives up of its epsilon.
+# Share of epsilon that a part gives up for its bounds.
 SHARE = read_share({})
 Intervals = Mapping[str, PrivateInterval]
 
@@ -52,24 +52,24 @@ class CoreBoundsPlan(GroupedPlan):
     stated_as = NOT_STATED
 
     def _passes(self) -> tuple[Pass, ...]:
-        """Return the pass over the rows; after it the bounds are drawn, before any part that needs them reads one."""
+        """Return the pass over the rows; after it the bounds are drawn, before any part that needs them reads a row."""
         [scan] = super()._passes()
         return (scan, replace(scan, reads_rows=False))
 
     @cached_property
     def interval_noise(self) -> IntervalNoise:
-        """The noise of the interval of one column."""
+        """Return the noise of the interval of one column."""
         return bounds_noise(self.epsilon / len(self.targets), self.neighbours, self.contribution.rows, tails=True)
 
     @cached_property
     def bounds_parts(self) -> tuple[ScannedInterval, ...]:
-        """The parts that draw the bounds of each column."""
+        """Return the parts that draw the bounds of each column."""
         columns = range(len(self.targets))
         return tuple(ScannedInterval(f"bounds {position}", self.interval_noise) for position in columns)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """One mechanism for each column."""
+        """Return one mechanism for each column."""
         return measurement_of(*self.bounds_parts)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
@@ -77,7 +77,7 @@ class CoreBoundsPlan(GroupedPlan):
         return self.interval_noise.scales
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how many rows a column needs for its bounds to be found."""
+        """Return how many rows a column needs for its bounds."""
         needed = float(self.interval_noise.rows_needed)
         return [("bounds_rows_needed", needed, "rows with a value from which bounds are found, but for noise")]
 
@@ -89,7 +89,7 @@ class CoreBoundsCall(GroupedCall):
     Attributes
     ----------
     drawn : tuple of PrivateInterval
-        Of each column, once they were drawn.
+        The bounds of each column, after their draw.
     """
 
     plan: CoreBoundsPlan
@@ -101,7 +101,7 @@ class CoreBoundsCall(GroupedCall):
 
     @property
     def by_column(self) -> Intervals:
-        """The bounds by column; nothing before they were drawn."""
+        """Return the bounds by column; empty before their draw."""
         return dict(zip(self.plan.targets, self.drawn, strict=True)) if self.drawn else {}
 
     def start(self) -> Collector:
@@ -115,24 +115,24 @@ class CoreBoundsCall(GroupedCall):
         collector.take(rows, batch)
 
     def after(self, collector: Collector) -> CoreBoundsCall:
-        """Draw the bounds; return the call that knows them.
+        """Draw the bounds; return the call with these bounds.
 
         Notes
         -----
         - **Guarantee**: pure DP at ``plan.epsilon``, an equal part of it for each column, see
           `dpsql.mechanisms.interval_scan`.
-        - **Sensitivity**: as there; the rows of a privacy unit are at most ``contribution.rows``.
+        - **Sensitivity**: the same; the rows of a privacy unit are at most ``contribution.rows``.
         """
         if not isinstance(collector, TargetMagnitudes):
             return self
         return replace(self, drawn=drawn_of(self.plan.bounds_parts, collector))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
-        """Return the end of the part: no row is read again."""
+        """Return the end of the part: it reads no row again."""
         return Ignoring()
 
     def prepare(self, statistic: object, progress: Progress) -> Callable[[], Json]:
-        """Return what was drawn."""
+        """Return the drawn bounds."""
         if not self.drawn:
             raise InternalError("I032", "the bounds of a query were not drawn. Report it.")
         intervals: list[Json] = [interval_record(interval) for interval in self.drawn]
@@ -149,4 +149,4 @@ class WaitingCall(DrawnBoundsCall):
 
     @abstractmethod
     def within(self, intervals: Intervals) -> Self:
-        """Return the call that knows the bounds of its columns; its plan, and what that costs, are the same."""
+        """Return the call with the bounds of its columns; its plan and its cost stay the same."""

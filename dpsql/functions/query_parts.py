@@ -1,6 +1,6 @@
-"""The parts of which the cores of a query are answered, and where in their results each answer is.
+"""The parts that answer the cores of a query, and the place of each answer in their results.
 
-**Aggregates.** What a core of a query asks of which columns, and which bounds these have.
+The module lists the aggregates of a core by column, and the bounds of these columns.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dpsql.functions.query_vector import DisjointPlan, PairsPlan, VectorPlan, pa
 from dpsql.rendering import call, identifier, text
 from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
 
-# The column of a core in which every row has a value.
+# A column of a core with a value in every row.
 ALL = "dpsql_all"
-# What is drawn for an aggregate of a column.
+# The drawn number for an aggregate of a column.
 VALUED = {
     "sum": SUM,
     "avg": AVG,
@@ -44,7 +44,7 @@ VALUED = {
 
 @dataclass(frozen=True)
 class ColumnPair:
-    """A pair of columns; bounds are None where they are drawn."""
+    """A pair of columns; bounds are None if they are drawn."""
 
     first: str
     second: str
@@ -52,17 +52,17 @@ class ColumnPair:
 
 
 def counts_disjoint(core: QueryCore) -> bool:
-    """Return whether a core's vector is counts of which a row enters one at most, and has public keys of its own."""
+    """Return whether a core's vector is mutually exclusive counts with the core's own public keys."""
     return core.disjoint and not core.private_keys and core.margin_of is None
 
 
 def aggregate_of(core: QueryCore, aggregate: QueryAggregate) -> str:
-    """Return what is drawn for an aggregate of a vector: a count of disjoint conditions is that of its rows."""
+    """Return the drawn number for an aggregate of a vector: a count of disjoint conditions is a count of rows."""
     return COUNT if aggregate.kind == "rows" or counts_disjoint(core) else VALUED[aggregate.kind]
 
 
 def vectors_of(core: QueryCore) -> list[dict[str, list[str]]]:
-    """Return the vector of a core, as the aggregates by target; nothing where none is asked for."""
+    """Return the vector of a core, as the aggregates by target; empty without aggregates."""
     targets: dict[str, list[str]] = {}
     for aggregate in core.aggregates:
         if aggregate.kind != "rows" and aggregate.kind not in VALUED:
@@ -88,7 +88,7 @@ def public_bounds_of(core: QueryCore) -> dict[str, tuple[float, float]]:
 
 
 def unbounded_of(core: QueryCore, *, summed: bool) -> list[str]:
-    """Return the columns whose bounds are drawn, each once; `summed` says whether sums are drawn with this core."""
+    """Return the columns with drawn bounds, each once; `summed` says whether this core draws sums."""
     bounds, columns = public_bounds_of(core), dict[str, None]()
     for aggregate in core.aggregates:
         is_sum = summed and aggregate.kind in VALUED and aggregate_of(core, aggregate) != COUNT
@@ -109,7 +109,7 @@ def quantiles_of(core: QueryCore) -> dict[str, list[Fraction]]:
 
 
 def pairs_of(core: QueryCore) -> list[ColumnPair]:
-    """Return the pairs of columns whose moments are asked for, each once, in the order in which it was met."""
+    """Return the pairs of columns with requested moments, each once, in order of first appearance."""
     pairs: dict[tuple[str, str], ColumnPair] = {}
     bounds = public_bounds_of(core)
     for aggregate in core.aggregates:
@@ -121,27 +121,27 @@ def pairs_of(core: QueryCore) -> list[ColumnPair]:
     return list(pairs.values())
 
 
-# What is drawn before the parts that share epsilon.
+# The parts that are drawn before the parts that share epsilon.
 _BEFORE = (RowsPlan, CoreBoundsPlan)
 # The source's name in messages and in the ledger.
 SOURCE = "the query"
-# The column of the persons of whom a row has a value.
+# The column that marks persons with a value in some row.
 _SOME = "dpsql_some"
 _DIFFERENT = ("units", "items")
-# What a part is given that does not tell what row limits leave out.
+# The argument of a part that does not measure rows beyond row limits.
 _NOT_TOLD: Mapping[str, object] = {LEFT_OUT_SHARE.name: 0}
 
 
 @dataclass(frozen=True)
 class PlacedCore:
-    """A core, and where its rows come from.
+    """A core, and the source of its rows.
 
     Attributes
     ----------
     core : QueryCore
     placement : Placement
     stated : mapping
-        What the owner stated of its budget: ``neighbours``, and how its rows are dated.
+        The owner's declarations about its budget: ``neighbours``, and the dates of its rows.
     """
 
     core: QueryCore
@@ -151,39 +151,39 @@ class PlacedCore:
 
 @dataclass
 class _Part:
-    """A part that has no share of the budget yet."""
+    """A part that does not have a share of the budget yet."""
 
     core: int
     kind: type[Plan]
     arguments: dict[str, object]
-    more: dict[str, str] = field(default_factory=dict)  # columns that it adds to the core's, as SQL
+    more: dict[str, str] = field(default_factory=dict)  # additional columns, as SQL
     takes_delta: bool = True
     needs_delta: bool = False
     keys_of: int | None = None  # the part that releases its keys
     rows_of: int | None = None  # the part that draws its limit on rows
-    needs: tuple[str, ...] = ()  # the columns whose bounds are drawn
-    bounds_of: int | None = None  # the part that draws them
+    needs: tuple[str, ...] = ()  # the columns with drawn bounds
+    bounds_of: int | None = None  # the part that draws these bounds
     weight: int = 1  # of its share of epsilon
 
 
 @dataclass
 class Answers:
-    """Where the answer of every aggregate of a core is, and from which part the keys of its groups are.
+    """The place of the answer of every aggregate of a core, and the part that releases the keys of its groups.
 
     Attributes
     ----------
     parts : int
         The number of the first part.
     listed : list of dict
-        By aggregate: the part, the position of the target in it, what is read of that, and the SQL type.
+        By aggregate: the part, the position of the target in it, the number to read, and the SQL type.
     margin : _Margin or None
-        The grouping set that the core is, where several share their sums.
+        The grouping set of the core, if several sets share their sums.
     limit : int or None
         The part that draws how many rows of a person count; grouping sets share it.
     vectors : dict
-        By target: its part, and its place in it.
+        By target: its part, and its place in the part.
     once : bool
-        Whether a person has one row, so that no limit leaves any out.
+        Whether a person has one row, so that no limit drops any rows.
     """
 
     parts: int
@@ -205,15 +205,15 @@ def parts_of_cores(
     epsilon: Fraction,
     delta: Fraction | None,
 ) -> tuple[tuple[QueryPart, ...], list[Answers]]:
-    """Return the parts of a query, and where in them the answers are.
+    """Return the parts of a query, and the places of the answers.
 
     Parameters
     ----------
     cores : sequence of PlacedCore
     arguments : mapping
-        What the call says of all of them: ``max_rows_per_unit``, ``max_groups_per_unit``, ``confidence``, ``during``.
+        Arguments for all cores: ``max_rows_per_unit``, ``max_groups_per_unit``, ``confidence``, ``during``.
     epsilon, delta : Fraction
-        Of the whole query.
+        Budget of the whole query.
 
     Raises
     ------
@@ -263,11 +263,11 @@ def parts_of_cores(
 def _planned(
     kind: type[Plan], arguments: Mapping[str, object], placed: PlacedCore, share: object
 ) -> tuple[Plan, dict[str, Json]]:
-    """Return the plan of a part, and what it was given and has no use for, as earlier versions recorded it.
+    """Return the plan of a part, and its unused arguments, as earlier versions recorded them.
 
-    It tells what row limits leave out where they may, for the share that was given. A delta that no noise of it spends
-    is left out, and so is a confidence, which the answers of any other part than a quantile have when they are read: a
-    question is the same with and without them.
+    The part measures rows beyond row limits if there may be any, for the given share. The plan omits a delta that none
+    of its noise spends. It also omits the confidence, which applies when answers are read, except in quantile parts:
+    the question is the same with and without both.
     """
     protection = dict(placed.stated)
     plan = kind.from_arguments(SOURCE, dict(arguments), protection)
@@ -295,16 +295,16 @@ def _planned(
 
 @dataclass(frozen=True)
 class _Margin:
-    """The grouping set that a core is, among those of which one core has all keys.
+    """The grouping set of a core; one core of these sets has all keys.
 
     Attributes
     ----------
     finest : int
-        The number of that core.
+        The core with all keys.
     number : int
-        Of the set; 0 is the finest.
+        The number of the set; 0 is the finest.
     sets : tuple of tuple of int
-        The positions of the keys of every set among those of the finest.
+        The positions of the keys of every set among the finest keys.
     """
 
     finest: int
@@ -329,7 +329,7 @@ def _margins(cores: Sequence[QueryCore]) -> dict[int, _Margin]:
 
 
 def _draws_rows(arguments: Mapping[str, object]) -> bool:
-    """Whether a call has the rows of a person that count drawn."""
+    """Return whether a call draws how many rows of a person count."""
     limit = arguments.get("max_rows_per_unit")
     if not isinstance(limit, str):
         return False
@@ -345,13 +345,13 @@ def _draws_rows(arguments: Mapping[str, object]) -> bool:
 
 
 def _stated_rows(cores: Sequence[PlacedCore]) -> int | None:
-    """Return the largest limit on rows that an owner stated of any core; None where there is none."""
+    """Return the largest row limit that an owner declared for any core; None without one."""
     limits = [core.placement.rows_stated(core.stated.get("max_rows_per_unit")) for core in cores]
     return max((rows for rows in limits if isinstance(rows, int)), default=None)
 
 
 def _rows(number: int, shared: Mapping[str, object], limits: Sequence[int]) -> _Part:
-    """Return the part that draws which of some limits on the rows of a person holds."""
+    """Return the part that draws one of several limits on the rows of a person."""
     names = ("dataset", "neighbours", "during", "privacy_unit")
     arguments = {name: shared[name] for name in names if name in shared}
     arguments |= {"target": STEPS, "quantiles": [AT], "lower": 0.0, "upper": float(len(limits)), "cells": len(limits)}
@@ -360,7 +360,7 @@ def _rows(number: int, shared: Mapping[str, object], limits: Sequence[int]) -> _
 
 
 def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str]) -> Iterator[_Part]:
-    """Yield the part that draws the bounds of some columns over all rows of a core; nothing where none lack them."""
+    """Yield the part that draws the bounds of some columns over all rows of a core; nothing if all have bounds."""
     if columns:
         names = ("dataset", "neighbours", "during", "privacy_unit", "max_rows_per_unit")
         arguments = {name: shared[name] for name in names if name in shared}
@@ -370,8 +370,8 @@ def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str]) -
 def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
     """Return the epsilon of each part.
 
-    They have equal ones, beside a fixed share of all that draw how many rows count; and those that need drawn bounds
-    give up a fixed share of theirs for the part that draws them.
+    The parts have equal shares, after a fixed share for all draws of row limits; parts that need drawn bounds give up a
+    fixed share for the part that draws them.
     """
     drawing = sum(part.kind is RowsPlan for part in parts)
     rest = epsilon * (1 - SHARE) if drawing else epsilon
@@ -388,7 +388,7 @@ def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
 
 
 def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequence[int]) -> dict[str, object]:
-    """Return the arguments that all parts of a core share; the largest limit that may be drawn stands for it."""
+    """Return the arguments that all parts of a core share; a drawn row limit is at its largest value."""
     core, placement = placed.core, placed.placement
     by = [key.column for key in core.keys]
     settings: dict[str, object] = {
@@ -403,7 +403,7 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
     if placement.unit is not None:
         settings["privacy_unit"] = placement.unit
         rows = limits[-1] if limits else arguments.get("max_rows_per_unit")
-        if rows is None or isinstance(rows, str):  # nothing is drawn for a core that has one row per person
+        if rows is None or isinstance(rows, str):  # a core with one row per person draws nothing
             rows = placement.rows_stated(placed.stated.get("max_rows_per_unit"))
         settings["max_rows_per_unit"] = rows
         if by:
@@ -427,7 +427,7 @@ def _public(core: QueryCore) -> PublicKeys:
             raise InternalError("I032", "a key has neither values nor a query that lists them. Report it.")
         names = ", ".join(map(identifier, columns))
         items.setdefault(columns, f"(SELECT DISTINCT * FROM ({rows})) AS dpsql_keys{number}({names})")
-    # One more than there may be is refused; without a limit all of them would be made before they are counted.
+    # One row beyond the limit is refused; without LIMIT, DuckDB would make all rows before the count.
     selection = ", ".join(identifier(key.column) for key in core.keys)
     listed = f"(SELECT {selection} FROM {' CROSS JOIN '.join(items.values())} LIMIT {MOST_GROUPS + 1})"
     return PublicKeys((None,) * len(core.keys), table=listed)
@@ -436,10 +436,10 @@ def _public(core: QueryCore) -> PublicKeys:
 def _parts(
     number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
 ) -> Iterator[_Part]:
-    """Yield the parts of a core, and note where the answers are.
+    """Yield the parts of a core, and store the places of the answers.
 
-    Of private keys the first part says which are released, and the others answer these. Where the core is a grouping
-    set, its sums are those of the core that has all keys, whose answers are given.
+    If keys are private, the first part releases them, and the other parts use the released keys. If the core is a
+    grouping set, its sums come from the core with all keys, whose answers are given.
     """
     for index, part in enumerate(_core_parts(number, core, shared, answers, of_finest)):
         if not core.private_keys:
@@ -454,9 +454,9 @@ def _parts(
 def _core_parts(
     number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
 ) -> Iterator[_Part]:
-    """Yield what a core is asked, and note where the answers are; what can draw private keys comes first.
+    """Yield the parts of a core, and store the places of the answers; parts that can draw private keys come first.
 
-    A number of persons is what fewest rows move, so it decides where it is asked for, or nothing else can.
+    A number of persons changes least, so it decides the keys if the query has it, or nothing else can.
     """
     vectors = vectors_of(core) if of_finest is None else []
     positions: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
@@ -470,7 +470,7 @@ def _core_parts(
     )
     persons = ("units", None)
     deciding = [persons] if persons in different else []
-    if core.private_keys and not vectors and not deciding:  # some part must say which keys are released
+    if core.private_keys and not vectors and not deciding:  # some part must release the keys
         deciding = [persons] if "privacy_unit" in shared else []
         vectors = [] if deciding else [{ALL: [COUNT]}]
     if core.private_keys:
@@ -517,7 +517,7 @@ def _core_parts(
         }
         positions["quantile", column] = count, 0
         count += 1
-        needs = (column,) if lower is None and core.keys else ()  # without groups they need none
+        needs = (column,) if lower is None and core.keys else ()  # without groups none are needed
         yield _Part(number, CoreQuantilePlan, arguments, takes_delta=False, needs=needs)
     pairs = pairs_of(core)
     if pairs:
@@ -536,7 +536,7 @@ def _core_parts(
 
 
 def _left_out(core: QueryCore, answers: Answers) -> Mapping[str, object]:
-    """Return what the parts of a core are given of row limits: nothing where these may leave rows out of known keys."""
+    """Return arguments about dropped rows for the parts of a core: empty if limits may drop rows of public keys."""
     return _NOT_TOLD if answers.once or core.private_keys else {}
 
 
@@ -549,7 +549,7 @@ def _counted(
         return arguments, {}
     if column is None:
         return {**arguments, "distinct_of": shared.get("privacy_unit")}, {}
-    # Of the rows with a value: each person is one item, and further rows of a person add nothing.
+    # The part counts rows with a value: each person is one item, and further rows of a person add nothing.
     arguments |= _NOT_TOLD
     unit = identifier(str(shared.get("privacy_unit")))
     arguments["distinct_of"] = _SOME
@@ -558,7 +558,7 @@ def _counted(
 
 
 def _item(core: QueryCore, more: Mapping[str, str]) -> str:
-    """Return the FROM item of a core's rows, with a column in which every row has a value."""
+    """Return the FROM item of a core's rows, with a column that has a value in every row."""
     columns = [f"true AS {ALL}", "*", *(f"{sql} AS {name}" for name, sql in more.items())]
     return f"(SELECT {', '.join(columns)} FROM ({core.source}) AS dpsql_core)"
 
@@ -570,7 +570,7 @@ def _answer(
     pairs: Sequence[ColumnPair],
     core: QueryCore,
 ) -> dict[str, Json]:
-    """Return where an aggregate's answer is."""
+    """Return the place of an aggregate's answer."""
     column = str(aggregate.column)
     answer: dict[str, Json] = {"name": aggregate.name, "kind": aggregate.kind, "type": aggregate.type}
     if aggregate.kind == "rows" or aggregate.kind in VALUED:

@@ -1,18 +1,16 @@
-"""The limit on a person's rows that a query draws: the 99th percentile of the rows per person of a core.
+"""The drawn limit on a person's rows in a query: the 99th percentile of the rows per person of a core.
 
-How many rows of a person count decides more than noise: a small limit leaves rows out, which no interval holds, and a
-large one adds noise. The number of each person's rows is one value of one row of that person, so a quantile of them
-moves as any quantile of a table with one row per person does. Numbers are told apart up to steps of a fourth root of
-two, and what is drawn is the upper end of a step; so most people have no more.
+The limit decides more than the noise: a small limit drops rows, which no interval covers, and a large limit adds noise.
+The number of each person's rows is one value of one row of that person, so a quantile of these numbers has the
+sensitivity of any quantile of a table with one row per person. Numbers are distinguished up to steps of a fourth root
+of two, and the drawn limit is the upper end of a step; so most people have no more rows.
 
-What is drawn is public from then on, and the other parts of the core have it as their limit: mechanisms that are
-chosen by it, which cost what they would cost with a stated one.
+The drawn limit is public, and the other parts of the core use it: adaptively chosen mechanisms, which cost as much as
+with a declared limit.
 
-**Quantiles.** The quantiles of a core of dp_query: those of `dp_quantile`, with intervals for any confidence.
-
-A column of a query that is made of j numbers takes each of them within an interval that fails with a j-th of the
-chance. What is released has an interval for each j of a few; all are functions of the same noisy counts, so they cost
-nothing more.
+The quantiles of a core of dp_query are the quantiles of `dp_quantile`, with intervals for any confidence. If a column
+of a query is made of j numbers, it uses for each an interval that fails with a j-th of the chance. The release has an
+interval for each of a few j; all are functions of the same noisy counts, so they cost nothing more.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from dpsql.progress import Progress
 from dpsql.rendering import double
 from dpsql.statistics.counts import GridHistogram
 
-# Of so many numbers at most a column with a quantile in it has an interval.
+# A column with a quantile has an interval if it is made of at most this many numbers.
 MOST_NUMBERS = 6
 
 
@@ -53,12 +51,12 @@ class CoreQuantilePlan(QuantilePlan):
 
     @classmethod
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        """Return the checked arguments; bounds that are missing are drawn by another part."""
+        """Return the checked arguments; another part draws missing bounds."""
         return {**super()._own(arguments, layout), **cls._read(arguments, "confidence"), "bounds_share": None}
 
     @property
     def failures(self) -> tuple[float, ...]:
-        """The chances with which intervals may fail, for columns that are made of 1, 2 and more numbers."""
+        """Return the failure chances of intervals, for columns that are made of 1, 2 and more numbers."""
         return tuple((1.0 - float(self.confidence)) / numbers for numbers in range(1, MOST_NUMBERS + 1))
 
 
@@ -69,36 +67,36 @@ class CoreQuantileCall(QuantileCall, WaitingCall):
     plan: CoreQuantilePlan
 
     def within(self, intervals: Intervals) -> Self:
-        """Return the call that knows the bounds of its column."""
+        """Return the call with the bounds of its column."""
         return replace(self, drawn=intervals[self.plan.target])
 
     def _without_bounds(self, record: dict[str, Json]) -> Callable[[], Json]:
-        """Return the end of a part whose bounds were not found: what the query is charged does not depend on it."""
+        """Return the end of a part without bounds: the query's charge does not depend on it."""
         return lambda: record
 
 
-# What a call gives in place of a number, and the share of its epsilon that draws it.
+# The argument that replaces a number, and the share of epsilon for the draw.
 DRAWN, SHARE = "drawn", Fraction(1, 20)
 AT = 0.99
 # The limits that may be drawn, ascending; no query needs more rows of one person.
 MOST_ROWS = 1 << 16
 LIMITS = tuple(sorted({math.ceil(2 ** (step / 4)) for step in range(4 * 16 + 1)}))
-# A limit is at most so many times what the owner stated. Where there are few people, or little epsilon, any limit may
-# be drawn; the noise is then wider by this at most.
+# A limit is at most this multiple of the owner's declared limit. With few people or little epsilon any limit may be
+# drawn; the noise is then wider by this factor at most.
 _TIMES = 16
-# The column of the steps of persons' numbers of rows.
+# The column with the step of each person's number of rows.
 STEPS = "dpsql_rows"
 _Limited = TypeVar("_Limited", bound=Plan)
 
 
 def limits_up_to(rows: object) -> tuple[int, ...]:
-    """Return the limits that may be drawn where the owner stated one: a draw that fails is no further from it."""
+    """Return the limits that may be drawn next to a declared limit: a failed draw is no further from it."""
     most = MOST_ROWS if not isinstance(rows, int) else _TIMES * rows
     return tuple(limit for limit in LIMITS if limit <= most)
 
 
 def step_of(number: str, limits: int) -> str:
-    """Return SQL of the step of a number of rows, the middle of its cell; the last one holds all larger numbers."""
+    """Return SQL for the step of a number of rows, the middle of its cell; the last step has all larger numbers."""
     steps = enumerate(LIMITS[: limits - 1])
     cases = " ".join(f"WHEN {number} <= {most} THEN {double(at + 0.5)}" for at, most in steps)
     last = double(limits - 0.5)
@@ -117,7 +115,7 @@ class RowsPlan(QuantilePlan):
         return (scan, replace(scan, reads_rows=False))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return of how many persons the drawn limit may leave rows out, beside the share that it is to."""
+        """Return how many persons may lose rows to the drawn limit, in addition to the intended share."""
         return [("persons_off", self.ranks, "persons by which the drawn limit on rows is off, in 95 % of calls")]
 
 
@@ -128,19 +126,19 @@ class RowsCall(QuantileCall):
     Attributes
     ----------
     limit : int or None
-        The rows of a person that count, once they were drawn.
+        The rows of a person that count, after the draw.
     """
 
     plan: RowsPlan
     limit: int | None = None
 
     def after(self, collector: Collector) -> RowsCall:
-        """Draw the limit; return the call that knows it.
+        """Draw the limit; return the call with this limit.
 
         Notes
         -----
         - **Guarantee**: pure DP at ``plan.epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
-        - **Sensitivity**: as there; a privacy unit has one row.
+        - **Sensitivity**: the same; a privacy unit has one row.
         """
         if not isinstance(collector, GridHistogram):
             return self
@@ -150,11 +148,11 @@ class RowsCall(QuantileCall):
         return replace(self, limit=LIMITS[step])
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
-        """Return the end of the part: no row is read again."""
+        """Return the end of the part: it reads no row again."""
         return Ignoring()
 
     def prepare(self, statistic: object, progress: Progress) -> Callable[[], Json] | Draw:
-        """Return what was drawn."""
+        """Return the drawn limit."""
         if self.limit is None:
             raise InternalError("I032", "the rows of a person were not drawn. Report it.")
         record: dict[str, Json] = {"rows": self.limit}
@@ -162,10 +160,11 @@ class RowsCall(QuantileCall):
 
 
 def limited(plan: _Limited, rows: int) -> _Limited:
-    """Return a plan whose units have so many rows; where one alone counts in a group, one still does.
+    """Return a plan with this row limit per unit; a limit of one row in a group stays one.
 
-    In one group of all rows that is one row of a unit, whatever is drawn: a person counts once among different persons.
-    The largest limit that may be drawn is more than one row, so nothing but a limit of a group makes it one.
+    In one group of all rows, a limit of one row is one row of a unit at any drawn limit: a person counts once among
+    different persons. The largest limit that may be drawn is more than one row, so only a limit of a group makes it
+    one.
     """
     if not isinstance(plan, GroupedPlan) or plan.layout.privacy_unit is None:
         raise InternalError("I032", "the rows of a part have no limit. Report it.")

@@ -1,27 +1,27 @@
-"""The vector of one core of dp_query: several targets in the same groups, each with aggregates of its own, in one draw.
+"""The vector of one core of dp_query: several targets in the same groups, each with its own aggregates, in one draw.
 
-A target of which only values are counted is a count, and needs no bounds. With public keys the noise may be that of a
-cube over all numbers of a group (`dpsql.mechanisms.cube_vector`), where targets whose rows all have a value share one
-count. Otherwise sensitivity, noise and shares are those of the blocks, as for `dp_aggregate`. Of all of these the one
-with the smallest errors is drawn, by public arguments alone.
+If a query only counts the values of a target, the target is a count, and needs no bounds. With public keys the noise
+may be that of a cube over all numbers of a group (`dpsql.mechanisms.cube_vector`), and targets with a value in every
+row share one count. Otherwise sensitivity, noise and shares come from the blocks, as for `dp_aggregate`. Public
+arguments alone select the noise with the smallest errors.
 
-That all rows have a value is what the query's text says. Where it is wrong, a row without a value counts as the middle
-of the bounds: the guarantee holds whatever rows hold.
+The text of the query says that all rows have a value. If it is wrong, a row without a value counts as the middle of the
+bounds: the guarantee holds for any rows.
 
-**Exclusive counts.** The vector of a core that counts conditions of which at most one holds for a row.
+**Exclusive counts.** The vector of a core that counts conditions, at most one of which holds for a row.
 
-A row is in one cell at most, so one row moves one count by 1, however many counts there are
-(`dpsql.statistics.aggregates`, with proof). The statement gives a row the first cell whose condition holds for it:
-the guarantee does not depend on whether what was said of the conditions is true. Whichever noise has the smaller
-errors, by public arguments alone, is drawn: that of these counts, or that of any vector.
+A row is in one cell at most, so one row changes one count by 1, for any number of counts
+(`dpsql.statistics.aggregates`, with proof). The statement gives a row the first cell whose condition holds: the
+guarantee does not depend on exclusive conditions. Public arguments alone select the noise with the smaller errors: the
+noise of these counts, or of any vector.
 
-**Pairs of columns.** The moments of pairs of columns of a core: of each pair three numbers of a row, in one vector with
-all other pairs.
+**Pairs of columns.** The moments of pairs of columns of a core: three numbers of a row for each pair, in one vector
+with all other pairs.
 
-With u and v the values of both columns in units of half of their bounds, from their middle, and w the mean of u and v,
-all three are between -1 and 1; a row in which one of both has no value has none of them. Variances of u, v and w tell
-the covariance, and all aggregates of a pair follow (`dpsql.released.query`). The sensitivity is that of a vector of
-such targets, whatever the bounds are: so these may be drawn by another part.
+Let u and v be the values of both columns in units of half of their bounds, from their middle, and w the mean of u and
+v. All three are between -1 and 1; if a row lacks a value in either column, it has none of them. Variances of u, v and w
+determine the covariance, and all aggregates of a pair follow (`dpsql.released.query`). The sensitivity is that of a
+vector of such targets, for any bounds: so another part may draw the bounds.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ def _ends(ends: object) -> tuple[float | None, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorPlan(AggregatePlan):
-    """The plan of one vector: the targets of a core, each with the aggregates that are wanted of it.
+    """The plan of one vector: the targets of a core, each with its requested aggregates.
 
-    Bounds of a target are public, or another part of the core draws them; of one that is only counted there are none.
+    Bounds of a target are public, or another part of the core draws them; a target that is only counted has none.
     """
 
     wanted: tuple[tuple[str, ...], ...]
-    lowest: tuple[float | None, ...]  # public bounds by target; None where it is only counted, or bounds are drawn
+    lowest: tuple[float | None, ...]  # public bounds by target; None if it is only counted, or bounds are drawn
     highest: tuple[float | None, ...]
     whole: tuple[bool, ...]  # by target, whether all rows have a value
 
@@ -114,15 +114,15 @@ class VectorPlan(AggregatePlan):
         return own
 
     def is_drawn(self, position: int) -> bool:
-        """Whether the bounds of a target are drawn, by another part, before its values are coded."""
+        """Return whether another part draws the bounds of a target, before its values are coded."""
         return set(self.wanted[position]) != {COUNT} and self.lowest[position] is None
 
     def aggregates_of(self, target: int) -> Sequence[str]:
-        """Return the aggregates that are asked of a target."""
+        """Return the requested aggregates of a target."""
         return self.wanted[target]
 
     def _of_target(self, position: int, law: str) -> tuple[Block, ...]:
-        """Return the blocks that a target may have."""
+        """Return the possible blocks of a target."""
         names, lower, upper = self.wanted[position], self.lowest[position], self.highest[position]
         if set(names) == {COUNT}:
             return (GroupCount(),)
@@ -130,12 +130,12 @@ class VectorPlan(AggregatePlan):
         return blocks_for(names, *bounds, law)
 
     def _chosen(self) -> GroupedNoise | KeyedNoise | CubeVector:
-        """Return the part with the smallest errors, of those with noise on each number or of a cube."""
+        """Return the part with the smallest errors, among noise on each number and noise of a cube."""
         separate = super()._chosen()
         return separate if self.has_private_keys else min([separate, *self._cubes()], key=self._log_errors)
 
     def _cubes(self) -> list[CubeVector]:
-        """Return the vectors with noise of a cube: sums about the middle of their bounds, or from 0 where they can."""
+        """Return the vectors with noise of a cube: sums about the middle of their bounds, or from 0 if possible."""
         vectors = (
             tuple(self._in_cube(position, direct=direct) for position in range(len(self.wanted))) for direct in _BOTH
         )
@@ -143,7 +143,7 @@ class VectorPlan(AggregatePlan):
         return [cube for cube in dict.fromkeys(cubes) if cube.is_drawable]
 
     def _in_cube(self, position: int, *, direct: bool) -> CubeTarget:
-        """Return what a target is in a vector with noise of a cube."""
+        """Return a target's part in a vector with noise of a cube."""
         names, lower, upper = self.wanted[position], self.lowest[position], self.highest[position]
         if set(names) == {COUNT}:
             return CubeTarget(GroupCount(), self.whole[position])
@@ -156,12 +156,12 @@ class VectorPlan(AggregatePlan):
             return CubeTarget(CentredPair(*ends), self.whole[position])
         if direct or lower + upper == 0:
             return CubeTarget(DirectSum(*ends))
-        # In a sum, what has no value is 0.
+        # A missing value is 0 in a sum.
         nothing = int(quantise(np.zeros(1), *affine_map(lower, upper))[0]) if lower <= 0 <= upper else 0
         return CubeTarget(CentredPair(*ends), self.whole[position] or lower <= 0 <= upper, nothing)
 
     def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
-        """Return the sums that the blocks are drawn from; behind those of all rows, where targets may share a count."""
+        """Return the sums for the draw of the blocks; if targets may share a count, the sums of all rows come first."""
         sums = super().given(rows, *targets)
         return [rows, *sums] if isinstance(self.part, CubeVector) else sums
 
@@ -178,12 +178,12 @@ class VectorPlan(AggregatePlan):
         return [self._keyed(best, law) if self.has_private_keys else self._public(best, law)]
 
     def _log_errors(self, part: GroupedNoise | KeyedNoise | CubeVector) -> float:
-        """Return the logarithms of the errors of what is wanted, so far rounded that ties go to the first."""
+        """Return the logarithms of the errors of the requested aggregates, rounded so that ties go to the first."""
         laws = zip(self._laws_of(part), self.wanted, strict=True)
         return round(sum(log_errors((block,), (lattice,), names) for (block, lattice), names in laws), 9)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the counts of the vector would be, and the least count of a private key."""
+        """Return the noise of the counts of the vector, and the least count of a private key."""
         part = self.part
         out: list[Quantity] = []
         if isinstance(part, KeyedNoise):
@@ -203,7 +203,7 @@ class VectorCall(AggregateCall, WaitingCall):
     plan: VectorPlan
 
     def within(self, intervals: Intervals) -> Self:
-        """Return the call that knows the bounds of its targets."""
+        """Return the call with the bounds of its targets."""
         targets = enumerate(self.plan.targets)
         return replace(
             self, drawn=tuple(intervals[name] if self.plan.is_drawn(position) else None for position, name in targets)
@@ -212,16 +212,16 @@ class VectorCall(AggregateCall, WaitingCall):
 
 @dataclass(frozen=True, kw_only=True)
 class DisjointPlan(VectorPlan):
-    """The plan of counts of which a row enters one at most; its keys are public."""
+    """The plan of mutually exclusive counts; its keys are public."""
 
     function: ClassVar[str] = "dp_query.disjoint"
 
     def _parts(self, law: str) -> list[GroupedNoise | KeyedNoise]:
-        """Return the parts with noise of one law: of the counts together, or of each by itself."""
+        """Return the parts with noise of one law: of the counts together, or of each count by itself."""
         return [*super()._parts(law), self._public((DisjointCounts(len(self.targets)),), law)]
 
     def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
-        """Return the sums that the blocks are drawn from."""
+        """Return the sums for the draw of the blocks."""
         if not isinstance(self.part, CubeVector) and isinstance(self.part.blocks[0], DisjointCounts):
             return [replace(rows, s1=np.stack([target.n for target in targets]))]
         return super().given(rows, *targets)
@@ -258,7 +258,7 @@ class PairsPlan(VectorPlan):
     """The plan of the moments of all pairs of a core."""
 
     pairs: tuple[Pair, ...]
-    ends: tuple[tuple[str, Ends], ...]  # public bounds by column; those of others are drawn
+    ends: tuple[tuple[str, Ends], ...]  # public bounds by column; other columns have drawn bounds
 
     function: ClassVar[str] = "dp_query.pairs"
     arguments: ClassVar[Signature] = Signature(
@@ -273,18 +273,18 @@ class PairsPlan(VectorPlan):
 
     @cached_property
     def bounds_of(self) -> Mapping[str, Ends]:
-        """The public bounds by column."""
+        """Return the public bounds by column."""
         return dict(self.ends)
 
     @cached_property
     def unbounded(self) -> tuple[str, ...]:
-        """The columns whose bounds another part draws."""
+        """Return the columns with bounds that another part draws."""
         names = dict.fromkeys(name for pair in self.pairs for name in pair)
         return tuple(name for name in names if name not in self.bounds_of)
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
-        """The keys, and of each pair both columns; the third number of a pair follows from them."""
+        """Return the keys, and both columns of each pair; the third number of a pair follows from them."""
         columns = dict(super().row_columns or {})
         for number, (first, second) in enumerate(self.pairs):
             columns |= {f"t{3 * number}": first, f"t{3 * number + 1}": second, f"t{3 * number + 2}": second}
@@ -313,23 +313,23 @@ class PairsCall(VectorCall):
     Attributes
     ----------
     found : tuple of PrivateInterval
-        The bounds of each column without public ones, once they were drawn.
+        The bounds of each column without public bounds, after their draw.
     """
 
     plan: PairsPlan
     found: tuple[PrivateInterval, ...] = ()
 
     def within(self, intervals: Intervals) -> Self:
-        """Return the call that knows the bounds of its columns."""
+        """Return the call with the bounds of its columns."""
         return replace(self, found=tuple(intervals[name] for name in self.plan.unbounded))
 
     @property
     def drawn_codes(self) -> list[ValueCode]:
-        """The middle and half of the width of the bounds that were drawn."""
+        """Return the middle and half of the width of the drawn bounds."""
         return [half_units(*(interval.ends or UNIT_BOUNDS)) for interval in self.found]
 
     def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
-        """Return what the ledger keeps, with the bounds that were drawn."""
+        """Return the record for the ledger, with the drawn bounds."""
         pairs = zip(self.plan.unbounded, self.found, strict=True)
         intervals: dict[str, Json] = {name: interval_record(interval) for name, interval in pairs}
         return {**super()._record(noisy, labels), **({"intervals": intervals} if intervals else {})}

@@ -1,6 +1,6 @@
 """The registry of functions that read a table: plan and call of each, by SQL name.
 
-**Declarations.** By data owners: the arguments of dp_protect and its kin, except the table.
+The registry also has the arguments of dp_protect and related functions of data owners, except the table.
 """
 
 from __future__ import annotations
@@ -195,11 +195,11 @@ class Function:
     shape : Shape
         The rows that it returns.
     doc : str
-        What it does, in one sentence.
+        Its purpose, in one sentence.
     spends : bool
-        Whether a call is charged. A function that is not charged returns exact numbers and is not private.
+        Whether a call is charged. A function without a charge returns exact numbers and is not private.
     of_release : bool
-        Whether a call with `release` alone reads the result off another function's release, at no cost.
+        Whether a call with `release` alone reads the result from another function's release, at no cost.
     """
 
     plan: type[Plan]
@@ -288,7 +288,7 @@ def function_of(name: str) -> Function:
 
 
 def check_askable(names: Iterable[str]) -> None:
-    """Raise unless each name is one of a function that spends, or ``dp_query``.
+    """Raise unless each name is a function that spends, or ``dp_query``.
 
     Raises
     ------

@@ -5,7 +5,7 @@ of one of two histograms, so each histogram gets the whole rest (`prefix_sums`).
 counts. The curve, precision and recall, and calibration are derived from them (`dpsql.released.curves`).
 
 ==============  =====================================================================  ===========================
-thresholds      how                                                                    spends on them
+thresholds      method                                                                 cost
 ==============  =====================================================================  ===========================
 recursive       quantiles of all scores by recursive halving (`quantile`), out of      threshold_share of epsilon
                 some 260 candidates
@@ -13,11 +13,12 @@ fixed           even steps between the bounds                                   
 smooth_medians  medians of all scores and of halves by smooth sensitivity (`smooth`)   threshold_share of epsilon
 ==============  =====================================================================  ===========================
 
-Few candidates are better than many: the exponential mechanism errs by about ``log(candidates) / epsilon`` ranks. They
-are equally wide but at the ends of the bounds, where scores of classifiers crowd: the last one there is one cell. If
-many rows share a score, thresholds on both sides set it apart, and those left over halve the widest gaps, so that a
-call always has `n_thresholds` of them. Scores in the same cell cannot be told apart: if those of naive Bayes are closer
-to 0 and 1 than a cell is wide, log odds with wider bounds show more of the curve than probabilities.
+Few candidates are better than many: the exponential mechanism errs by about ``log(candidates) / epsilon`` ranks. The
+candidates have equal width except at the ends of the bounds, where scores of classifiers crowd: the last candidate
+there is one cell. If many rows share a score, thresholds on both sides separate it, and the remaining thresholds halve
+the widest gaps, so that a call always has `n_thresholds` of them. Scores in the same cell are indistinguishable: if
+scores of naive Bayes are closer to 0 and 1 than the width of a cell, log odds with wider bounds show more of the curve
+than probabilities.
 
 With delta the noise on counts is Gaussian. For the same error it takes less rho from a zCDP budget. At the same epsilon
 it is wider than Laplace noise: 9.3 rows instead of 5.1 for 15 thresholds, epsilon = 1 and delta = 1e-6. Under replace,
@@ -26,8 +27,8 @@ with an epsilon of 1 or less, it is narrower from about a hundred thresholds on.
 **The histogram.** Counts of rows by label and score: the statistic that dp_roc, dp_auc and dp_confusion share.
 
 The cell of a row depends on its label and its score alone, so adding or removing a row changes one count by one. A row
-whose label is neither of the two levels is in no cell. SQL counts if there is a table to scan; otherwise `ScoreCounts`
-counts the rows given to it. Both use the same cell edges as doubles, so their counts agree exactly.
+is in no cell if its label is neither of the two levels. SQL counts if there is a table to scan; otherwise `ScoreCounts`
+counts its rows. Both use the same cell edges as doubles, so their counts agree exactly.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class ScorePlan(Plan):
 
     @classmethod
     def _layout(cls, arguments: Mapping[str, object]) -> Layout:
-        """Return the layout: the label is the target, the score the one feature."""
+        """Return the layout: the label is the target, the score is the one feature."""
         label, score = (argument.read(arguments) for argument in SCORED)
         return Layout.from_arguments({**arguments, "target": label, "features": [score]})
 
@@ -117,15 +118,15 @@ class ScorePlan(Plan):
     @property
     @abstractmethod
     def cells(self) -> FormulaCells:
-        """The cells that scores are counted in."""
+        """Return the cells of the scores."""
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass that counts, in SQL if there is a table to scan."""
+        """Return one pass that counts, in SQL if there is a table to scan."""
         return (Pass(HISTOGRAM if self.is_summed_in_sql else COLLECTED),)
 
     @cached_property
     def missing_score(self) -> float:
-        """Score that stands in for a missing one: the middle of the bounds."""
+        """Return the value of a missing score: the middle of the bounds."""
         return self.lower / 2 + self.upper / 2
 
 
@@ -150,7 +151,7 @@ class ScoreCall(Call):
 
     @property
     def statistic_length(self) -> int:
-        """Number of counts."""
+        """Return the number of counts."""
         return 2 * int(self.plan.cells.count)
 
     def counts(self, statistic: Counted) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -164,7 +165,7 @@ THRESHOLDS = ("recursive", "fixed", "smooth_medians")
 CURVES = ("auto", *STRATEGIES)
 _MOST_CELLS = 1 << 16
 _MOST_THRESHOLDS = 255
-# Candidates of drawn thresholds, and how much wider each further one within the outermost of them is.
+# Number of candidates for drawn thresholds, and how much wider each further candidate within the outermost one is.
 _CANDIDATES, _FINER = 256, 16
 
 
@@ -196,7 +197,7 @@ AREA_CELLS = replace(
 
 
 def before_exact(record: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
-    """Yield arguments as they were when the scores of every area were rounded to cells."""
+    """Yield the arguments of earlier versions, which rounded the scores of every area to cells."""
     if "grid" not in record:
         yield {**record, "grid": USUAL_CELLS}
 
@@ -217,17 +218,17 @@ class CurvePlan(ScorePlan):
 
     @property
     def count_epsilon(self) -> Fraction:
-        """Epsilon spent on the counts."""
+        """Return epsilon for the counts."""
         return self.epsilon
 
     @cached_property
     def mu(self) -> Fraction | None:
-        """Mu of the counts; None for Laplace noise."""
+        """Return mu of the counts; None for Laplace noise."""
         return None if self.delta is None else usable_mu(self.count_epsilon, self.delta)
 
     @cached_property
     def count_part(self) -> CumulativeCounts:
-        """The part that draws the counts."""
+        """Return the part that draws the counts."""
         unit = (self.neighbours, self.max_rows_per_unit)
         return CumulativeCounts("counts", self.count_epsilon, self.delta, self.mu, *unit)
 
@@ -238,7 +239,7 @@ class CurvePlan(ScorePlan):
     @property
     @abstractmethod
     def counted(self) -> int:
-        """Number of cells that the thresholds form."""
+        """Return the number of cells that the thresholds form."""
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of Laplace noise on the counts."""
@@ -252,7 +253,7 @@ class CurvePlan(ScorePlan):
         return () if self.mu is None else (self.mu / self.max_rows_per_unit,)
 
     def count_noise(self, cells: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the cumulative counts of `cells` cells would be."""
+        """Return the noise on the cumulative counts of `cells` cells."""
         strategy = self.strategy(cells)
         rows = self.count_part.deviation(strategy) * math.sqrt(float(strategy.unit_variances.mean()))
         meaning = "standard deviation of the noise on the rows of a level from a threshold on"
@@ -277,7 +278,7 @@ class CurvePlan(ScorePlan):
         -----
         - **Guarantee**: pure DP at `count_epsilon`; with delta, (`count_epsilon`, delta)-DP and mu-GDP. See
           `dpsql.mechanisms.prefix_sums.noisy_prefix_sums`.
-        - **Neighbouring relation**: that of the plan.
+        - **Neighbouring relation**: as in the plan.
         """
         counts = np.stack([negative[::-1], positive[::-1]])
         released = self.count_part.draw(counts, self.strategy(len(negative)))
@@ -344,27 +345,27 @@ class RocPlan(CurvePlan):
 
     @cached_property
     def cells(self) -> FormulaCells:
-        """Cells of equal width between the bounds."""
+        """Return cells of equal width between the bounds."""
         return EvenCells(self.lower, self.upper, self.grid)
 
     @property
     def levels(self) -> int:
-        """Number of levels of halving."""
+        """Return the number of levels of halving."""
         return halving_levels(self.n_thresholds)
 
     @property
     def threshold_epsilon(self) -> Fraction:
-        """Epsilon spent on the thresholds."""
+        """Return epsilon for the thresholds."""
         return Fraction(0) if self.thresholds == "fixed" else self.epsilon * self.threshold_share
 
     @property
     def count_epsilon(self) -> Fraction:
-        """Epsilon that is left for the counts."""
+        """Return the epsilon that remains for the counts."""
         return self.epsilon - self.threshold_epsilon
 
     @property
     def counted(self) -> int:
-        """Number of cells that the thresholds form."""
+        """Return the number of cells that the thresholds form."""
         return self.n_thresholds + 1
 
     def check_drawable(self, count: int) -> None:
@@ -377,7 +378,7 @@ class RocPlan(CurvePlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: thresholds, if they are private, and counts."""
+        """Return the measurement: thresholds, if they are private, and counts."""
         unit = (self.neighbours, self.max_rows_per_unit)
         if self.thresholds == "fixed":
             return measurement_of(self.count_part)
@@ -387,7 +388,7 @@ class RocPlan(CurvePlan):
         return measurement_of(QuantileSelection("thresholds", self.threshold_epsilon, at, *unit), self.count_part)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the cumulative counts would be."""
+        """Return the noise on the cumulative counts."""
         return self.count_noise(self.counted, n_rows)
 
 
@@ -410,7 +411,7 @@ def draw_roc(plan: RocPlan, negative: NDArray[np.int64], positive: NDArray[np.in
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``; with delta, (epsilon, delta)-DP. Thresholds and counts compose: given
       the thresholds, the counts are a fixed statistic.
-    - **Neighbouring relation**: that of the plan.
+    - **Neighbouring relation**: as in the plan.
     - **Sensitivity**: see `dpsql.mechanisms.quantile`, `smooth` and `prefix_sums`.
     """
     starts = chosen_cells(plan, negative + positive)
@@ -421,7 +422,7 @@ def draw_roc(plan: RocPlan, negative: NDArray[np.int64], positive: NDArray[np.in
 
 
 def chosen_cells(plan: RocPlan, counts: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Choose the thresholds; return the first cell above each, ascending and never 0.
+    """Choose the thresholds; return the first cell above each threshold, ascending and never 0.
 
     Parameters
     ----------
@@ -448,9 +449,9 @@ def chosen_cells(plan: RocPlan, counts: NDArray[np.int64]) -> NDArray[np.intp]:
 def candidate_ends(grid: int, n_thresholds: int) -> NDArray[np.intp]:
     """Return the ends of the candidates in cells, ascending, the last one `grid`; public.
 
-    Candidates are equally wide, and at least one more than thresholds. The first and the last one are divided at their
-    outermost cell, at 16 cells, at 256, and so on: there scores crowd. More candidates there draw thresholds away from
-    where they are needed, if epsilon is small.
+    Candidates have equal width, and there is at least one more than thresholds. The first and the last candidate are
+    divided at their outermost cell, at 16 cells, at 256, and so on: scores crowd there. If epsilon is small, more
+    candidates there would draw thresholds away from useful places.
     """
     step = max(1, grid // max(_CANDIDATES, n_thresholds + 1))
     ends, finer = {*range(step, grid, step), grid}, 1
@@ -461,11 +462,11 @@ def candidate_ends(grid: int, n_thresholds: int) -> NDArray[np.intp]:
 
 
 def threshold_places(draws: Sequence[int], candidates: int, most: int) -> NDArray[np.intp]:
-    """Return the candidates at whose ends thresholds lie, ascending, from those that were drawn: post-processing.
+    """Return the candidates at whose ends thresholds lie, ascending, from the drawn candidates: post-processing.
 
-    The end of a candidate that was drawn is a threshold, of the last one its start. One that was drawn repeatedly holds
-    many rows, and both its ends are thresholds: they set it apart from the scores on either side. Thresholds that are
-    left over halve the widest gaps.
+    The end of a drawn candidate is a threshold; for the last candidate its start. A candidate that was drawn repeatedly
+    holds many rows, and both its ends are thresholds: they separate it from the scores on either side. The remaining
+    thresholds halve the widest gaps.
     """
     positions, times = np.unique(draws, return_counts=True)
     last = candidates - 1

@@ -1,11 +1,8 @@
 """dp_score_filter: features whose counts by label score above a threshold, or the k best.
 
-With Gaussian or Laplace noise the counts are released once; scores, thresholds and clusters are post-processing.
-The sparse vector technique and the selection of k features read exact scores instead.
-
-**Plan.** The plan of dp_score_filter: its checked arguments, their cost, and the noise on the scores.
-
-**Arguments.** The arguments of dp_score_filter, and the rules for combining them.
+With Gaussian or Laplace noise the counts are released once; scores, thresholds and clusters are post-processing. The
+sparse vector technique and the selection of k features read exact scores instead. The module checks the arguments and
+their combinations, and computes the cost and the noise on the scores.
 """
 
 from __future__ import annotations
@@ -201,7 +198,7 @@ def _ask(message: str) -> NoReturn:
     raise ParameterError("P046", message)
 
 
-# The number of features that 'auto' assumes if it is not known.
+# The number of features that 'auto' assumes if the number is unknown.
 _USUAL_FEATURES = 1000
 _GAMMA = Fraction(1, 2)
 _MANY = 100
@@ -242,7 +239,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         return own
 
     def check_features(self, count: int) -> None:
-        """Raise if k is too large, or if there are more numbers than one call may release."""
+        """Raise if k is too large, or if a call may not release so many numbers."""
         if self.draws_vocabulary:
             _ = self.key_selection
         else:
@@ -259,7 +256,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         return (self.mu / self.max_rows_per_unit,) if self.noise_law == "gaussian" else ()
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass, after one that draws private names; with a limit, some rows do not tell which of all count."""
+        """Return one pass, after any draw of private names; a limit on rows applies to all rows together."""
         hint = "Leave n_max out, with method := 'laplace'." if self.most_rows is not None else ""
         [scan] = (replace(scan, most_rows=self.most_rows, keeps_rows=hint) for scan in super()._passes())
         names = replace(scan, draws_names=self.layout.kind == "long")
@@ -267,22 +264,22 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
 
     @property
     def draws_vocabulary(self) -> bool:
-        """Whether the feature names are private, and drawn from the rows."""
+        """Return whether the feature names are private, and drawn from the rows."""
         return self.vocabulary == "private"
 
     @property
     def most_rows(self) -> int | None:
-        """Limit on the number of rows that count; only exact information scores need one, and only they allow it."""
+        """Return the limit on the rows that count; exact information scores need it, other scores refuse it."""
         return self.n_max if self.noise_law is None else None
 
     @cached_property
     def score_epsilon(self) -> Fraction:
-        """Epsilon spent on the scores."""
+        """Return epsilon for the scores."""
         return self.epsilon * (1 - self.vocabulary_share) if self.draws_vocabulary else self.epsilon
 
     @cached_property
     def chosen(self) -> str:
-        """The method, with ``'auto'`` resolved from public numbers."""
+        """Return the method; public numbers resolve ``'auto'``."""
         if self.method != "auto":
             return self.method
         noises = NOISES if self.delta is not None else ("laplace",)
@@ -298,24 +295,24 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
 
     @property
     def noise_law(self) -> str | None:
-        """The noise distribution of released counts; None if exact scores are compared."""
+        """Return the noise distribution of released counts; None if exact scores are compared."""
         if self.chosen == "cluster":
             return "laplace" if self.delta is None else "gaussian"
         return self.chosen if self.chosen in NOISES else None
 
     @cached_property
     def score_delta(self) -> Fraction | None:
-        """Delta spent on Gaussian noise for the scores."""
+        """Return delta for Gaussian noise on the scores."""
         return self._score_delta(self.noise_law)
 
     @cached_property
     def mu(self) -> Fraction:
-        """Mu of the scores."""
+        """Return mu of the scores."""
         return self._mu(self.score_delta)
 
     @property
     def key_selection(self) -> PartitionSelection:
-        """Noise and threshold of a private vocabulary, from the distribution with the lower threshold."""
+        """Return noise and threshold of a private vocabulary, from the distribution with the lower threshold."""
         part: PrivateNames = self._vocabulary
         return part.selection
 
@@ -325,7 +322,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
             "vocabulary",
             self.epsilon - self.score_epsilon,
             _required(self.delta) - (self.score_delta or 0),
-            # With a limit on the rows that count, an added row may replace another.
+            # With a limit on the rows that count, an added row may replace another row.
             self.neighbours if self.most_rows is None else "replace",
             self.max_features_per_row,
             self.max_rows_per_unit,
@@ -333,7 +330,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: the vocabulary, if it is private, and the draw of the features."""
+        """Return the measurement: the vocabulary, if it is private, and the draw of the features."""
         scores: Part
         if self.noise_law == "gaussian":
             delta, shares = _required(self.score_delta), (("counts", self.mu),)
@@ -348,7 +345,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
 
     @property
     def released(self) -> str:
-        """Name of the statistic that gets noise; see `dpsql.statistics.feature_counts`."""
+        """Return the name of the statistic that gets noise; see `dpsql.statistics.feature_counts`."""
         if self.chosen == "cluster" and self.score in ("total_count", "difference_count"):
             return "counts"
         return "counts_and_labels" if self.chosen == "cluster" else RELEASED_FOR[self.score]
@@ -387,7 +384,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
 
     @cached_property
     def sparse_vector(self) -> SparseVector:
-        """The noise of the sparse vector technique."""
+        """Return the noise of the sparse vector technique."""
         return SparseVector(
             sensitivity=score_sensitivity(
                 self.score, self.neighbours, max_rows_per_unit=self.max_rows_per_unit, largest_rows=self.n_max
@@ -399,7 +396,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
 
     @property
     def unit(self) -> int:
-        """One unit of the user's score, in the unit of `score_range` and `sparse_vector`."""
+        """Return one unit of the user's score, in the unit of `score_range` and `sparse_vector`."""
         return INFORMATION_UNIT if self.score == "information_gain" else 1
 
     def applied_threshold(self, count: int) -> float:
@@ -409,14 +406,14 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         -----
         The threshold is so large that the expected number of reported features without rows is at most
         `false_positives`. Such a feature is reported if its noise reaches the threshold for ``total_count``, or the
-        absolute value of its noise for ``difference_count``. There is no such limit for ``purity``, which is not noise
-        alone for a feature without rows, nor for ``information_gain``, which is not linear in the noise.
+        absolute value of its noise for ``difference_count``. There is no such limit for ``purity``, which depends on
+        more than noise for a feature without rows, nor for ``information_gain``, which is not linear in the noise.
         """
         threshold = float(_required(self.threshold))
         sides = {"total_count": 1, "difference_count": 2}.get(self.score)
         if sides is None or self.false_positives >= count:  # includes count == 0
             return threshold
-        if self.chosen == "svt":  # only the noise on scores counts: that on the threshold, less its mean, helps
+        if self.chosen == "svt":  # only the noise on scores counts: the threshold's noise, less its mean, helps
             run = self.sparse_vector
             reach = float(run.score_scale) * math.log(count / self.false_positives)
             return max(threshold, reach - float(run.score_scale - run.threshold_scale))
@@ -430,7 +427,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         return max(threshold, noise.least(chance) / noise.unit)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the scores would be."""
+        """Return the noise on the scores."""
         out: list[Quantity] = []
         if self.draws_vocabulary:
             selection = self.key_selection
@@ -445,7 +442,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         return out
 
     def _count_noise(self, n_features: int) -> list[Quantity]:
-        """Return how noisy released counts would be."""
+        """Return the noise on released counts."""
         norms = self.norms(n_features)
         return [
             ("count_sensitivity_l1", float(norms.l1), "most that one privacy unit moves all counts, added up"),
@@ -454,7 +451,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         ]
 
     def _choice_noise(self, n_features: int) -> list[Quantity]:
-        """Return how noisy a comparison of exact scores would be."""
+        """Return the noise of a comparison of exact scores."""
         if self.chosen == "svt":
             run = self.sparse_vector
             scales = (float(run.score_scale) / self.unit, float(run.threshold_scale) / self.unit)
@@ -488,7 +485,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
     def _noisy_gap(self, noise: str, k: int, count: int) -> float:
         """Return the gap of scores from which noisy counts rank the k best first in about 95 % of calls.
 
-        Assumes that information scores move as much as a count does.
+        The gap assumes that information scores move as much as a count does.
         """
         norms = released_norms(
             RELEASED_FOR[self.score],
@@ -552,7 +549,7 @@ class ScoreFilterCall(FeatureCountsCall):
         return super().start()
 
     def after(self, collector: Collector) -> Call:
-        """Draw the names of the features that are released; return the call that has these features.
+        """Draw the names of the released features; return the call with these features.
 
         Notes
         -----
@@ -569,8 +566,8 @@ class ScoreFilterCall(FeatureCountsCall):
     def turn(self, collector: NameCounts, progress: Progress) -> Collector:
         """Begin the counts of the released features.
 
-        On DuckDB rows refer to every name by one number in both passes. Workers of an engine have no numbers in common:
-        they learn the released names as if these were public, which they are by now.
+        On DuckDB rows refer to every name by one number in both passes. Workers of an engine share no numbers: they get
+        the released names, which are public by then.
         """
         count, most = len(self.features), collector.most
         unit = self.plan.one(count)
@@ -600,13 +597,13 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
     -------
     result : dict
         ``names`` by rank (for 'svt' in the order found, for 'canonical_lipschitz' in no order); ``scores`` and
-        ``std_error`` if counts are released; ``threshold``, the one applied; and for 'svt' ``stopped_at``, the number
-        of features compared.
+        ``std_error`` if counts are released; ``threshold``, the applied threshold; and for 'svt' ``stopped_at``, the
+        number of features compared.
 
     Notes
     -----
     - **Guarantee**: (score_epsilon, score_delta)-DP; pure without Gaussian noise. With Gaussian noise also mu-GDP.
-    - **Neighbouring relation**: that of the plan.
+    - **Neighbouring relation**: as in the plan.
     - **Sensitivity**: `dpsql.statistics.feature_counts`: L1 (laplace), L2 (gaussian), of one score (svt), range
       (selection of k).
     - **Randomness**: exact samplers, operating-system entropy, no seed.
@@ -675,7 +672,7 @@ def select_best(plan: ScoreFilterPlan, scores: NDArray[np.int64], finer: int) ->
     plan : ScoreFilterPlan
     scores : ndarray of int64, shape (d,)
     finer : int
-        How many units of the scores are one of `ScoreFilterPlan.score_range`.
+        How many units of the scores are one unit of `ScoreFilterPlan.score_range`.
 
     Notes
     -----
@@ -704,7 +701,7 @@ def released_counts(released: str, counts: Counts) -> NDArray[np.int64]:
 
 
 def noisy_counts(plan: ScoreFilterPlan, counts: Counts) -> tuple[Floats, float]:
-    """Add noise to the counts that the plan's score is computed from.
+    """Add noise to the counts that determine the plan's score.
 
     Returns
     -------

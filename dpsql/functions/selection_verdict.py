@@ -1,19 +1,19 @@
-"""The verdict of a selection: what follows from public numbers, and what a share of epsilon shows.
+"""The verdict of a selection: consequences of public numbers, and evidence that a share of epsilon pays for.
 
-*Free.* Where the caller states a public number of rows (or of blocks) below `rows_needed` of
-a certainty, no data make any feature sure to be selected: every row is `unclear`. Else it is
-`not measured`. The number of rows that were read is never used.
+*Free.* If the caller declares a public number of rows (or of blocks) below `rows_needed` of a certainty, no data make
+any feature sure to be selected: every row is `unclear`. Otherwise it is `not measured`. The verdict never uses the
+actual number of rows.
 
 *Paid, for the set.* A share of epsilon, a tenth by default for rank scores, releases by how much the k features
 together lead over the best k of shuffled targets: the lead D of `dpsql.statistics.lead`. The set is `clear` if the
-noisy D is above what its noise exceeds with a chance of at most ``beta - 1/100``, and every row says so. If the target
-is independent of all features together, D is above 0 with a chance of at most 1/100, so the set is `clear` with a
-chance of at most beta. It is no claim about a single feature. Nothing is drawn, and the selection has all of epsilon,
-where
+noisy D is above a bound that its noise exceeds with a chance of at most ``beta - 1/100``, and every row says so. If the
+target is independent of all features together, D is above 0 with a chance of at most 1/100, so the set is `clear` with
+a chance of at most beta. It is no claim about a single feature. Nothing is drawn, and the selection has all of epsilon,
+if
 
-* a unit has several rows: these cannot be shuffled one by one, and the verdict is `not measured`;
-* the caller states a public number of rows from which no data make the set clear: it is `unclear`;
-* the caller states more than `_MOST_SHUFFLED` rows and no levels: that takes too long, and it is `not measured`.
+* a unit has several rows: they cannot be shuffled one by one, and the verdict is `not measured`;
+* the caller declares a public number of rows at which no data make the set clear: it is `unclear`;
+* the caller declares more than `_MOST_SHUFFLED` rows and no levels: that takes too long, and it is `not measured`.
 
 *Paid, for each feature.* With ``verdict := 'each'`` the share releases the scores ``|tau_j|`` of the k features and the
 number n of rows, after the selection (`dpsql.mechanisms.ranking`). If the target is independent of x_j, so that all
@@ -26,19 +26,20 @@ any                          ``n**2 / (n - 1)``      Hoeffding (1963), U-statist
 two levels, all else NULL    ``(n + 1)**2 / (2 n)``  Serfling (1974), sampling without replacement
 ===========================  ======================  ==================================================
 
-Both w grow with n from n = 2 on. A row is `clear` if ``score - z > sqrt(w(n_up) ln(4 p / beta))``, where noise exceeds
-z with a chance of at most ``beta / (2 (k + 1))``, upwards as downwards, and n_up is the noisy n plus z. So the chance
-that any of all p features that are independent of the target is `clear` is at most beta: beta / 2 for the p scores, and
-beta / 2 for the noise. That p and not k stands there pays for the selection. This is a claim about chance in the rows,
-not about noise alone. It needs that whether x_j is missing is independent of the target, too.
+Both w grow with n from n = 2 on. A row is `clear` if ``score - z > sqrt(w(n_up) ln(4 p / beta))``; noise exceeds z with
+a chance of at most ``beta / (2 (k + 1))`` in each direction, and n_up is the noisy n plus z. So the chance that any of
+all p features that are independent of the target is `clear` is at most beta: beta / 2 for the p scores, and beta / 2
+for the noise. The bound has p instead of k, which pays for the selection. This is a claim about chance in the rows, not
+about noise alone. It also needs missing values of x_j to be independent of the target.
 
-**Certainty.** What a selection of k of p features can be sure of: a public function of epsilon, k, p and the range of
-the scores.
+**Certainty.** How sure a selection of k of p features can be: a public function of epsilon, k, p and the range of the
+scores.
 
-Let b be the scale of the noise. Scores are at least 0 and at most the largest one, which grows with the number of rows.
+Let b be the scale of the noise. Scores are at least 0 and at most the largest score, which grows with the number of
+rows.
 
-*Sure in every data set.* A feature that fewer than k others approach by less than a gap g is selected but for a chance
-of beta. To miss it, one of the p - k others that are not among the best must overtake it:
+*Sure in every data set.* A feature that fewer than k others approach by less than a gap g is selected except for a
+chance of beta. The selection misses it only if one of the p - k others that are not among the best overtakes it:
 
 ==============================  ==========================  ==============================
 noise                           chance of one other         gap g, at least 0
@@ -49,19 +50,19 @@ Gumbel                          ``1 / (1 + exp(g / b))``    ``b ln((p - k) / bet
 
 `rows_sure` is the least number of rows whose largest score is g: below it no lead is so large.
 
-*Possible at all.* Nothing is better for a feature than the largest score x, with all others at 0. Then the chance H to
-miss it, with ``c = exp(-x / b)`` and N = p - 1, is
+*Possible at all.* The best case of a feature is the largest score x, with all others at 0. Then the chance H to miss
+it, with ``c = exp(-x / b)`` and N = p - 1, is
 
 * exponential noise: the integral over u in [0, 1] of ``P(Bin(N, c u) >= k)``, as E = -ln(u) is the feature's noise.
-  With the incomplete beta function I that is ``I_c(k, N - k + 1) - k / (c (N + 1)) I_c(k + 1, N - k + 1)``;
-* Gumbel noise, by which features are drawn one after another: the product over i < k of ``(N - i) / (N - i + 1 / c)``.
+With the incomplete beta function I it is ``I_c(k, N - k + 1) - k / (c (N + 1)) I_c(k + 1, N - k + 1)``;
+* Gumbel noise, which draws features one after another: the product over i < k of ``(N - i) / (N - i + 1 / c)``.
 
 `rows_needed` is the least number of rows with H <= beta. With fewer, no data make any feature sure to be selected.
-Between `rows_needed` and `rows_sure` it depends on the data. It is no statement about features that were selected.
+Between `rows_needed` and `rows_sure` it depends on the data. It is no statement about selected features.
 
-*Rounds* (`dpsql.functions.kendall`). A round is a selection of one feature, with g at beta / k. A feature that is
-missed must be missed in every round. In later rounds what is chosen may lower the scores of all others by the largest
-score of two features, so their gap is that much more at best; and H is at least the product over the rounds.
+*Rounds* (`dpsql.functions.kendall`). A round is a selection of one feature, with g at beta / k. A missed feature must
+be missed in every round. In later rounds the chosen features may lower the scores of all others by the largest score of
+two features, so their gap grows by at most this score; and H is at least the product over the rounds.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ from dpsql.statistics.lead import CHANCE
 
 # Chance to miss a feature that is called sure.
 _CHANCE_TO_MISS = 0.05
-# Numbers of rows are sought up to this one, which no table has.
+# Largest number of rows in the search, which no table has.
 _MOST_ROWS = 10**15
-# Beyond it exp(-lead) is no double any more, and no number of features matters.
+# Beyond it exp(-lead) underflows to 0, and no number of features matters.
 _LARGEST_LEAD = 700.0
 
 Missed = Callable[[float], float]
@@ -100,14 +101,14 @@ Score = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Certainty:
-    """From how many rows, or votes, a feature can be sure to be selected; None where that is beyond any table.
+    """The rows, or votes, from which a feature can be sure to be selected; None beyond any table.
 
     Attributes
     ----------
     gap : float
         The lead that is enough, in the unit of the scores.
     needed, sure : int or None
-        Below `needed` no data make any feature sure; from `sure` on there are data that do.
+        Below `needed` no data make any feature sure; from `sure` on some data do.
     """
 
     gap: float
@@ -118,16 +119,16 @@ class Certainty:
 def one_shot_certainty(
     *, noise: str, scale: float, k: int, count: int, largest: Score, failure: float = _CHANCE_TO_MISS
 ) -> Certainty:
-    """Return what a selection of k of `count` features at once can be sure of.
+    """Return the certainty of a selection of k of `count` features at once.
 
     Parameters
     ----------
     noise : {'exponential', 'gumbel'}
     scale : float
-        Of the noise on a score.
+        Scale of the noise on a score.
     k, count : int
     largest : callable
-        The largest score by the number of rows; it does not fall.
+        The largest score by the number of rows; nondecreasing.
     failure : float
         In (0, 1).
     """
@@ -142,12 +143,12 @@ def one_shot_certainty(
 def rounds_certainty(
     *, noise: str, scales: tuple[float, float], k: int, count: int, largest: Score, others: Score
 ) -> Certainty:
-    """Return what k rounds of one feature each can be sure of, as `one_shot_certainty` does.
+    """Return the certainty of k rounds of one feature each, as `one_shot_certainty` does.
 
     Parameters
     ----------
     scales : pair of float
-        Of the noise in the first round and in later ones.
+        Scale of the noise in the first round and in later rounds.
     others : callable
         The largest score of two features by the number of rows.
     """
@@ -168,7 +169,7 @@ def rounds_certainty(
 
 
 def sure_gap(noise: str, scale: float, k: int, count: int, failure: float = _CHANCE_TO_MISS) -> float:
-    """Return the gap g; 0 where every feature is selected, or almost."""
+    """Return the gap g; 0 if all features are selected, or almost all."""
     ties = 2 if noise == "exponential" else 1
     rivals = (count - k) / (ties * failure)
     return scale * math.log(rivals) if rivals > 1 else 0.0
@@ -196,7 +197,7 @@ def missed(noise: str, lead: float, k: int, count: int) -> float:
 
 
 def _missed_first(noise: str, lead: float, counts: NDArray[np.int64]) -> Doubles:
-    """Return `missed` of one feature out of each of some numbers of features."""
+    """Return `missed` of one feature out of each of several numbers of features."""
     if lead > _LARGEST_LEAD:
         return np.zeros(len(counts))
     share, rest = math.exp(-lead), (counts - 1).astype(np.float64)
@@ -208,14 +209,14 @@ def _missed_first(noise: str, lead: float, counts: NDArray[np.int64]) -> Doubles
 
 
 def largest_rank_score(rows: int, *, two_levels: bool) -> float:
-    """Return the largest scaled tau of some rows: n / 2, and for a target of two levels that of even classes."""
+    """Return the largest scaled tau of `rows` rows: n / 2; for a target of two levels, the value for even classes."""
     if rows < 2:
         return 0.0
     return (rows * rows // 4) / (rows - 1) if two_levels else rows / 2
 
 
 def _least(enough: Callable[[int], bool]) -> int | None:
-    """Return the least number from 1 on for which something holds that goes on to hold; None beyond any table."""
+    """Return the least number from 1 on at which a monotone condition holds; None beyond any table."""
     high = 1
     while not enough(high):
         high *= 2
@@ -229,7 +230,7 @@ def _least(enough: Callable[[int], bool]) -> int | None:
 
 
 def certainty_quantities(certainty: Certainty, count: int | None, unit: str = "rows") -> list[Quantity]:
-    """Return the lines of `dp_estimate` about a certainty, with what follows for a public number of rows, in words."""
+    """Return the lines of `dp_estimate` about a certainty, with the meaning of a public number of rows."""
     needed, sure = (math.inf if number is None else float(number) for number in (certainty.needed, certainty.sure))
     least = f"{unit} from which some data make a feature sure (95 %) to be selected"
     if count is not None:
@@ -242,7 +243,7 @@ def certainty_quantities(certainty: Certainty, count: int | None, unit: str = "r
 
 
 def in_words(certainty: Certainty, count: int, unit: str = "rows") -> str:
-    """Return what a public number of rows means."""
+    """Return the meaning of a public number of rows."""
     if certainty.needed is None:
         return "no data could make this selection certain"
     if count < certainty.needed:
@@ -260,14 +261,14 @@ def _rounded(number: int) -> str:
 
 
 FAILURE = Fraction(1, 20)
-# What a share pays for: the lead of the set, or the score of each feature.
+# The share pays for the lead of the set, or for the score of each feature.
 VERDICTS = ("set", "each")
 _USUAL_SHARE = Fraction(1, 10)
-# Of a public number of rows: pairs of more are not counted again for every permutation.
+# Largest public number of rows: pairs of more rows are not counted again for every permutation.
 _MOST_SHUFFLED = 1_000_000
 
 
-# Arguments of selectors that say how sure a selection is.
+# Arguments of selectors about the certainty of a selection.
 VERDICT = (
     optional_share(
         "verdict_share",
@@ -301,7 +302,7 @@ def paid_verdict(arguments: Mapping[str, object], *, has_scores: bool, otherwise
     ----------
     arguments : mapping
     has_scores : bool
-        Whether there are rank scores of all rows; else nothing can be paid for.
+        Whether there are rank scores of all rows; without them, no verdict can be paid for.
     otherwise : str
         What a share belongs to, for the message.
     """
@@ -323,32 +324,32 @@ def paid_verdict(arguments: Mapping[str, object], *, has_scores: bool, otherwise
 class ScoredPlan(SelectionPlan):
     """The plan of a selector with the arguments `VERDICT`."""
 
-    verdict_share: Fraction | None  # None for nothing
-    verdict: str | None  # None for the scores of each feature, so that older records stay as they are
+    verdict_share: Fraction | None  # None for no paid verdict
+    verdict: str | None  # None for the scores of each feature, so that older records do not change
     n_rows: int | None
 
     @property
     @abstractmethod
     def has_two_levels(self) -> bool:
-        """Whether the arguments say that the target has two levels, and every other value is missing."""
+        """Return whether the arguments give the target two levels, and all other values are missing."""
 
     @abstractmethod
     def certainty(self, n_features: int) -> Certainty | None:
-        """Return from how many rows a feature can be sure to be selected; None where that is not known."""
+        """Return from how many rows a feature can be sure to be selected; None if unknown."""
 
     @cached_property
     def paid_part(self) -> RankScoreNoise | LeadNoise | None:
-        """The part that the share pays for, if anything is drawn."""
+        """Return the part that the share pays for, if anything is drawn."""
         return self.score_part or self.lead_part
 
     @property
     def paid_share(self) -> Fraction:
-        """The share of epsilon that the selection does not have."""
+        """Return the share of epsilon for the verdict."""
         return Fraction(0) if self.paid_part is None else known(Fraction, self.verdict_share)
 
     @cached_property
     def score_part(self) -> RankScoreNoise | None:
-        """The part that draws the scores of the selected features; None if they are not released."""
+        """Return the part that draws the scores of the selected features; None if they are not released."""
         if self.verdict_share is None or self.verdict is not None:
             return None
         epsilon = self.epsilon * self.verdict_share
@@ -356,23 +357,23 @@ class ScoredPlan(SelectionPlan):
 
     @cached_property
     def lead_part(self) -> LeadNoise | None:
-        """The part that draws the lead of the set; None if it is not drawn."""
+        """Return the part that draws the lead of the set; None if it is not drawn."""
         is_long = self.n_rows is not None and self.n_rows > _MOST_SHUFFLED and not self.has_two_levels
         return None if is_long or self.is_too_short else self._lead
 
     @cached_property
     def _lead(self) -> LeadNoise | None:
-        """The part that draws the lead, whatever the number of rows; None without a verdict of the set."""
+        """Return the part that draws the lead, for any number of rows; None without a verdict of the set."""
         if self.verdict_share is None or self.verdict is None or self.max_rows_per_unit > 1:
             return None
         return LeadNoise("lead", self.epsilon * self.verdict_share, self.neighbours, self.max_rows_per_unit)
 
     @cached_property
     def lead_rows_needed(self) -> float | None:
-        """From how many rows some data make the set clear; None without its verdict, and infinity beyond any table.
+        """Return the rows from which some data make the set clear; None without its verdict, infinity beyond any table.
 
-        A type may say that a target has two levels where no argument does. Then this is too few, and still a number
-        from which nothing is clear: two levels need more rows.
+        The type may give a target two levels if no argument does. Then the number is too small, but the set is never
+        clear below it: two levels need more rows.
         """
         if self._lead is None:
             return None
@@ -382,22 +383,22 @@ class ScoredPlan(SelectionPlan):
 
     @property
     def is_too_short(self) -> bool:
-        """Whether the public number of rows is below what the verdict of the set needs."""
+        """Return whether the public number of rows is below the need of the verdict of the set."""
         return self.n_rows is not None and self.lead_rows_needed is not None and self.n_rows < self.lead_rows_needed
 
     @property
     def score_scales(self) -> tuple[Fraction, ...]:
-        """The scale of the noise on released scores, or on the lead, if there are any."""
+        """Return the scale of the noise on released scores, or on the lead, if there are any."""
         return () if self.paid_part is None else (self.paid_part.scale(two_levels=False),)
 
     def selection_record(self, names: Sequence[str], compared: int) -> dict[str, Json]:
-        """Return what the ledger keeps of a selection: `selection_record`, with what follows for the verdict."""
+        """Return the ledger's record of a selection: `selection_record`, with the fields of the verdict."""
         certainty = None if self.n_rows is None else self.certainty(compared)
         record = selection_record(names, compared, certainty, self.n_rows)
         return {**record, "verdict": UNCLEAR} if self.is_too_short else record
 
     def paid_quantities(self, rows: int | None) -> list[Quantity]:
-        """Return the lines of `dp_estimate` about what the share pays for, with what a public number of rows means."""
+        """Return the lines of `dp_estimate` about the paid verdict, with the meaning of a public number of rows."""
         out = score_quantities(self.score_part, two_levels=self.has_two_levels)
         if self._lead is None or self.lead_rows_needed is None:
             return out
@@ -412,7 +413,7 @@ class ScoredPlan(SelectionPlan):
         ]
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as earlier versions recorded the same call, which knew no verdict of the set."""
+        """Yield the arguments of earlier versions, which had no verdict of the set."""
         yield from super().earlier_arguments()
         if self.verdict is not None:
             record = {name: value for name, value in self.public_arguments.items() if name != "verdict"}
@@ -422,7 +423,7 @@ class ScoredPlan(SelectionPlan):
 
 
 def lead_reach(part: LeadNoise, *, two_levels: bool) -> float:
-    """Return what a noisy lead of 0 exceeds with a chance of at most `FAILURE` less that of a lead above 0."""
+    """Return a bound that a noisy lead of 0 exceeds with a chance of `FAILURE` less the chance of a lead above 0."""
     return part.reach(FAILURE - CHANCE, two_levels=two_levels)
 
 
@@ -449,14 +450,14 @@ def score_quantities(part: RankScoreNoise | None, *, two_levels: bool) -> list[Q
 def selection_record(
     names: Sequence[str], compared: int, certainty: Certainty | None = None, count: int | None = None
 ) -> dict[str, Json]:
-    """Return what the ledger keeps of a selection.
+    """Return the ledger's record of a selection.
 
     Parameters
     ----------
     names : sequence of str
         By rank.
     compared : int
-        Number of features that there were.
+        Number of features in the comparison.
     certainty : Certainty, optional
     count : int, optional
         A public number of rows or blocks.
@@ -470,7 +471,7 @@ def selection_record(
 def scored_record(
     record: dict[str, Json], part: RankScoreNoise, numbers: NoisyScores, compared: int, *, two_levels: bool
 ) -> dict[str, Json]:
-    """Return a record with the scores, and with what they must exceed to be clear."""
+    """Return a record with the scores, and with the bound that clear scores exceed."""
     failure = FAILURE / (2 * (part.k + 1))
     reach = part.reach(failure, two_levels=two_levels)
     rows = max(2.0, numbers.rows + reach)

@@ -1,10 +1,8 @@
-"""dp_synthetic: one release of a private tree, from which a table with the source's columns is made.
+"""dp_synthetic: one release of a private tree, which generates a table with the source's columns.
 
-Passes over the rows: private bounds of numbers that have none; counts of the cells of every column, and of the grains
-of its values; counts of the cells of every pair, and of single values. The values, the tree, its tables and the report
-are drawn after the last one.
-
-**Plan.** The plan of dp_synthetic: its arguments, what it spends, and how noisy it is.
+The passes over the rows are: private bounds of numbers without bounds; counts of the cells of every column, and of the
+grains of its values; counts of the cells of every pair, and of single values. The values, the tree, its tables and the
+report are drawn after the last pass. The plan has the arguments, the cost and the noise.
 """
 
 from __future__ import annotations
@@ -87,10 +85,10 @@ from dpsql.statistics.coded_columns import (
 )
 from dpsql.statistics.counts import MagnitudeHistogram
 
-# A release keeps a table for each pair on its tree, and a number for each pair.
+# A release stores a table for each pair on its tree, and a number for each pair.
 MOST_COLUMNS = 100
 _MOST_KEYS = 10_000
-# What each step gets of rho that bounds, crowds and the report leave.
+# Shares of the steps in the rho that bounds, crowds and the report leave.
 _WEIGHTS = {
     CELLS: Fraction(28, 100),
     GRAINS: Fraction(2, 100),
@@ -99,7 +97,7 @@ _WEIGHTS = {
     EDGES: Fraction(52, 100),
 }
 _BOUNDS_SHARE = Fraction(1, 10)
-# Of what bounds and the report leave: what tells within public bounds where the values crowd.
+# Share of the crowds, the dense cells within public bounds, in the rho that bounds and the report leave.
 _CROWDS_SHARE = Fraction(3, 100)
 # With drawn keys under 'replace' the chance of a failure grows with exp(epsilon).
 _LARGEST_EPSILON = 100
@@ -139,7 +137,7 @@ class SyntheticPlan(Plan):
     upper: Side | None
     keys: FrozenMapping[tuple[str, ...]] | None
     private_keys: bool
-    bounds_share: Fraction | None  # None where all numbers have public bounds
+    bounds_share: Fraction | None  # None if all numbers have public bounds
     report_share: Fraction | None
 
     function: ClassVar[str] = "dp_synthetic"
@@ -214,7 +212,7 @@ class SyntheticPlan(Plan):
 
     @classmethod
     def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
-        """Fill in the owner's stated values; bounds only where they are by name, as others are of other columns."""
+        """Fill in the owner's declared values; bounds only by name, because other bounds are for other columns."""
         keys = protection.pop("keys", None)
         if arguments["keys"] is None and keys:
             arguments["keys"] = {
@@ -253,7 +251,7 @@ class SyntheticPlan(Plan):
 
     @cached_property
     def noise_part(self) -> TreeNoise:
-        """All that is drawn."""
+        """Return the part of all draws."""
         bounds, report = self.bounds_share or Fraction(0), self.report_share or Fraction(0)
         remainder = 1 - bounds - report
         if not remainder > 0:
@@ -271,12 +269,12 @@ class SyntheticPlan(Plan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """One part for all steps."""
+        """Return one part for all steps."""
         return measurement_of(self.noise_part)
 
     @property
     def unit(self) -> dict[str, Any]:
-        """The relation and the rows of a unit."""
+        """Return the relation and the rows of a unit."""
         return {"neighbours": self.neighbours, "rows": self.max_rows_per_unit}
 
     def deviations(self, count: int) -> tuple[float, float, float | None]:
@@ -305,7 +303,7 @@ class SyntheticPlan(Plan):
             raise ParameterError("P026", f"dp_synthetic takes at most {MOST_COLUMNS} columns; got {count}. Name fewer.")
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be."""
+        """Return the noise of the call."""
         cells, edges, report = self.deviations(n_features)
         out: list[Quantity] = [
             ("cell_std_error", cells, "standard deviation of the noise on a cell of a column, in rows"),
@@ -328,15 +326,15 @@ def _numbered(side: object) -> object:
     return side
 
 
-# All tables of pairs have at most about so many cells.
+# All tables of pairs together have at most about this many cells.
 _MOST_CELLS = 1 << 24
-# Those in fine cells have so many at most, unless united cells are more.
+# Tables in fine cells have at most this many cells, unless united cells are more.
 _MOST_FINE = 1 << 23
-# Of the cells of magnitudes those count that hold so many standard deviations of noise; they are divided so that parts
-# hold about one row of so many.
+# Cells of magnitudes count if they hold at least this many standard deviations of noise; they are divided so that a
+# part holds about one in so many rows.
 _STANDS_OUT, _CROWDED = 3.0, 128
-# The share of the rows that such cells hold at least, and the size of a number, as a share of the largest one, below
-# which cells are so many that their noise hides the number of rows.
+# The least share of the rows in such cells; and the size of a number, as a share of the largest number, below which the
+# noise of the many cells hides the number of rows.
 _MOST, _SMALL = 0.75, 2.0**-14
 _TYPES = {
     pa.int8(): "TINYINT",
@@ -356,7 +354,7 @@ _TYPES = {
 
 
 class TreePass(RowTransform[PairTables]):
-    """The last pass: the tables of all pairs, and the slots of values, in cells that released counts decide."""
+    """The last pass: the tables of all pairs, and the slots of values, in cells that follow from released counts."""
 
     ending = ("released", "whole")
 
@@ -424,7 +422,7 @@ class SyntheticCall(Call):
 
     @cached_property
     def coded(self) -> list[CodedColumn]:
-        """The cells of each column as far as they are public; numbers whose bounds are drawn have none yet."""
+        """Return the public cells of each column; numbers with drawn bounds have none yet."""
         return [self._coded(name, kind) for name, kind in zip(self.features, self.kinds, strict=True)]
 
     def _coded(self, name: str, kind: pa.DataType) -> CodedColumn:
@@ -472,7 +470,7 @@ class SyntheticCall(Call):
 
     @cached_property
     def spread(self) -> list[int]:
-        """Positions of the numbers whose bounds are drawn, and of those that have wide cells within public bounds."""
+        """Return the positions of numbers with drawn bounds, and of numbers with wide cells within public bounds."""
         return [
             position
             for position, column in enumerate(self.coded)
@@ -493,7 +491,7 @@ class SyntheticCall(Call):
             collector.add_columns(columns)
 
     def read(self, rows: pa.StructArray) -> tuple[Doubles, Doubles]:
-        """Return a batch of rows as doubles, which decide what rows of a privacy unit count; texts by a hash."""
+        """Return a batch of rows as doubles, which decide the rows of a privacy unit that count; strings by a hash."""
         numbers = [
             to_numbers(column) if number_type(column.type) is not None else hashed(column)
             for column in self._columns(rows)
@@ -501,7 +499,7 @@ class SyntheticCall(Call):
         return np.full(len(rows), np.nan), np.array(numbers).reshape(len(numbers), len(rows))
 
     def _columns(self, rows: pa.StructArray) -> list[pa.Array]:
-        """Return the columns of the table; NULL where a whole row is."""
+        """Return the columns of the table; NULL for missing rows."""
         columns = rows.flatten()
         return [columns[position] for position in self.positions[1:]]
 
@@ -522,14 +520,14 @@ def _is_taken(kind: pa.DataType) -> bool:
 
 
 def _spelled(kind: pa.DataType) -> str:
-    """Return a type as SQL spells it; of an ENUM that of its texts."""
+    """Return a type as SQL spells it; an ENUM as the type of its strings."""
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     return _TYPES.get(kind, "VARCHAR" if is_listed(kind) else "DOUBLE")
 
 
 def _grid(kind: pa.DataType, bounds: tuple[float, float] | None) -> ValueGrid | None:
-    """Return the cells of numbers within bounds; None where these are not known."""
+    """Return the cells of numbers within bounds; None without bounds."""
     digits = decimals(kind)
     if bounds is None:
         return None
@@ -540,9 +538,9 @@ def _grid(kind: pa.DataType, bounds: tuple[float, float] | None) -> ValueGrid | 
 
 
 def draw_grids(call: SyntheticCall, fine: Mapping[int, Longs]) -> list[CodedColumn]:
-    """Draw the bounds of numbers without public ones, and within public ones where the values crowd.
+    """Draw the bounds of numbers without public bounds, and the crowds within public bounds.
 
-    A column whose bounds are undetermined has NULL and 0 alone.
+    A column with undetermined bounds has NULL and 0 alone.
 
     Parameters
     ----------
@@ -553,8 +551,8 @@ def draw_grids(call: SyntheticCall, fine: Mapping[int, Longs]) -> list[CodedColu
     Notes
     -----
     - **Guarantee**: zCDP at the rho of these two steps.
-    - **Neighbouring relation**: that of the plan.
-    - **Sensitivity**: of bounds see `dpsql.mechanisms.prefix_bounds`; the squared mu of the columns add up. Of crowds
+    - **Neighbouring relation**: as in the plan.
+    - **Sensitivity**: for bounds see `dpsql.mechanisms.prefix_bounds`; the squared mu of the columns add up. For crowds
       L2, of a table for each column: a row is in one of its cells.
     """
     plan, columns = call.plan, list(call.coded)
@@ -571,7 +569,7 @@ def draw_grids(call: SyntheticCall, fine: Mapping[int, Longs]) -> list[CodedColu
             [exact[position] for position in unbounded], [cells[position] for position in unbounded], **plan.unit
         )
         for position, bounds in zip(unbounded, noisy_bounds, strict=True):
-            # Of undetermined bounds 0 alone is left, so that rows with values still have some.
+            # A column with undetermined bounds keeps 0 alone, so that rows with values still have a value.
             is_whole = decimals(kinds[position]) is not None
             columns[position] = replace(
                 columns[position],
@@ -595,10 +593,10 @@ def draw_grids(call: SyntheticCall, fine: Mapping[int, Longs]) -> list[CodedColu
 
 
 def _crowds(cells: TypedCells, noisy: Doubles, sigma: float, later: float) -> list[tuple[float, float, int]]:
-    """Return the cells that hold many rows and those beside them, and into how many parts to divide each.
+    """Return the cells that hold many rows with their neighbours, and the number of parts of each.
 
-    Parts hold more than the noise, of standard deviation `later`, with which they are counted. Where most rows are in
-    no such cell, there are none. Ends are in units of the column's last digit.
+    Parts hold more than their noise, which has standard deviation `later`. If most rows are in no such cell, there are
+    none. Ends are in units of the column's last digit.
     """
     counts = np.where(noisy >= _STANDS_OUT * sigma, noisy, 0.0)
     sizes = np.maximum(np.abs(cells.low), np.abs(cells.high))
@@ -612,19 +610,19 @@ def _crowds(cells: TypedCells, noisy: Doubles, sigma: float, later: float) -> li
 
 
 def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumns:
-    """Draw the counts of every column's cells and of its grains, and the keys of columns whose keys are private.
+    """Draw the counts of every column's cells and of its grains, and the private keys of columns.
 
     Notes
     -----
-    - **Guarantee**: zCDP at the rho of this step, but for `TreeNoise.key_delta`.
-    - **Neighbouring relation**: that of the plan.
-    - **Sensitivity**: L2, of a table for each column; and of one more of a single cell, all rows, where keys are
-      private: what no key has is what they leave of all rows. Of the grains of w columns that of w tables, with noise
-      of their own.
+    - **Guarantee**: zCDP at the rho of this step, except for `TreeNoise.key_delta`.
+    - **Neighbouring relation**: as in the plan.
+    - **Sensitivity**: L2, of a table for each column; with private keys, of one more table with a single cell, all
+      rows: rows without a key are all rows less the rows of the keys. For the grains of w columns, L2 of w tables, with
+      their own noise.
     """
     part, width = plan.noise_part, len(statistic.columns)
     most = plan.max_rows_per_unit
-    # A text of so few rows is not shown whatever its noise, so that of ids there is not one more number for each row.
+    # A string with so few rows is not shown at any noise, so that a column of ids does not add a number for each row.
     texts = {text: statistic.occurring(text, above=most) for text in statistic.texts}
     exact = [
         np.concatenate([counts, texts[position][1]]) if position in texts else counts
@@ -648,7 +646,7 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
         keys = tuple(names[key] for key in key_positions.tolist())
         columns[position] = replace(columns[position], keys=keys, draws_keys=False)
         others = float(total - counts[0] - key_counts.sum())
-        # It has the noise of all that it is a difference of.
+        # The difference has the noise of all its terms.
         stand_out = others >= 3.0 * noisy.sigma * math.sqrt(len(key_counts) + 2)
         parts[position] = np.concatenate([counts[:1], key_counts, [others if stand_out else 0.0]])
     united = max(2, math.isqrt(2 * _MOST_CELLS) // width)
@@ -663,12 +661,12 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
 
 
 def draw_values(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables) -> tuple[ReleasedColumns, Fraction]:
-    """Draw the counts of listed values, and return the columns with their atoms, and the rho that was not needed.
+    """Draw the counts of listed values; return the columns with their atoms, and the unused rho.
 
     Notes
     -----
     - **Guarantee**: zCDP at the rho of this step.
-    - **Neighbouring relation**: that of the plan.
+    - **Neighbouring relation**: as in the plan.
     - **Sensitivity**: L2, of a table for each column that lists values: a row has one listed value of it, or none.
     """
     part = plan.noise_part
@@ -690,7 +688,7 @@ def draw_table(
     Notes
     -----
     - **Guarantee**: zCDP at the rho of these steps.
-    - **Neighbouring relation**: that of the plan.
+    - **Neighbouring relation**: as in the plan.
     - **Sensitivity**: see `dpsql.mechanisms.private_tree`.
     """
     names = [fold(column.name) for column in released.columns]
@@ -723,7 +721,7 @@ def draw_table(
 
 
 def fine_model(released: ReleasedColumns, tables: PairTables, pairs: Mapping[Pair, Doubles]) -> Iterator[Doubles]:
-    """Return the model's counts of pairs in fine cells, from those in united ones."""
+    """Return the model's counts of pairs in fine cells, from its counts in united cells."""
     fractions = [
         np.bincount(positions, weights=released.fractions(number), minlength=size)
         for number, (positions, size) in enumerate(zip(tables.places, tables.sizes, strict=True))
@@ -733,7 +731,7 @@ def fine_model(released: ReleasedColumns, tables: PairTables, pairs: Mapping[Pai
 
 
 def slot_tables(released: ReleasedColumns, tables: PairTables, fit: FittedTree) -> tuple[list[Longs], list[Doubles]]:
-    """Return the exact counts of the parts of each column's slots, all other rows last, and those of the model."""
+    """Return exact counts and the model's counts of the parts of each column's slots, all other rows last."""
     exact, model = [], []
     rows = int(tables.fine_table((0, 1)).sum())
     for number in released.slots:
@@ -747,7 +745,7 @@ def slot_tables(released: ReleasedColumns, tables: PairTables, fit: FittedTree) 
 
 
 def draw_report(plan: SyntheticPlan, exact: Sequence[Longs], model: Sequence[Doubles]) -> tuple[Doubles, float]:
-    """Draw the distance of exact counts, of every pair and of every column's slots, from those of the model, in rows.
+    """Draw the distance in rows between exact counts and the model's counts, for every pair and every column's slots.
 
     Returns
     -------
@@ -758,7 +756,7 @@ def draw_report(plan: SyntheticPlan, exact: Sequence[Longs], model: Sequence[Dou
     Notes
     -----
     - **Guarantee**: zCDP at the rho of this step.
-    - **Neighbouring relation**: that of the plan.
+    - **Neighbouring relation**: as in the plan.
     - **Sensitivity**: L2, `distance_sensitivity`.
     """
     distances = [

@@ -1,42 +1,41 @@
-"""Released aggregates: what the ledger keeps of them, and their rows. Everything here is free post-processing.
+"""Released aggregates: their record in the ledger, and their rows. Everything here is free post-processing.
 
-The ledger keeps the noisy integers, and what is public about them. Values, errors and intervals are computed whenever
-the release is read (`dpsql.released.covariance`).
+The ledger stores the noisy integers, and the public facts about them. Every read of the release computes values, errors
+and intervals (`dpsql.released.covariance`).
 
-**Rows left out.** What limits of privacy units left out, and drawn bounds clipped, as far as noisy numbers show it:
+**Dropped rows.** Rows beyond row limits, and values that drawn bounds clipped, as far as noisy numbers show them:
 post-processing.
 
-A row is `biased` where it is shown that more fell away than half of its interval is wide. The interval speaks of the
-rows that count, and the noise on them; what fell away is beside it.
+A row is `biased` if the noisy numbers show that the loss is more than half of its interval. The interval covers the
+rows that count, and the noise on them; the loss is in addition.
 
-**Why at least, and not at most.** Each unit's part is cut (`dpsql.statistics.aggregates`), so the numbers say how much
-fell away at least, but for noise, with the chance `confidence`. No private number says how much it was at most: one
-person's million rows must not show. Nor would an upper end of the noisy number do: with a share s of epsilon its noise
-is (1 - s) / s times that of a count, so at a share of 5 % it always exceeds the count's own interval, and no row would
-ever be `clear`. So `clear` does not say that nothing fell away; `covers` says what the number is of.
+**Why at least, and not at most.** Each unit's part is cut (`dpsql.statistics.aggregates`), so the numbers give a lower
+bound on the loss, except for noise, with the chance `confidence`. No private number is an upper bound: one person's
+million rows must not show. An upper end of the noisy number would not help either: with a share s of epsilon its noise
+is (1 - s) / s times the noise of a count, so at a share of 5 % it always exceeds the count's own interval, and no row
+would ever be `clear`. So `clear` does not mean that there was no loss; `covers` says what the number covers.
 
-**Groups.** What fell away is known over all groups together. If it is L, at most L / h groups lack more than h, half of
-a row's interval. A row is `biased` where that is at least one group, and more than the share of the groups, one less
-the confidence, whose intervals may fail anyway. With up to 20 groups at 95 % that is any row with h < L, as if all fell
-away in its group; with many groups the rows stay `clear` as long as 95 % of them are within their intervals.
+**Groups.** The loss is known over all groups together. If it is L, at most L / h groups lack more than h, half of a
+row's interval. A row is `biased` if L / h is at least one group, and more than the share of the groups, one less the
+confidence, whose intervals may fail anyway. With up to 20 groups at 95 % that is any row with h < L, as if its group
+had the whole loss; with many groups the rows stay `clear` as long as 95 % of them are within their intervals.
 
 ==================  ===================================================================================================
-aggregate           what is compared with h
+aggregate           number that is compared with h
 ==================  ===================================================================================================
-count, sum          rows, or the absolute sum of their values, that fell away at least
-avg                 how far the mean of all groups together would move at least, were they there: to first order,
-                    because the noisy mean is taken for the mean of the rows that count
-variance, stddev    nothing: their rows are judged by noise alone
+count, sum          the lower bound on dropped rows, or on the absolute sum of their values
+avg                 the lower bound on the change of the mean of all groups together with the dropped rows: to first
+                    order, because the noisy mean stands in for the mean of the rows that count
+variance, stddev    nothing: noise alone decides the verdict of their rows
 ==================  ===================================================================================================
 
-**Clipping.** Bounds that were drawn clip the values beyond them, and what that takes from a sum, or from a sum of
-squares, over all groups follows from the tails that were counted (`dpsql.mechanisms.interval_scan`, *Wider ends*). It
-is a forecast, on the safe side of what is likely, and no limit: so a row is `biased` where it exceeds a quarter of the
-interval, which then still covers nearly as often as it says. Sums are compared as above; of a mean, a variance and a
-deviation it is what moves that of all groups together. Bounds that the owner or the caller states are public, and clip
-what the call is told to clip.
+**Clipping.** Drawn bounds clip the values beyond them, and the counted tails (`dpsql.mechanisms.interval_scan`, *Wider
+ends*) give the loss in a sum, or in a sum of squares, over all groups. It is a forecast, on the safe side of likely
+values, and no limit: so a row is `biased` if the forecast exceeds a quarter of the interval, which then still covers
+nearly as often as it says. Sums are compared as above; for a mean, a variance and a deviation the forecast is the
+change over all groups together. Declared bounds of the owner or the caller are public, and clip as declared.
 
-**Stored blocks.** How the ledger keeps noisy blocks: their integers, and what is public about them.
+**Stored blocks.** The ledger stores noisy blocks as their integers, and the public facts about them.
 """
 
 from __future__ import annotations
@@ -88,9 +87,9 @@ _KINDS: dict[str, Callable[..., Block]] = {block.kind: block for block in _BLOCK
 class StoredBlock(TypedDict):
     """The noisy integers of one target, by coordinate and group: high words, and low words of `word_bits` bits.
 
-    Where bounds are private, `drawn` is their interval (`dpsql.released.intervals.interval_record`); without ends the
-    target has no values, and only its count is told. `weight` is that of a count that targets share, and `together` the
-    number of coordinates that have noise of a cube together.
+    If bounds are private, `drawn` is their interval (`dpsql.released.intervals.interval_record`); without ends the
+    target has no values, and the release has only its count. `weight` is the weight of a count that targets share, and
+    `together` the number of coordinates that share the noise of a cube.
     """
 
     target: str | None
@@ -107,7 +106,7 @@ class StoredBlock(TypedDict):
 
 
 def stored_block(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
-    """Return what the ledger keeps of a block, a `StoredBlock`."""
+    """Return the ledger's record of a block, a `StoredBlock`."""
     block, lattice, words = noisy.block, noisy.lattice, noisy.words
     return {
         "target": target,
@@ -135,7 +134,7 @@ def restored_block(stored: StoredBlock) -> NoisyBlock:
 
 
 class LeftOut(TypedDict):
-    """What the limits left out: noisy blocks of units, then of each target or of all rows.
+    """Rows beyond the limits: noisy blocks of units, then of each target or of all rows.
 
     `most` is how many rows of one unit they hold at most.
     """
@@ -162,13 +161,13 @@ def is_biased(result: Mapping[str, Any], target: int, name: str, estimated: Esti
     some = 1.0 if name not in (COUNT, SUM) else max(1.0, (1.0 - result["confidence"]) * len(estimated.value))
     least = at_least(result, target, name) if "left_out" in result else 0.0
     cut = clipped(result, target, name)
-    # A deviation moves by half where its square moves by this.
+    # A deviation changes by half if its square changes by this.
     far = half * (2.0 * estimated.value + half) if name == STDDEV else half
     return np.asarray((least > half * some) | (cut > _CUT * far * some), dtype=np.bool_)  # false for NaN
 
 
 def clipped(result: Mapping[str, Any], target: int, name: str) -> float:
-    """Return how far drawn bounds moved an aggregate over all groups, or the square of a deviation; 0 if not known."""
+    """Return how far drawn bounds moved an aggregate over all groups, or the square of a deviation; 0 if unknown."""
     stored = result["blocks"][target]
     if name == COUNT or stored["bounds"] is None or not stored.get("drawn"):
         return 0.0
@@ -179,12 +178,12 @@ def clipped(result: Mapping[str, Any], target: int, name: str) -> float:
 
 
 def at_least(result: Mapping[str, Any], target: int, name: str) -> float:
-    """Return how much an aggregate of a target lacks at least, over all groups; 0 where nothing is shown."""
+    """Return a lower bound on an aggregate's loss for a target, over all groups; 0 if nothing is shown."""
     units, block = (restored_block(result["left_out"]["blocks"][index]) for index in (0, 1 + target))
     tail = 1.0 - result["confidence"]
     if name == COUNT:
         rows = _lack(block, _weights(block)[0], tail)
-        # Of a unit without a value in any of its rows no value fell away.
+        # A unit without a value in any row lost no value.
         return rows if result["blocks"][target]["target"] is not None else max(rows, _lack(units, np.ones(1), tail))
     if not isinstance(block.block, ValueBlock):
         return 0.0
@@ -200,7 +199,7 @@ def at_least(result: Mapping[str, Any], target: int, name: str) -> float:
 
 
 def _weights(noisy: NoisyBlock) -> tuple[Doubles, Doubles]:
-    """Return the forms of the number of rows and of the sum of z; zeros where a block does not tell one."""
+    """Return the forms of the number of rows and of the sum of z; zeros if a block lacks one of them."""
     weights = np.zeros((2, noisy.block.size))
     for row, moment in enumerate(noisy.block.moments[:2]):
         weights[row] = moment
@@ -208,7 +207,7 @@ def _weights(noisy: NoisyBlock) -> tuple[Doubles, Doubles]:
 
 
 def _lack(noisy: NoisyBlock, weights: Doubles, tail: float, *, signed: bool = False) -> float:
-    """Return the least size of a form that noise leaves, but for a chance of `tail`; 0 where that is nothing."""
+    """Return the least size of a form that noise leaves, except for a chance of `tail`; 0 for nothing."""
     value = float(weights @ noisy.values[:, 0])
     return max(0.0, (abs(value) if signed else value) - float(noise_quantile(noisy, weights, tail)))
 
@@ -224,10 +223,10 @@ def _mean(result: Mapping[str, Any], target: int) -> tuple[float | None, float]:
 
 
 def left_out_statement(result: Mapping[str, Any], *, has_names: bool = True) -> dict[str, Json]:
-    """Return what the receipt says of what was left out: noisy numbers with the standard deviations of their noise.
+    """Return the receipt's statement on dropped rows: noisy numbers with the standard deviations of their noise.
 
-    Rows and sums hold at most `most_rows_of_a_unit` rows of each unit, so they are too small where units have more.
-    Without `has_names`, targets are columns that a query was split into, whose names nobody has read.
+    Rows and sums hold at most `most_rows_of_a_unit` rows of each unit, so they are too small if units have more.
+    Without `has_names`, targets are columns that a query was split into, and their names mean nothing to readers.
     """
     units, *targets = map(restored_block, result["left_out"]["blocks"])
     statement: dict[str, Json] = {
@@ -257,45 +256,45 @@ class Aggregated(Groups):
     ddof: int
     confidence: float
     blocks: list[StoredBlock]
-    sizes: NotRequired[list[int]]  # of the groups, where these are public
-    left_out: NotRequired[LeftOut]  # where it was measured
-    sampled: NotRequired[int]  # rows of a unit in a group, where intervals of averages are about the population
+    sizes: NotRequired[list[int]]  # of the groups, if these are public
+    left_out: NotRequired[LeftOut]  # if it was measured
+    sampled: NotRequired[int]  # rows of a unit in a group, if intervals of averages are about the population
 
 
 class Asked(Protocol):
-    """What a plan asked for."""
+    """The request of a plan."""
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Names of the key columns."""
+        """Return the names of the key columns."""
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Names of the targets."""
+        """Return the names of the targets."""
 
     @property
     def aggregates(self) -> tuple[str, ...]:
-        """What is estimated of every target."""
+        """Return the estimated aggregates of every target."""
 
     @property
     def ddof(self) -> int:
-        """What variances subtract from the number of rows."""
+        """Return the number to subtract from the rows in variances."""
 
     @property
     def confidence(self) -> Fraction:
-        """Coverage of the intervals."""
+        """Return the coverage of the intervals."""
 
     @property
     def sampling(self) -> bool | None:
-        """Whether intervals of averages are about the population."""
+        """Return whether intervals of averages are about the population."""
 
     @property
     def rows_per_group(self) -> int:
-        """Rows of a unit in a group."""
+        """Return the rows of a unit in a group."""
 
     @property
     def group_sizes(self) -> tuple[int, ...] | None:
-        """The public number of rows of each group; None where these are private."""
+        """Return the public number of rows of each group; None if the numbers are private."""
 
 
 def record_of(
@@ -305,7 +304,7 @@ def record_of(
     types: Sequence[str],
     bounds: Sequence[PrivateInterval | None] = (),
 ) -> dict[str, Json]:
-    """Return what the ledger keeps of a release, an `Aggregated`.
+    """Return the ledger's record of a release, an `Aggregated`.
 
     Parameters
     ----------
@@ -317,7 +316,7 @@ def record_of(
     types : sequence of str
         SQL type of each column of `by`; another key column is a BOOLEAN.
     bounds : sequence of (PrivateInterval or None)
-        The private bounds of each target; none where bounds are public.
+        The private bounds of each target; None if bounds are public.
     """
     targets = request.targets or (None,)
     intervals: list[dict[str, Json]] = [
@@ -361,13 +360,13 @@ def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]
 
 
 def width_before(stored: StoredBlock, name: str) -> float:
-    """Return how wide the interval of an aggregate was that was public before: of a mean its bounds, of others NaN."""
+    """Return the width of an aggregate's earlier public interval: the bounds for a mean, NaN for others."""
     bounds = stored["bounds"]
     return np.nan if name != AVG or bounds is None else bounds[1] - bounds[0]
 
 
 def _unknown(estimate: Estimated) -> Estimated:
-    """Return estimates that are all NULL, of as many groups."""
+    """Return estimates that are all NULL, with the same number of groups."""
     return Estimated(*[np.full_like(estimate.value, np.nan)] * 4)
 
 
@@ -394,7 +393,7 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
 
 
 def key_lists(keys: Sequence[Sequence[str | None]], groups: NDArray[np.intp]) -> pa.ListArray:
-    """Return the keys of the groups of some rows, given by column, as a column of lists."""
+    """Return the keys of the groups of some rows, from lists by column, as a column of lists."""
     width, count = len(keys), len(groups)
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * width)
     if not keys:

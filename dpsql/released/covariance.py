@@ -1,30 +1,30 @@
 """Covariances and correlations from noisy moments of features: post-processing, so they cost no privacy.
 
-A release keeps the noisy moments of `dpsql.statistics.feature_moments`: the number of rows n, and of the features,
+A release stores the noisy moments of `dpsql.statistics.feature_moments`: the number of rows n, and for the features,
 scaled to z in [-1, 1], sums s, ``Q_i = sum(z_i**2 - 1/2)`` and ``P_ij = sum z_i z_j``. All have independent noise of
 one law. With ``P_ii = Q_i + n / 2`` and the noisy mean ``m = s / n``, the noisy covariance of z is ``C = P / n - m
 m'``.
 
-*Values.* Noise can make C indefinite, so its negative eigenvalues become 0. That moves it to the nearest positive
-semidefinite matrix, which is never farther from the true one. A variance is then at most ``1 - m_i**2``, as of any
+*Values.* Noise can make C indefinite, so its negative eigenvalues become 0. The result is the nearest positive
+semidefinite matrix, which is never farther from the true matrix. A variance is then at most ``1 - m_i**2``, as for any
 values in [-1, 1].
 
 *Standard errors* follow from the derivatives of the formula at the released values.
 
 *Intervals.* Each of the six numbers of a pair (n, two sums, two squares, one product) is within `reach` of its true
-value with a chance of ``1 - 0.05 / 6`` at least, so all six are with a chance of 95 %. An interval is the range of
-the formula over that box: at the corners of squares and products, in which it is monotone, and on a grid of rows and
-sums. It is conservative, and often [-1, 1] for correlations. It is about these rows, clipped to the bounds, and about
-one pair at a time; it says nothing of sampling.
+value with a chance of ``1 - 0.05 / 6`` at least, so all six are with a chance of 95 %. An interval is the range of the
+formula over this box: at the corners of squares and products, in which the formula is monotone, and on a grid of rows
+and sums. The interval is conservative, and often [-1, 1] for correlations. It is about these rows, clipped to the
+bounds, and about one pair at a time; it does not cover sampling.
 
 **Moments.** Counts, sums, means, variances and standard deviations from noisy blocks, with intervals: post-processing
 alone.
 
-An interval covers the aggregate *of these rows*, after clipping and caps, with the given confidence: it speaks of noise
-and not of sampling, and of each group by itself. Where groups were released because their noisy count was large, it
-covers less often. A count may be below 0, and a sum beyond its bounds, so that totals over groups are not biased; the
-interval of a count is not below 0, and a mean and a variance are never out of bounds. So their standard errors are not
-larger than what numbers within the bounds can have, however few rows there are.
+An interval covers the aggregate *of these rows*, after clipping and row limits, with the given confidence: it covers
+noise and not sampling, for each group by itself. If groups were released because their noisy count was large, it covers
+less often. A count may be below 0, and a sum beyond its bounds, so that totals over groups are not biased; the interval
+of a count is not below 0, and a mean and a variance are never out of bounds. So their standard errors are at most the
+largest standard deviation of numbers within the bounds, for any number of rows.
 """
 
 from __future__ import annotations
@@ -78,20 +78,20 @@ def estimates(
     ddof: int = 1,
     sizes: Sequence[int] | None = None,
 ) -> dict[str, Estimated]:
-    """Return the aggregates that a noisy block tells.
+    """Return the aggregates of a noisy block.
 
     Parameters
     ----------
     noisy : NoisyBlock
     aggregates : sequence of str
-        Of 'count', 'sum', 'avg', 'variance' and 'stddev', as for `dpsql.statistics.aggregates.blocks_for`.
+        Any of 'count', 'sum', 'avg', 'variance' and 'stddev', as for `dpsql.statistics.aggregates.blocks_for`.
     confidence : float or None
-        Coverage of every interval, in (0, 1). None leaves intervals out: their ends are NaN, and nothing is spent on
-        the laws of the noise.
+        Coverage of every interval, in (0, 1). None omits intervals: their ends are NaN, and the laws of the noise are
+        not computed.
     ddof : int
-        Variances divide by ``n - ddof``; 0 or 1. They are NULL where the noisy count is below ``ddof + 1``.
+        Variances divide by ``n - ddof``; 0 or 1. They are NULL if the noisy count is below ``ddof + 1``.
     sizes : sequence of int, length G, or None
-        The public number of rows of each group, for a `CentredSum`: of sums and means alone.
+        The public number of rows of each group, for a `CentredSum`: sums and means alone.
 
     Raises
     ------
@@ -111,11 +111,11 @@ def estimates(
 def nothing_left(
     noisy: NoisyBlock, name: str, *, confidence: float, ddof: int = 1, sizes: Sequence[int] | None = None
 ) -> NDArray[np.bool_] | None:
-    """Return in which groups noise leaves nothing of an aggregate; None where there can be none.
+    """Return in which groups noise leaves nothing of an aggregate; None if there are no such groups.
 
-    That is a mean, a variance or a standard deviation of a group whose noisy count is not above 0 with 95 %, or whose
-    interval at the confidence is all that was public before. Something is always left of a count and of a sum. The
-    arguments are those of `estimates`.
+    These are means, variances and standard deviations of a group whose noisy count is not above 0 with 95 %, or whose
+    interval at the confidence is the earlier public interval. Noise always leaves something of counts and sums. The
+    arguments are the same as for `estimates`.
     """
     return _GroupMoments(noisy, 1.0 - confidence, ddof).nothing_left(name, sizes)
 
@@ -131,7 +131,7 @@ class _GroupMoments:
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        """What z = 0 is, and what z = 1 is above it."""
+        """Return the middle and half width of the bounds."""
         block = self._noisy.block
         if not isinstance(block, ValueBlock):
             raise ParameterError("P018", "a count tells nothing of values. Take the block of the aggregates.")
@@ -151,14 +151,14 @@ class _GroupMoments:
         return self._variance if name == VARIANCE else _root(self._variance)
 
     def of_known_size(self, name: str, rows: Doubles) -> Estimated:
-        """Return the sum or the mean of groups whose numbers of rows are public."""
+        """Return the sum or the mean of groups with public numbers of rows."""
         total = self._linear(self._weights[1])
         middle, half = self._bounds
         if name == SUM:
             shifted = (middle * rows + half * part for part in (total.value, total.lower, total.upper))
             value, lower, upper = shifted
             return Estimated(value, half * total.std_error, lower, upper)
-        # A number of rows that no mean within the bounds goes with is wrong, or the noise beyond its reach.
+        # If no mean within the bounds fits a number of rows, the number is wrong, or the noise is beyond its reach.
         impossible = (total.lower > rows) | (total.upper < -rows)
         ends = np.where(impossible, -rows, total.lower), np.where(impossible, rows, total.upper)
         value, lower, upper = (middle + half * np.clip(part / rows, -1.0, 1.0) for part in (total.value, *ends))
@@ -168,7 +168,7 @@ class _GroupMoments:
         """Return in which groups noise leaves nothing of an aggregate.
 
         The noise of a form is symmetric and log-concave, so it exceeds t standard deviations with a chance of at most
-        ``exp(1 - t)`` (Lovasz and Vempala 2007). Quantiles of its law are computed where that does not do.
+        ``exp(1 - t)`` (Lovasz and Vempala 2007). If this bound does not decide, quantiles of the noise law do.
         """
         if name in (COUNT, SUM) or self._tail is None:
             return None
@@ -191,7 +191,7 @@ class _GroupMoments:
         return np.asarray(~sure & (empty | is_full), dtype=np.bool_)
 
     def _is_all(self, mean: Estimated, middle: float, half: float) -> NDArray[np.bool_]:
-        """Return where the interval of a mean is all that its bounds leave."""
+        """Return where the interval of a mean is all of its bounds."""
         return (mean.lower <= middle - half) & (mean.upper >= middle + half)
 
     def _linear(self, weights: Doubles) -> Estimated:
@@ -202,7 +202,7 @@ class _GroupMoments:
         return Estimated(value, error, value - reach, value + reach)
 
     def _centre(self) -> Doubles:
-        """Return the mean of z: the share of the upper end, less that of the lower end, of what is positive of both."""
+        """Return the mean of z: upper less lower end, as shares of the sum of their positive parts."""
         count, total = self._sums[:2]
         above, below = np.maximum(count + total, 0.0), np.maximum(count - total, 0.0)
         mass = above + below
@@ -248,30 +248,30 @@ class _GroupMoments:
 
 
 def _no_ends(value: Doubles) -> Interval:
-    """Return the ends of intervals that nobody asks for."""
+    """Return empty ends for intervals that are not requested."""
     return np.full_like(value, np.nan), np.full_like(value, np.nan)
 
 
 def _around(value: Doubles, ends: Interval) -> Interval:
-    """Return an interval that holds the value, too: alone, where nothing was compatible with the noisy sums."""
+    """Return an interval that also holds the value; only the value if nothing is compatible with the noisy sums."""
     return np.fmin(ends[0], value), np.fmax(ends[1], value)
 
 
 def _root(variance: Estimated) -> Estimated:
-    """Return the standard deviation. Its error is half of what the root moves by as the variance moves by its error."""
+    """Return the standard deviation. Its error is half the change of the root over the error of the variance."""
     low = np.sqrt(np.maximum(variance.value - variance.std_error, 0.0))
     error = (np.sqrt(variance.value + variance.std_error) - low) / 2.0
     return Estimated(np.sqrt(variance.value), error, np.sqrt(variance.lower), np.sqrt(variance.upper))
 
 
-# No number in [-1, 1] has a larger standard deviation than the first, none in [0, 1] than the second: what is left of
-# a mean and of a variance, in units of half the bounds, where the noise explains every value.
+# No number in [-1, 1] has a larger standard deviation than the first, none in [0, 1] than the second: the spread of a
+# mean and of a variance, in units of half the bounds, if the noise explains every value.
 _MEAN_SPREAD, _VARIANCE_SPREAD = 1.0, 0.5
-# The chance that a count is taken for above 0 and is 0; and the smallest share of a tail that an interval's part has.
+# The chance that a count of 0 looks positive; and the smallest share of a tail for a part of an interval.
 _COUNTED, _PART_OF_TAIL = 0.05, 0.1
-# What a normal variable exceeds with a chance of 5 %, in either direction.
+# A normal variable exceeds this number with a chance of 5 %, in either direction.
 _AWAY = 1.96
-# A correlation needs variances of so many standard deviations of their noise.
+# A correlation needs variances of this many standard deviations of their noise.
 _CLEAR = 2.0
 _TINY = 1e-100
 _GRID, _CORNERS = (-1.0, 0.0, 1.0), (-1.0, 1.0)
@@ -327,12 +327,12 @@ class _Moments:
 
     @property
     def means(self) -> Doubles:
-        """Noisy means of z, shape (p,), in [-1, 1]."""
+        """Return noisy means of z, shape (p,), in [-1, 1]."""
         return np.clip(self.sums / self.rows, -1.0, 1.0)
 
     @property
     def squares(self) -> Doubles:
-        """The diagonal of the products."""
+        """Return the diagonal of the products."""
         return np.diagonal(self.products)
 
     def covariance(self) -> Doubles:
@@ -355,7 +355,7 @@ class _Moments:
 
 
 def covariance(record: FeatureMoments) -> MatrixEstimate:
-    """Return the covariance matrix in the features' own units; NaN where fewer rows than `ddof` + 1 are likely."""
+    """Return the covariance matrix in the features' own units; NaN if fewer rows than `ddof` + 1 are likely."""
     moments, ddof = _Moments.of(record), record["ddof"]
     widths = _half_widths(record)
     noisy = moments.covariance()
@@ -376,7 +376,7 @@ def covariance(record: FeatureMoments) -> MatrixEstimate:
 
 
 def correlation(record: FeatureMoments) -> MatrixEstimate:
-    """Return the correlation matrix; NaN for features whose variance the noise hides."""
+    """Return the correlation matrix; NaN for features whose variance is hidden by the noise."""
     moments, deviation = _Moments.of(record), record["std_error"]
     noisy = moments.covariance()
     indices = np.flatnonzero(np.diagonal(noisy) >= _CLEAR * np.diagonal(moments.errors(noisy, deviation)))
@@ -387,8 +387,8 @@ def correlation(record: FeatureMoments) -> MatrixEstimate:
         std_error[inner] = _correlation_errors(clear, noisy[inner], value[inner], deviation)
     lower, upper = _range(moments, record["reach"], _correlation_at)
     if "sampled" in record:
-        # The error of a correlation r of n rows has a variance of at most (1 - r**2) / (n - 2), where columns are
-        # normal or do not depend on each other; rows of a unit count as one row.
+        # The error of a correlation r of n rows has a variance of at most (1 - r**2) / (n - 2), if columns are normal
+        # or independent of each other; rows of a unit count as one row.
         rows = max(1.0, (moments.rows - record["reach"]) / record["sampled"] - 2.0)
         nearest = np.where((lower <= 0.0) & (upper >= 0.0), 0.0, np.minimum(np.abs(lower), np.abs(upper)))
         error = np.sqrt((1.0 - nearest**2) / rows)
@@ -413,7 +413,7 @@ def _half_widths(record: FeatureMoments) -> Doubles:
 
 
 def _semidefinite(matrix: Doubles) -> Doubles:
-    """Return the nearest positive semidefinite matrix; no number of its diagonal is smaller."""
+    """Return the nearest positive semidefinite matrix; no number on its diagonal is smaller."""
     values, vectors = np.linalg.eigh(matrix)
     nearest: Doubles = (vectors * np.maximum(values, 0.0)) @ vectors.T
     return (nearest + nearest.T) / 2  # symmetric to the last bit
@@ -465,7 +465,7 @@ def _range(moments: _Moments, reach: float, formula: _Formula) -> tuple[Doubles,
         )
         np.minimum(low, matrix, out=low)
         np.maximum(high, matrix, out=high)
-    # Sums the other way round give the transpose.
+    # Sums in the other order give the transpose.
     return np.clip(np.minimum(low, low.T), -1.0, 1.0), np.clip(np.maximum(high, high.T), -1.0, 1.0)
 
 
@@ -475,7 +475,7 @@ def _covariance_at(rows: float, first: Doubles, second: Doubles, products: Doubl
 
 
 def _correlation_at(rows: float, first: Doubles, second: Doubles, products: Doubles, squares: Doubles) -> Doubles:
-    """Return correlations; where a variance may be 0, so large that they are clipped to -1 or 1."""
+    """Return correlations; if a variance may be 0, they are so large that clipping makes them -1 or 1."""
     variance, other = (np.maximum(squares / rows + 0.5 - (sums / rows) ** 2, _TINY) for sums in (first, second))
     spread = np.sqrt(variance)[:, None] * np.sqrt(other)
     matrix: Doubles = _covariance_at(rows, first, second, products, squares) / spread

@@ -1,13 +1,13 @@
-"""Released contingency tables: what the ledger keeps of them, and their rows. Everything here is free.
+"""Released contingency tables: their record in the ledger, and their rows. Everything here is free.
 
-**Marginals.** Consistent marginals from noisy ones, by least squares in closed form: free post-processing.
+**Marginals.** Consistent marginals from noisy marginals, by least squares in closed form: free post-processing.
 
-Every marginal splits into *effects*: of each subset S of its columns, what is left of the table's sums over all other
-columns after the mean over each column of S is taken away. Effects of different subsets are orthogonal in every
-marginal, so least squares treats each by itself. A measured marginal T that has the columns of S tells the effect by
-sums over the N = N(T, S) combinations of its other columns, with N times the noise; hence its weight is 1 / N, over the
-sum W(S) of these weights. The estimate of a marginal spreads the effects of its subsets evenly over its entries. For
-two columns these are the formulas of a two-way table with noisy margins; sums of estimated cells are the estimated
+Every marginal splits into *effects*. The effect of a subset S of its columns is the rest of the table's sums over all
+other columns, after the mean over each column of S is subtracted. Effects of different subsets are orthogonal in every
+marginal, so least squares treats each by itself. A measured marginal T that has the columns of S determines the effect
+by sums over the N = N(T, S) combinations of its other columns, with N times the noise; hence its weight is 1 / N, over
+the sum W(S) of these weights. The estimate of a marginal spreads the effects of its subsets evenly over its entries.
+For two columns these are the formulas of a two-way table with noisy margins; sums of estimated cells are the estimated
 margins.
 """
 
@@ -33,14 +33,14 @@ from dpsql.statistics.counts import Axes, MarginalCounts
 
 
 class Weights(NamedTuple):
-    """How an estimated entry depends on the measured ones: each weight, and how often it occurs, shape (k,)."""
+    """The weights of the measured entries in an estimated entry, with the number of times of each, shape (k,)."""
 
     weight: Doubles
     times: Doubles
 
     @property
     def variance(self) -> float:
-        """Variance of the estimate, for noise of variance 1 on every measured entry."""
+        """Return the variance of the estimate, for noise of variance 1 on every measured entry."""
         return float((self.times * self.weight**2).sum())
 
 
@@ -91,13 +91,13 @@ def entry_weights(design: MarginalCounts, target: Axes) -> Weights:
 
 
 def _part(design: MarginalCounts, axes: Axes, target: Axes, subset: Axes, equal: Axes) -> float:
-    """Return what one effect adds to the weight of measured entries that share some keys with the target entry."""
+    """Return one effect's part in the weight of measured entries that share some keys with the target entry."""
     kernel = float(np.prod([(axis in equal) - 1 / design.sizes[axis] for axis in subset]))
     return kernel / (_total(design, subset) * _rest(design, axes, subset) * _rest(design, target, subset))
 
 
 def _total(design: MarginalCounts, subset: Axes) -> float:
-    """Return W: the sum of the weights of the marginals that tell an effect."""
+    """Return W: the sum of the weights of the marginals with an effect."""
     return sum(1 / _rest(design, axes, subset) for axes in _with(design, subset))
 
 
@@ -107,12 +107,12 @@ def _with(design: MarginalCounts, subset: Axes) -> list[Axes]:
 
 
 def _rest(design: MarginalCounts, axes: Axes, subset: Axes) -> int:
-    """Return the number of combinations of the columns of a marginal beside some of them."""
+    """Return the number of combinations of the other columns of a marginal."""
     return design.length(axis for axis in axes if axis not in subset)
 
 
 def _summed(table: Doubles, axes: Axes, target: Axes) -> Doubles:
-    """Return the sums of a marginal over its columns beside some of them."""
+    """Return the sums of a marginal over its other columns."""
     return np.asarray(table.sum(axis=tuple(index for index, axis in enumerate(axes) if axis not in target)))
 
 
@@ -126,9 +126,9 @@ TOTAL, CELLS = "total", "cells"
 
 
 class Crosstab(TypedDict):
-    """A table of counts: names, types and keys of its columns, the marginals that got noise, and those that are shown.
+    """A table of counts: names, types and keys of its columns, the marginals with noise, and the shown marginals.
 
-    Marginals are positions of their columns.
+    Each marginal is a tuple of column positions.
     """
 
     columns: list[str]
@@ -141,28 +141,28 @@ class Crosstab(TypedDict):
 
 
 class AskedCrosstab(Protocol):
-    """What a plan asked for."""
+    """The request of a plan."""
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """Return the names of the columns."""
 
     @property
     def design(self) -> MarginalCounts:
-        """The marginals that get noise."""
+        """Return the marginals that get noise."""
 
     @property
     def shown(self) -> tuple[Axes, ...]:
-        """The marginals of the result."""
+        """Return the marginals of the result."""
 
     @property
     def confidence(self) -> Fraction:
-        """Coverage of the intervals."""
+        """Return the coverage of the intervals."""
 
 
 @dataclass(frozen=True, eq=False)
 class Margin:
-    """One estimated marginal: its columns, its entries, and how far the noise moves each of them."""
+    """One estimated marginal: its columns, its entries, and the noise in each of them."""
 
     axes: Axes
     count: Doubles
@@ -173,7 +173,7 @@ class Margin:
 def crosstab_record(
     request: AskedCrosstab, keys: Sequence[Sequence[str | None]], types: Sequence[str], noisy: NoisyBlock
 ) -> dict[str, Json]:
-    """Return what the ledger keeps of a table, a `Crosstab`; keys are the lists of the columns."""
+    """Return the ledger's record of a table, a `Crosstab`; keys are the lists of the columns."""
     return {
         "columns": list(request.key_columns),
         "types": list(types),
@@ -186,7 +186,7 @@ def crosstab_record(
 
 
 def margins_of(result: Crosstab) -> list[Margin]:
-    """Return the estimated marginals of a stored table, in the order in which they are shown."""
+    """Return the estimated marginals of a stored table, in display order."""
     design = MarginalCounts(tuple(map(len, result["keys"])), tuple(map(tuple, result["measured"])))
     noisy = restored_block(result["block"])
     measured = design.split(noisy.values[0])
@@ -232,7 +232,7 @@ def crosstab_rows(result: Crosstab) -> list[dict[str, object]]:
 
 
 def _name(result: Crosstab, axes: Axes) -> str:
-    """Return the name of a marginal: the columns that it has."""
+    """Return the name of a marginal: its columns."""
     if not axes:
         return TOTAL
     return CELLS if len(axes) == len(result["columns"]) else ", ".join(result["columns"][axis] for axis in axes)

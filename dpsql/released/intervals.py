@@ -1,11 +1,10 @@
-"""Intervals from the public law of the noise: which true values are compatible with the noisy sums of a block.
+"""Intervals from the public law of the noise: all true values that are compatible with the noisy sums of a block.
 
-The noise of a block is of one known law on every coordinate, independent or that of a cube. A linear form of the
+The noise of a block has one known law on every coordinate, independent or the law of a cube. A linear form of the
 coordinates therefore has noise of a known law, too, and `noise_quantile` gives its quantile. A value is compatible with
-the noisy sums if a form that is 0 at the true value is within its quantile (Fieller 1954). For the mean m that is
-``sum(z) - m n``; for the variance V, ``sum((z - m)**2) - V n``, for any of the means that are compatible themselves. So
-the coverage holds at every number of rows, also where the noisy count is near 0; there the interval may be all of the
-bounds.
+the noisy sums if a form that is 0 at the true value is within its quantile (Fieller 1954). For the mean m this form is
+``sum(z) - m n``; for the variance V, ``sum((z - m)**2) - V n``, for any mean that is itself compatible. So the coverage
+holds at every number of rows, also if the noisy count is near 0; the interval may then be all of the bounds.
 
 Sums of values are in units of half the interval of the bounds, from its middle: z in [-1, 1].
 
@@ -14,8 +13,8 @@ Sums of values are in units of half the interval of the bounds, from its middle:
 ==============  ==================================================================================================
 verdict         meaning
 ==============  ==================================================================================================
-clear           more than half of the rows with a value lie inside, and the interval was not started beyond all rows:
-                each but for a chance of `failure` (`dpsql.mechanisms.interval_scan`)
+clear           more than half of the rows with a value lie inside, and the interval did not start beyond all rows:
+                each except for a chance of `failure` (`dpsql.mechanisms.interval_scan`)
 undetermined    there are too few rows for that, and no bounds
 not measured    bounds of a version that did not count rows
 ==============  ==================================================================================================
@@ -42,25 +41,25 @@ from dpsql.statistics.aggregates import CUBE, LAPLACE, Block, Words
 
 Interval = tuple[Doubles, Doubles]
 
-# Nodes at which quantiles are tabulated, over the mean, and over the variance as a share of the largest at that mean.
+# Nodes of the quantile tables, over the mean, and over the variance as a share of the largest variance at that mean.
 # Multiples of 1/2 are among them: there the weights of two variables are equal, or one is 0.
 _MEAN_NODES = np.linspace(-1.0, 1.0, 1025)
 _ROUGH_MEAN_NODES = np.linspace(-1.0, 1.0, 129)
 _SHARE_NODES = np.linspace(0.0, 1.0, 65)
 # Between nodes of the mean, a quantile may be above the chord by a share of a thousandth.
 _ABOVE_CHORD = 1.001
-# Of the search for an end, until it stands: with half of them how a processor rounds decides the fifth digit.
+# Steps of the search for an end until it is final: with half of them a processor's rounding decides the fifth digit.
 _STEPS = 12
 # Laplace variables whose weights are this close are treated as this far apart, with the larger one raised.
 _GAP = 1e-4
-# Means at which the range of a variance is sought, as shares of their interval; and groups at a time.
+# Means for the search of the range of a variance, as shares of their interval; and groups at a time.
 _MEANS = np.linspace(0.0, 1.0, 5)
 _CHUNK = 1 << 12
-# Of the failures of a variance's interval: those of the mean, and as many of the count.
+# Share of a variance interval's failures that goes to the mean, and the same share to the count.
 _PART = 0.1
 
 Function = Callable[[Doubles], Doubles]
-# Where, and by how much the form exceeds the quantile there.
+# A position, and the excess of the form over the quantile there.
 _Point = tuple[Doubles, Doubles]
 # Weights of coordinates of noise of a cube are no smaller than this share of the largest one.
 _LEAST_WEIGHT = 1e-2
@@ -75,16 +74,16 @@ def noise_quantile(noisy: NoisyBlock, weights: Doubles, tail: float) -> Doubles:
     ----------
     noisy : NoisyBlock
     weights : ndarray of float64, shape (…, size)
-        Of the form.
+        Weights of the form.
     tail : float
         In (0, 1).
 
     Returns
     -------
     quantile : ndarray of float64, shape (…)
-        Never too small. Noise that is counted in rows or in codes takes the least integer that is enough. Elsewhere a
-        step of the lattice per coordinate makes up for discrete noise, and half a step for sums that were rounded:
-        discrete Laplace noise is ``floor(X) - floor(Y)`` where Laplace noise is ``X - Y``.
+        Never too small. Noise that is counted in rows or in codes gets the least sufficient integer. Elsewhere a step
+        of the lattice per coordinate makes up for discrete noise, and half a step for rounded sums: discrete Laplace
+        noise is ``floor(X) - floor(Y)``, and Laplace noise is ``X - Y``.
     """
     size = np.abs(weights)
     if noisy.lattice.noise == CUBE:
@@ -116,8 +115,8 @@ def laplace_quantile(weights: Doubles, tail: float) -> Doubles:
     Notes
     -----
     With different weights w the probability of more than x is the sum over i of ``c_i exp(-x / w_i)``, where ``c_i`` is
-    the product of ``w_i**2 / (w_i**2 - w_j**2)`` over all other j. Raising a weight raises it, because the variables
-    are symmetric and unimodal; so weights that are almost equal are moved apart upwards.
+    the product of ``w_i**2 / (w_i**2 - w_j**2)`` over all other j. A larger weight gives a larger probability, because
+    the variables are symmetric and unimodal; so almost equal weights are moved apart upwards.
     """
     apart = np.sort(weights.astype(np.float64), axis=-1, kind="stable")
     apart[..., 0] = np.maximum(apart[..., 0], 1e-6 * apart[..., -1])
@@ -154,10 +153,11 @@ def cube_quantile(weights: Doubles, together: int, tail: float) -> Doubles:
     -----
     The coordinates are a radius of Gamma law, of d + 1, times independent uniform variables. A weighted sum of k of
     these has a density that is a piecewise polynomial: with ``a = sum of e_i w_i`` over all signs e, the probability of
-    more than x in one direction is the sum over those with a > 0 of ``sign(e) (a r - x)**k`` where that is positive,
-    over ``k! r**k`` times the product of all ``2 w_i``. Its mean over r is, with ``y = x / a``, the sum of ``sign(e)
-    a**k exp(-y)`` times the sum over i of ``binomial(d - k, i) y**i (d - i)! / d!``. Raising a weight raises the
-    probability, because the variables are symmetric and unimodal; so none is left much smaller than the largest.
+    more than x in one direction is the sum over all e with a > 0 and a r > x of ``sign(e) (a r - x)**k``, over
+    ``k! r**k`` times the product of all ``2 w_i``. Its mean over r is, with ``y = x / a``, the sum of
+    ``sign(e) a**k exp(-y)`` times the sum over i of ``binomial(d - k, i) y**i (d - i)! / d!``. A larger weight gives a
+    larger probability, because the variables are symmetric and unimodal; so no weight stays much smaller than the
+    largest.
     """
     used = weights.astype(np.float64)
     count = used.shape[-1]
@@ -187,16 +187,16 @@ def combined_quantile(weights: Doubles, times: Doubles, tail: float) -> Doubles:
     weights : ndarray of float64, shape (R, k)
         In row i, the weights of the variables of sum i.
     times : ndarray of float64, shape (R, k) or (k,)
-        How many variables have the weight.
+        Number of variables with the weight.
     tail : float
         Probability of a larger value, in (0, 1).
 
     Notes
     -----
     The distribution function is inverted from the characteristic function, the product of ``1 / (1 + w**2 t**2)``, by
-    the midpoint rule (Davies 1973). The rule's error is the probability of about 25 standard deviations, and what is
-    cut off is below 1e-6. For smaller tails than 1e-4 the quantile is Chernoff's bound. Discrete noise is closer to 0
-    than Laplace noise of its scale.
+    the midpoint rule (Davies 1973). The rule's error is the probability of about 25 standard deviations, and the
+    truncated part is below 1e-6. For smaller tails than 1e-4 the quantile is Chernoff's bound. Discrete noise is closer
+    to 0 than Laplace noise of its scale.
     """
     deviation = np.sqrt(2.0 * (times * weights**2).sum(axis=-1, keepdims=True))
     nodes = (np.arange(600) + 0.5) * 0.25
@@ -223,26 +223,25 @@ def _chernoff(squares: Doubles, times: Doubles, tail: float) -> float:
 
 
 def compatible(form: Function, quantile: Function, low: Doubles, high: Doubles) -> Interval:
-    """Return the hull of all x in [low, high] with ``abs(form(x)) <= quantile(x)``; NaN where there is none.
+    """Return the hull of all x in [low, high] with ``abs(form(x)) <= quantile(x)``; NaN without any.
 
     Parameters
     ----------
     form : callable
         Linear in x.
     quantile : callable
-        Nowhere below a convex function, which is what the set is meant for. The quantile of a linear form is convex in
-        its weights where the noise has a symmetric and log-concave density, as here (Meyer and Reisner 1991, Bobkov
-        2010).
+        Nowhere below a convex function, for which the hull is correct. The quantile of a linear form is convex in its
+        weights if the noise has a symmetric and log-concave density, as here (Meyer and Reisner 1991, Bobkov 2010).
     low, high : ndarray of float64
-        Of the shape that both take.
+        Arguments of both callables, of the same shape.
 
     Notes
     -----
     A line less a convex function is concave, so the form is above the quantile in an interval, and below minus the
-    quantile in another one. The set is the rest of [low, high]: each of its ends is low, high, or the end of the
-    interval that covers it. That is found between a point outside and a point within, by a chord, which a concave
-    function is above, and by the line through two points outside, which it is below beyond them. Only points that are
-    outside are given up; chords between nodes, and a function above the quantile, only give up fewer.
+    quantile in another interval. The set is the rest of [low, high]: each of its ends is low, high, or the end of the
+    interval that covers it. The search finds this end between a point outside and a point within, by a chord, which is
+    below a concave function, and by the line through two points outside, which is above it beyond them. The search
+    drops only points that are outside; chords between nodes, and a function above the quantile, drop even fewer.
     """
 
     def end(outer: Doubles, inner: Doubles) -> Doubles:
@@ -265,7 +264,7 @@ def compatible(form: Function, quantile: Function, low: Doubles, high: Doubles) 
 
 
 def _crossing(first: _Point, second: _Point, limit: _Point) -> Doubles:
-    """Return where the line through two points is 0, or the middle of the second and the limit if not between them."""
+    """Return the zero of the line through two points, or the middle of the second and the limit if not between them."""
     with np.errstate(invalid="ignore", divide="ignore"):
         x = second[0] + second[1] * (second[0] - first[0]) / (first[1] - second[1])
     between = (x - second[0]) * (x - limit[0]) < 0.0
@@ -282,7 +281,7 @@ def _narrowed(out: _Point, within: _Point, x: Doubles, excess: Doubles) -> tuple
 
 
 def mean_interval(noisy: NoisyBlock, tail: float) -> Interval:
-    """Return the means z that are compatible with the noisy sums; NaN where there is none."""
+    """Return the means z that are compatible with the noisy sums; NaN if there are none."""
     rows, values = np.array(noisy.block.moments[:2])
     table = _mean_quantiles(noisy.block, noisy.lattice, tail)
     count, total = rows @ noisy.values, values @ noisy.values
@@ -301,10 +300,10 @@ def _mean_quantiles(block: Block, lattice: Lattice, tail: float) -> Doubles:
 
 
 def variance_interval(noisy: NoisyBlock, tail: float, ddof: int) -> Interval:
-    """Return the variances of z that are compatible with the noisy sums; NaN where there is none.
+    """Return the variances of z that are compatible with the noisy sums; NaN if there are none.
 
-    A variance that divides by ``n - ddof`` is at least the one that divides by n, and larger by at most
-    ``n / (n - ddof)`` for the smallest compatible count.
+    A variance over ``n - ddof`` is at least the variance over n, and larger by a factor of at most ``n / (n - ddof)``
+    for the smallest compatible count.
     """
     part = _PART * tail
     rest = tail - part - (part if ddof else 0.0)
@@ -329,8 +328,9 @@ def _variance_quantiles(noisy: NoisyBlock, tail: float) -> Doubles:
 def _variances(sums: Doubles, means: Doubles, table: Doubles) -> Doubles:
     """Return the range of the variance over the compatible means, shape (2, G).
 
-    The square about m exceeds that about the best mean by ``n`` times its squared distance. So the range over all means
-    is that over a few, with their ends among them, but for the square of half a step; twice that is allowed for.
+    The square about m exceeds the square about the best mean by ``n`` times its squared distance. So the range over all
+    means is the range over a few with both ends, except for the square of half a step; the result allows twice this
+    square.
     """
     count, total, square = (part[:, np.newaxis] for part in sums)
     mean = means[0][:, np.newaxis] + (means[1] - means[0])[:, np.newaxis] * _MEANS
@@ -355,7 +355,7 @@ def _variances(sums: Doubles, means: Doubles, table: Doubles) -> Doubles:
 
 
 def _locate(x: Doubles, nodes: Doubles) -> tuple[NDArray[np.intp], Doubles]:
-    """Return the equidistant node before x, and how far x is on the way to the next one."""
+    """Return the equidistant node before x, and the share of the way from it to the next node."""
     steps = (x - nodes[0]) / (nodes[1] - nodes[0])
     node = np.clip(steps.astype(np.intp), 0, len(nodes) - 2)
     way: Doubles = steps - node
@@ -363,14 +363,14 @@ def _locate(x: Doubles, nodes: Doubles) -> tuple[NDArray[np.intp], Doubles]:
 
 
 def interval_record(interval: PrivateInterval) -> list[Json]:
-    """Return what the ledger keeps of an interval: both ends, the rows inside and outside, and what of its tails."""
+    """Return the ledger's record of an interval: both ends, the rows inside and outside, and its tails."""
     lower, upper = interval.ends or (None, None)
     tails = [number for tail in interval.tails or () for number in (tail.rows, tail.fall, tail.reach)]
     return [lower, upper, interval.inside, interval.outside, *tails]
 
 
 def restored_interval(record: Sequence[Any]) -> PrivateInterval:
-    """Return the interval that `interval_record` wrote; without tails where an earlier version did not count them."""
+    """Return the interval that `interval_record` wrote; without tails for earlier versions that did not count them."""
     lower, upper, inside, outside = record[:4] if len(record) >= 4 else [*record, 0, 0]
     ends = None if lower is None else (lower, upper)
     tails = (Tail(*record[4:7]), Tail(*record[7:10])) if len(record) > 4 else None

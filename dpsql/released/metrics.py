@@ -1,26 +1,24 @@
-"""Metrics of a regression from noisy sums: post-processing, so it costs no privacy.
+"""Metrics of a regression from noisy sums: post-processing, so they cost no privacy.
 
-*Intervals.* A metric x is compatible with the noisy sums if a linear form of them, which is 0 for the exact ones, is no
-farther from 0 than its noise is but for a chance of 5 %: ``e2 - x rows`` for the mean square x, and likewise for the
+*Intervals.* A metric x is compatible with the noisy sums if a linear form of them, which is 0 for the exact sums, is no
+farther from 0 than its noise, except for a chance of 5 %: ``e2 - x rows`` for the mean square x, and likewise for the
 mean size. The noise of a form is a sum of Laplace variables with known weights, whose quantile is exact
 (`dpsql.released.intervals`). R² is ``1 - v / (1 - v)`` for the v with ``(1 - v) e2 = v (t2 - 2 m t + m**2 rows)``, m
-being the mean of the target: a hundredth of chance goes to an interval of m, and v is compatible if it is so for one of
-these m. So each interval holds its metric with a chance of 95 %, one by one.
+being the mean of the target: a hundredth of chance goes to an interval of m, and v is compatible if it is compatible
+for one of these m. So each interval holds its metric with a chance of 95 %, one by one.
 
-*Values.* Errors are at most B, so the metrics of any rows meet ``mae <= rmse`` and ``rmse**2 <= B mae``, and no
-variance of a target within [-1, 1] exceeds 1. Noise does not know that. So
+*Values.* Errors are at most B, so the metrics of any rows satisfy ``mae <= rmse`` and ``rmse**2 <= B mae``, and no
+variance of a target within [-1, 1] exceeds 1. Noise can violate these limits. So
 
 * an mae above the rmse and that rmse are moved to the middle between them, and an rmse that is too large for the mae to
-  the largest one;
-* R² follows from that rmse, and is moved into its interval; intervals of the others are widened to hold their values.
+the largest allowed rmse;
+* R² follows from that rmse, and is moved into its interval; the other intervals are widened to hold their values.
 
-Where noise leaves nothing of the variance of the target there is no R². All but R² are in half widths of the bounds,
-and multiplied by `half_width` last.
+If noise hides the variance of the target, there is no R². All metrics but R² are in half widths of the bounds, and
+multiplied by `half_width` last.
 
-**Estimators.** What scikit-learn asks of a fitted estimator, for released models. They are frozen: fitting them does
-nothing.
-
-scikit-learn itself is imported by the one method that it alone calls, and is no dependency.
+**Estimators.** Released models have the interface of fitted scikit-learn estimators. They are frozen: fitting them does
+nothing. Only the one method that scikit-learn alone calls imports scikit-learn, which is no dependency.
 """
 
 from __future__ import annotations
@@ -50,11 +48,11 @@ class NoisySum(NamedTuple):
     value : float
         About the centre.
     scale : float
-        Of the noise.
+        Scale of the noise.
     step : float
-        What rounding and discrete noise add to it at most.
+        Most that rounding and discrete noise add to it.
     centre : float
-        What was taken off per row.
+        Number subtracted per row.
     """
 
     value: float
@@ -63,16 +61,16 @@ class NoisySum(NamedTuple):
     centre: float
 
 
-# Chance that an interval does not hold its metric; of R² a fifth of it goes to the mean of the target, and of the rmse
-# a tenth to the mae, which is no larger.
+# Chance that an interval does not hold its metric; for R² a fifth of it goes to the mean of the target, and for the
+# rmse a tenth to the mae, which is no larger.
 _FAILURE, _OF_MEAN, _OF_SIZE = 0.05, 0.2, 0.1
-# Where no metric is compatible, larger noise is allowed for.
+# If no metric is compatible, this smaller chance allows for larger noise.
 _RARE = 1e-3
-# Nodes of a ratio, and of the mean of the target; quantiles between those of the mean are raised by a thousandth.
+# Nodes of a ratio, and of the mean of the target; quantiles between nodes of the mean are raised by a thousandth.
 _NODES, _MEAN_NODES, _BETWEEN = 65, np.linspace(-1.0, 1.0, 129), 1.001
 _MEANS = 9
 
-# What is public of a noisy sum: scale, step and centre.
+# Public facts about a noisy sum: scale, step and centre.
 _Noise = tuple[float, float, float]
 
 
@@ -86,14 +84,14 @@ def metric_rows(sums: Sequence[NoisySum], *, bound: float, half_width: float) ->
     bound : float
         The largest error B, > 0.
     half_width : float
-        Of the bounds.
+        Half width of the bounds.
     """
     rows, _, _, squares, sizes = sums
     count = max(1.0, rows.value)
     mean_square, mae = (_mean(total, rows, count, most) for total, most in ((squares, bound**2), (sizes, bound)))
     rmse = math.sqrt(mean_square)
     if mae > rmse:
-        # The nearest equal ones, each by its variance to first order.
+        # The nearest equal values, each weighted by its variance to first order.
         doubt, of_mae = (
             _deviation(total, rows, mean) / count for total, mean in ((squares, mean_square), (sizes, mae))
         )
@@ -137,7 +135,7 @@ def _quotient(total: NoisySum, rows: NoisySum, most: float, failure: float) -> t
 def _interval(
     form: Callable[[Doubles], Doubles], ends: tuple[float, float], total: _Noise, rows: _Noise, tail: float
 ) -> tuple[float, float]:
-    """Return the means between two ends that are compatible with a noisy total and noisy rows; both where none is."""
+    """Return the means between two ends that are compatible with a noisy total and noisy rows; both ends if none is."""
     for chance in (tail, _RARE * tail):
         nodes, table = _mean_table(ends, total, rows, chance)
 
@@ -153,14 +151,14 @@ def _interval(
 
 @lru_cache(maxsize=256)
 def _mean_table(ends: tuple[float, float], total: _Noise, rows: _Noise, tail: float) -> tuple[Doubles, Doubles]:
-    """Return nodes of a mean, and what the noise of the total less the mean times the rows exceeds there."""
+    """Return nodes of a mean, and bounds there on the noise of the total less the mean times the rows."""
     nodes = np.union1d(np.linspace(*ends, _NODES), [min(max(total[2], ends[0]), ends[1])])
     weights = np.stack([np.ones_like(nodes), np.abs(total[2] - nodes)], axis=-1)
     return nodes, _quantiles(weights, (total, rows), tail)
 
 
 def _quantiles(weights: Doubles, noise: Sequence[_Noise], tail: float) -> Doubles:
-    """Return what the noise of forms of sums exceeds with this chance at most, from weights of shape (…, sums)."""
+    """Return bounds that the noise of forms exceeds with chance `tail` at most, from weights of shape (…, sums)."""
     scales, steps = (np.array([part[index] for part in noise]) for index in (0, 1))
     quantiles: Doubles = laplace_quantile(weights * scales, tail) + weights @ steps
     return quantiles
@@ -182,7 +180,7 @@ def _share_explained(
 
 
 def _errors_of_both(sums: Sequence[NoisySum]) -> tuple[float, float]:
-    """Return the interval of v, the squared errors as a share of them and the target's squares about its mean."""
+    """Return the interval of v, the squared errors as a share of their sum with the target's squares about its mean."""
     rows, total, squares, errors = sums[:4]
     mean = _interval(lambda m: total.value - m * rows.value, (-1.0, 1.0), total[1:], rows[1:], _FAILURE * _OF_MEAN)
     vertex = total.value / rows.value if rows.value > 0 else 0.0
@@ -214,7 +212,7 @@ def _errors_of_both(sums: Sequence[NoisySum]) -> tuple[float, float]:
 
 @lru_cache(maxsize=64)
 def _ratio_table(errors: _Noise, squares: _Noise, total: _Noise, rows: _Noise, tail: float) -> Doubles:
-    """Return what the noise of ``(1 - v) e2 - v (t2 - 2 m t + m**2 rows)`` exceeds, by the nodes of m and of v."""
+    """Return bounds on the noise of ``(1 - v) e2 - v (t2 - 2 m t + m**2 rows)``, by the nodes of m and of v."""
     v, m = np.linspace(0.0, 1.0, _NODES), _MEAN_NODES[:, np.newaxis]
     of_rows = np.abs((1 - v) * errors[2] - v * (squares[2] + m**2))
     weights = np.stack(np.broadcast_arrays(1 - v, v, 2 * v * np.abs(m), of_rows), axis=-1)
@@ -222,7 +220,7 @@ def _ratio_table(errors: _Noise, squares: _Noise, total: _Noise, rows: _Noise, t
 
 
 class Estimator:
-    """A fitted estimator without parameters, as `sklearn.frozen.FrozenEstimator` is one.
+    """A fitted estimator without parameters, like `sklearn.frozen.FrozenEstimator`.
 
     It works wherever scikit-learn takes a fitted model: in a `Pipeline`, in `sklearn.inspection`, and in displays made
     `from_estimator`. `clone` returns the model itself.
@@ -233,11 +231,11 @@ class Estimator:
 
     @property
     def n_features_in_(self) -> int:
-        """Number of features."""
+        """Return the number of features."""
         return len(self.coef_)
 
     def fit(self, X: object, y: object = None) -> Self:
-        """Return the model as it is: it was fitted when it was released, and reads neither argument."""
+        """Return the model unchanged: it was fitted before its release, and reads neither argument."""
         return self
 
     def predict(self, rows: object) -> Any:
@@ -248,8 +246,8 @@ class Estimator:
     def score(self, X: object, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return R² of the predictions, or the accuracy of a classifier, as scikit-learn's estimators do.
 
-        Not private: the number tells about these rows. Where they are about people, ask `dp_regression_metrics`,
-        `dp_roc` or `dp_confusion` instead.
+        The score is not private: it is about these rows. For rows about people use `dp_regression_metrics`, `dp_roc` or
+        `dp_confusion` instead.
 
         Parameters
         ----------
@@ -260,7 +258,7 @@ class Estimator:
         Returns
         -------
         score : float
-            At most 1. R² is 1 or 0 where `y` is constant, as the predictions equal it or not.
+            At most 1. For constant `y`, R² is 1 if the predictions equal it, and otherwise 0.
         """
         truth = np.asarray(y)
         weights = np.ones(len(truth)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
@@ -272,7 +270,7 @@ class Estimator:
         return 1 - lost / spread if spread else float(lost == 0)
 
     def get_params(self, deep: bool = True) -> dict[str, object]:
-        """Return the parameters that could be set: none."""
+        """Return the available parameters: none."""
         return {}
 
     def set_params(self, **parameters: object) -> Self:

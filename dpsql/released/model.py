@@ -1,10 +1,9 @@
 """A released model with scikit-learn's names, read from the ledger. Prediction costs nothing.
 
-**Shapes.** What each feature adds to the predictions of an additive model: the shape of a feature, read from a release.
-
-A prediction is the intercept plus, for each feature, coefficient times value plus the step that the value is on. A
-shape is this sum as a function of the feature, over the interval in which values count: what is outside of it counts as
-its end. All of this is post-processing of what was released, and free.
+The module also reads the shape of each feature in an additive model. A prediction is the intercept plus, for each
+feature, coefficient times value plus the step of the value. A shape is this sum as a function of the feature, over the
+interval in which values count: a value outside counts as the nearest end. All of this is post-processing of released
+numbers, and free.
 """
 
 from __future__ import annotations
@@ -55,15 +54,15 @@ class ShapePiece(TypedDict):
 
 
 def steps_at(steps: FeatureSteps, values: Doubles) -> Doubles:
-    """Return the step of each value; of NaN any of them, as the linear part is NaN there."""
+    """Return the step of each value; any step for NaN, because the linear part is NaN there."""
     heights: Doubles = np.array(steps["values"])[np.searchsorted(steps["edges"], values, side="right")]
     return heights
 
 
 def pieces(result: Fitted) -> Iterator[ShapePiece]:
-    """Yield the shapes of an additive model piece by piece, feature by feature; of one that was left out none.
+    """Yield the shapes of an additive model piece by piece, feature by feature, except features that were left out.
 
-    `std_error` is that of the step alone: the coefficient's is in the rows of the release.
+    `std_error` is the error of the step alone: the coefficient's error is in the release's rows.
     """
     features, slopes = result["terms"][1:], (result["coefficients"] or [])[1:]
     for name, slope, bounds, steps in zip(
@@ -99,7 +98,7 @@ def shapes_table(result: Fitted) -> pa.Table:
 
 
 def by_feature(result: Fitted) -> list[tuple[str, float, list[ShapePiece]]]:
-    """Return each feature, how far it moves a prediction over its interval, and its pieces; the farthest first."""
+    """Return each feature, its effect on a prediction over its interval, and its pieces; the largest effect first."""
     features: dict[str, list[ShapePiece]] = {}
     for piece in pieces(result):
         features.setdefault(piece["feature"], []).append(piece)
@@ -108,7 +107,7 @@ def by_feature(result: Fitted) -> list[tuple[str, float, list[ShapePiece]]]:
 
 
 def glass_box(result: Any) -> list[Json]:
-    """Return how far each feature moves a prediction over its interval, the farthest first, as the receipt has it."""
+    """Return each feature's effect on a prediction over its interval, the largest first, as in the receipt."""
     return [{"feature": name, "adds": adds} for name, adds, _ in by_feature(result)]
 
 
@@ -117,7 +116,7 @@ def _reach(of: Sequence[ShapePiece]) -> float:
     return float(max(ends) - min(ends))
 
 
-# SQL types of features, as DuckDB's typeof names them; the last one is that of a NULL without a type.
+# SQL types of features, as DuckDB's typeof names them; the last is the type of an untyped NULL.
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _NUMERIC = {*_INTEGERS, *(f"U{kind}" for kind in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN", '"NULL"'}
 _LONG = ("row_id", "features", "value")
@@ -128,44 +127,42 @@ _BLOCK = 4096
 @public_methods()
 @dataclass(eq=False)
 class LinearModel(Estimator):
-    """``prediction = intercept_ + coef_ . features``, features outside of the fit's bounds counting as the bound.
+    """``prediction = intercept_ + coef_ . features``; a feature outside of the fit's bounds counts as the bound.
 
-    An additive model adds the step that each feature is on.
-
-    Where there are bounds of predictions, a prediction outside of them is the bound, too. To scikit-learn it is a
-    fitted regressor.
+    An additive model adds the step of each feature. If predictions have bounds, a prediction outside of them is the
+    bound. To scikit-learn the model is a fitted regressor.
 
     Attributes
     ----------
     kind : str
-        What was fitted: 'linear_regression', 'naive_bayes' or 'logistic_regression'.
+        Kind of model: 'linear_regression', 'naive_bayes' or 'logistic_regression'.
     name : str or None
         Name of the release.
     ledger_id : int
         Its entry in the ledger.
     dataset, target, method, guarantee : str
-        Whose rows it was fitted to, what it predicts, how, and what holds for whom.
+        The budget of its rows, the predicted column, the method, and the privacy guarantee with its privacy unit.
     feature_names_in_ : ndarray of object, shape (d,)
-        Texts.
+        Strings.
     coef_ : ndarray of float64, shape (d,)
         In units of the target per unit of the feature. Levels of a target are coded -1 and 1.
     intercept_ : float
     feature_bounds_ : tuple of pairs of float or None, or None
-        Bounds of the features in the fit, public or private; None where it had none. A feature without a pair was left
-        out of the fit, because the noise hid its bounds: its values are not read, and its coefficient is 0.
+        Bounds of the features in the fit, public or private; None without bounds. A feature without a pair was left out
+        of the fit, because the noise hid its bounds: its values are not read, and its coefficient is 0.
     prediction_bounds_ : tuple of float, or None
-        Bounds that predictions are clipped to, public or private; None where there are none.
+        Bounds that predictions are clipped to, public or private; None if there are none.
     vector : str or None
-        Column of the vectors that it was fitted to; None for a column per feature.
+        Column of the vectors in the fit; None for a column per feature.
     elements : tuple of int or None
-        Where the features stand in a vector, from 0; None where the vector holds just them.
+        Positions of the features in a vector, from 0; None if the vector holds only the features.
     long : tuple of str or None
-        Columns of the long rows that it was fitted to: row id, feature and, where there is one, value.
+        Columns of the long rows in the fit: row id, feature and, if there is one, value.
     verdicts : tuple of str or None
-        The verdict of each term, the intercept first; None for models of JSON from before there were verdicts.
+        The verdict of each term, the intercept first; None for models of JSON of versions without verdicts.
     steps_ : tuple of dict or None, or None
-        Of an additive model the steps of each feature, None for one without any: ``edges``, ``values``, of which there
-        is one more, and their ``std_errors``. A value on an edge is on the step behind it.
+        The steps of each feature of an additive model, None for a feature without steps: ``edges``, ``values``, one
+        more than edges, and their ``std_errors``. A value on an edge is on the step behind it.
     """
 
     _estimator_type: ClassVar[str] = "regressor"
@@ -191,7 +188,7 @@ class LinearModel(Estimator):
 
     @classmethod
     def read(cls, stored: StoredRelease) -> LinearModel:
-        """Read a release of a function that fits a model; a classifier is returned as `LinearClassifier`.
+        """Read a release of a function that fits a model; the result for a classifier is a `LinearClassifier`.
 
         Raises
         ------
@@ -225,12 +222,12 @@ class LinearModel(Estimator):
 
     @classmethod
     def from_json(cls, text: str) -> LinearModel:
-        """Read what `to_json` wrote; a classifier is returned as `LinearClassifier`.
+        """Read the JSON that `to_json` wrote; the result for a classifier is a `LinearClassifier`.
 
         Raises
         ------
         ParameterError
-            P054: the text is something else.
+            P054: the text is not a model.
         """
         try:
             record = json.loads(text)
@@ -259,7 +256,7 @@ class LinearModel(Estimator):
         Parameters
         ----------
         rows : array of shape (n, d), or a frame (Polars, pandas, Arrow) with a column per feature or the vectors'
-            Of a Polars LazyFrame, those columns alone are collected. NaN and NULL give NaN.
+            A Polars LazyFrame collects only these columns. NaN and NULL give NaN.
 
         Returns
         -------
@@ -294,7 +291,7 @@ class LinearModel(Estimator):
     def predict_rows(self, rows: pa.Array) -> NDArray[np.float64]:
         """Return one number per row of a struct column (by name), of vectors (by place) or of lists of names.
 
-        It is the prediction, of a classifier the probability of its second class; NaN stands for NULL.
+        The number is the prediction, or a classifier's probability of its second class; NaN stands for NULL.
         """
         return self._clipped(self._row_scores(rows))
 
@@ -347,7 +344,7 @@ class LinearModel(Estimator):
         return np.stack([to_doubles(field) for field in fields])
 
     def _present(self, rows: pa.Array) -> NDArray[np.float64]:
-        """Return the linear form of rows that name the features which are 1; all others are 0."""
+        """Return the linear form of rows that name the features with value 1; all others are 0."""
         count = len(self.coef_)
         absent, present = self._combined(np.zeros((count, 1)))[0], np.ones(count)
         if self._limits is not None:
@@ -383,7 +380,7 @@ class LinearModel(Estimator):
         return predictions
 
     def _counted(self, block: Floats) -> Floats:
-        """Return features as the fit used them: clipped, and 0 where they were left out."""
+        """Return features as the fit used them: clipped, and 0 if they were left out."""
         if self._limits is None:
             return block
         counted = np.clip(block, *self._limits)
@@ -391,7 +388,7 @@ class LinearModel(Estimator):
         return counted
 
     def _arrow(self, rows: object) -> pa.Table:
-        """Return the rows of a frame, of a lazy one in the columns that count."""
+        """Return the rows of a frame; for a lazy frame, only the columns that count."""
         if hasattr(rows, "collect"):  # a LazyFrame
             rows = self._collected(rows)
         if hasattr(rows, "__arrow_c_stream__"):
@@ -411,17 +408,17 @@ class LinearModel(Estimator):
 
     @cached_property
     def _steps(self) -> list[tuple[int, FeatureSteps]]:
-        """Places of features that have steps, and these."""
+        """Return positions and steps of features with steps."""
         return [(position, steps) for position, steps in enumerate(self.steps_ or ()) if steps is not None]
 
     @cached_property
     def left_out(self) -> list[int]:
-        """Places of the features that were left out of the fit."""
+        """Return the positions of the features that were left out of the fit."""
         return [position for position, pair in enumerate(self.feature_bounds_ or ()) if pair is None]
 
     @cached_property
     def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """The bounds of the features, each of shape (d, 1)."""
+        """Return the bounds of the features, each of shape (d, 1)."""
         if self.feature_bounds_ is None:
             return None
         lower, upper = np.array([pair or (0.0, 0.0) for pair in self.feature_bounds_]).reshape(-1, 2).T
@@ -432,7 +429,7 @@ class LinearModel(Estimator):
         return list(range(len(self.coef_)) if self.elements is None else self.elements)
 
     def _positions(self, kind: pa.StructType) -> list[int]:
-        """Return where the features stand in a struct, by name in any case."""
+        """Return the positions of the features in a struct, by name in any case."""
         indices = [kind.get_field_index(name) for name in self.feature_names_in_]
         if min(indices) < 0:
             positions = {fold(field.name): position for position, field in enumerate(kind)}
@@ -451,11 +448,11 @@ class LinearClassifier(LinearModel):
     Attributes
     ----------
     classes_ : ndarray, shape (2,)
-        The two levels of the label, the negative one first.
+        The two levels of the label, the negative level first.
     binary : bool
         Features count as present or absent.
     present_above : float or None
-        Of a binary model: a value above this counts as present; None where any value but 0 and NaN does.
+        In a binary model, a value above this counts as present; None if any value except 0 and NaN does.
     """
 
     _estimator_type: ClassVar[str] = "classifier"
@@ -474,7 +471,7 @@ class LinearClassifier(LinearModel):
         return np.stack([1 - second, second], axis=1)
 
     def predict(self, rows: object) -> NDArray[Any]:
-        """Return the likelier class of each row, shape (n,); `rows` as for `LinearModel.predict`, None where NaN."""
+        """Return the likelier class of each row, shape (n,); `rows` as for `LinearModel.predict`, None for NaN."""
         scores = self._scores(rows)
         if not np.isnan(scores).any():
             likelier: NDArray[Any] = self.classes_[(scores > 0).astype(np.intp)]
@@ -489,20 +486,20 @@ class LinearClassifier(LinearModel):
         return _probability(self._row_scores(rows))
 
     def predict_classes(self, rows: pa.Array) -> list[str | None]:
-        """Return the likelier class of each row as text."""
+        """Return the likelier class of each row as a string."""
         texts = np.array([*self.class_texts, None], dtype=object)
         classes: list[str | None] = self._classes(self._row_scores(rows), texts).tolist()
         return classes
 
     @property
     def class_texts(self) -> tuple[str, str]:
-        """The two classes as SQL would print them, the negative one first."""
+        """Return the two classes as SQL prints them, the negative class first."""
         negative, positive = self.classes_.tolist()
         return _class_text(negative), _class_text(positive)
 
     @property
     def class_type(self) -> pa.DataType:
-        """The type of the two classes: booleans, whole numbers, numbers or texts."""
+        """Return the type of the two classes: booleans, whole numbers, numbers or strings."""
         levels = self.classes_.tolist()
         if all(isinstance(level, bool) for level in levels):
             return pa.bool_()
@@ -512,7 +509,7 @@ class LinearClassifier(LinearModel):
 
     @staticmethod
     def _classes(scores: NDArray[np.float64], classes: NDArray[np.object_]) -> NDArray[np.object_]:
-        """Choose between the negative class, the positive one, and the value for NaN."""
+        """Return the negative class, the positive class, or the value for NaN."""
         return classes[np.where(np.isnan(scores), 2, scores > 0)]
 
     def _counted(self, block: Floats) -> Floats:
@@ -567,14 +564,14 @@ def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _class_text(level: Level) -> str:
-    """Return a level as SQL would print it."""
+    """Return a level as SQL prints it."""
     if isinstance(level, bool):
         return str(level).lower()
     return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
 
 
 def _is_names(kind: pa.DataType) -> bool:
-    """Whether a type is a list of texts."""
+    """Return whether a type is a list of strings."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
     value = kind.value_type

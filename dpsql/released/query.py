@@ -1,28 +1,28 @@
-"""What the parts of a query released, as rows of one table for each core. Everything here is free post-processing.
+"""The released parts of a query, as rows of one table for each core. Everything here is free post-processing.
 
-A number is written as a text that DuckDB casts to the type which the original query has there: counts and sums are
-rounded, half to even, and NULL where the type has no such value. Beside every number stand its standard error and its
+A number is written as a string that DuckDB casts to the type of the original query: counts and sums are rounded, half
+to even, and NULL if the type has no such value. Next to every number are its standard error and its interval.
+
+**Pairs.** Intervals of aggregates of a pair of columns, by interval arithmetic over the intervals of its moments.
+
+A pair releases three columns: both in units of the half widths of their bounds, u and v, and w = (u + v) / 2. The
+covariance is 2 var(w) - (var(u) + var(v)) / 2, and all aggregates of a pair follow from it, variances, averages and
+their number. Each of these numbers has an interval that fails with its share of the chance; so all intervals hold with
+the requested confidence, and so do the intervals computed from them. If a variance may be 0, a quotient has no
 interval.
 
-**Pairs.** Intervals of aggregates of a pair of columns, by interval arithmetic over those of its moments.
+**Grouping sets.** Noisy sums of several grouping sets, fitted so that sums of finer groups equal sums of coarser
+groups.
 
-What a pair tells are three columns: both in units of the half widths of their bounds, u and v, and w = (u + v) / 2. The
-covariance is 2 var(w) - (var(u) + var(v)) / 2, and all aggregates of a pair follow from it, variances, averages and
-their number. Of each of these numbers an interval is taken that fails with its share of the chance; so all of them hold
-with the confidence that is asked for, and then so does what is computed from them. Where a variance may be 0 there is
-none of a quotient. Everything here is free post-processing.
+The fit estimates the exact number of every finest group; each noisy number is a sum of these, with the noise variance
+of its set. The weighted least squares of a full product of keys separate into the components of an analysis of
+variance: for each subset T of the keys, the rest of a table of T after all coarser tables are subtracted. A set S with
+all keys of T contains this component ``N`` times, where N is the number of finest groups that a group of S unites, and
+averages noise over the groups that S has for one group of T. So a component is a weighted mean of the sets' versions of
+it, and the components of one set have uncorrelated noise.
 
-**Grouping sets.** Noisy sums of several grouping sets, fitted so that sums of finer groups are those of coarser ones.
-
-What is fitted is the exact number of every finest group; each noisy number is a sum of these, with noise of a variance
-that its set has. The weighted least squares of a full product of keys fall apart into the components of an analysis of
-variance: for each subset T of the keys, what is left of a table of T once all coarser tables are taken out. A set S
-with all keys of T sees that component ``N`` times, where N is the number of finest groups that a group of S unites, and
-averages noise over as many groups as S has for one of T. So a component is a weighted mean of what the sets see of it,
-and the components of one set have uncorrelated noise.
-
-The fitted numbers are linear in the noisy ones, without bias, and none has a larger variance than it had: this is
-post-processing. They add up exactly, but for rounding.
+The fitted numbers are linear in the noisy numbers, without bias, and no variance grows: this is post-processing. They
+add up exactly, except for rounding.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from dpsql.released.shapes import rounded_up
 from dpsql.released.verdicts import is_narrowed
 from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, STDDEV, SUM, VARIANCE
 
-# From this confidence on, an interval of Laplace noise is wider than that of normal noise of the same variance.
+# From this confidence on, an interval of Laplace noise is wider than an interval of normal noise of the same variance.
 _WIDER = 0.92
 _FINER_BITS = 8
-# Noise that is no wider, relative to the widest, is taken to be as wide: at a huge epsilon there is next to none.
+# Noise with at most this width relative to the widest counts as this wide: at a huge epsilon there is almost no noise.
 _LEAST = 1e-6
 
 
@@ -70,23 +70,23 @@ class FittedBlock(NoisyBlock):
 
     @property
     def values(self) -> Doubles:
-        """The coordinates, in units of the block's `unit`."""
+        """Return the coordinates, in units of the block's `unit`."""
         return self.fitted
 
 
 def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, target: int, confidence: float | None) -> NoisyBlock:
-    """Return the block of one target in one set; as it was drawn, where the keys are no full product.
+    """Return the block of one target in one set; unfitted if the keys are not a full product.
 
     Parameters
     ----------
     sets : sequence of mapping
-        What the ledger keeps of each set; the first has all keys.
+        The ledger's record of each set; the first has all keys.
     number : int
-        Of the set.
+        Number of the set.
     target : int
-        Of the target.
+        Number of the target.
     confidence : float or None
-        Of the intervals that are asked for: they are those of the law that is wider there.
+        Confidence of the requested intervals: the law that is wider there determines them.
     """
     blocks = [restored_block(group_set["blocks"][target]) for group_set in sets]
     table = _Table.of(sets)
@@ -104,7 +104,7 @@ def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, target: int, co
 
 
 def _narrower(noisy: NoisyBlock, ratio: float, confidence: float | None) -> Lattice:
-    """Return a law of noise with a part of the deviation, on a finer lattice."""
+    """Return a law of noise with a fraction of the deviation, on a finer lattice."""
     lattice = noisy.lattice
     finer = Fraction(1 << _FINER_BITS)
     part = Fraction(ratio)
@@ -130,7 +130,7 @@ class _Table:
     sets : list of tuple of int
         The columns of each set.
     positions : list of ndarray
-        Of each set, the cell of each of its groups, in the order of the product.
+        For each set, the cell of each of its groups, in the order of the product.
     """
 
     sizes: tuple[int, ...]
@@ -139,7 +139,7 @@ class _Table:
 
     @classmethod
     def of(cls, sets: Sequence[Mapping[str, Any]]) -> _Table | None:
-        """Return the table of the sets' keys; None where some combination is missing."""
+        """Return the table of the sets' keys; None if a combination is missing."""
         names = list(sets[0]["columns"])
         numbers = [{text: at for at, text in enumerate(dict.fromkeys(column))} for column in sets[0]["keys"]]
         sizes = tuple(map(len, numbers))
@@ -178,7 +178,7 @@ class _Table:
         return numbers
 
     def _united(self, columns: Sequence[int]) -> float:
-        """Return how many combinations the other columns have."""
+        """Return the number of combinations of the other columns."""
         return float(math.prod(size for column, size in enumerate(self.sizes) if column not in columns))
 
     def fit(self, values: Sequence[Doubles], variances: Sequence[float], number: int) -> tuple[Doubles, float]:
@@ -203,7 +203,7 @@ class _Table:
         return fitted, variance
 
     def _component(self, table: Doubles, component: Sequence[int]) -> Doubles:
-        """Return what is left of a table once it is averaged over other keys, and coarser tables are taken out."""
+        """Return the rest of a table after it is averaged over other keys, and coarser tables are subtracted."""
         for column in range(len(self.sizes)):
             mean = table.mean(axis=column + 1, keepdims=True)
             table = table - mean if column in component else mean
@@ -211,9 +211,9 @@ class _Table:
 
 
 Ends = tuple[Doubles, Doubles]
-# By so much fixed point may move a mean, or a variance, of numbers in [-1, 1].
+# Fixed point may change a mean, or a variance, of numbers in [-1, 1] by this much.
 _ROUNDED = 2.0**-18
-# Of how many noisy numbers an aggregate is made.
+# Number of noisy numbers in an aggregate.
 _NUMBERS = {
     **dict.fromkeys(("covar_pop", "covar_samp", "corr", "regr_r2", "regr_slope"), 3),
     **{"regr_intercept": 5, "regr_sxx": 2, "regr_syy": 2, "regr_sxy": 4},
@@ -227,7 +227,7 @@ class PairSpans:
     Attributes
     ----------
     blocks : sequence of NoisyBlock
-        Of u, v and w.
+        Blocks of u, v and w.
     y, x : tuple of float
         Bounds of the first and the second argument.
     swapped : bool
@@ -242,7 +242,7 @@ class PairSpans:
     confidence: float
 
     def ends(self, kind: str) -> Ends | None:
-        """Return the interval of an aggregate, by DuckDB's name; None where it has none."""
+        """Return the interval of an aggregate, by DuckDB's name; None if it has none."""
         numbers = _NUMBERS.get(kind)
         if numbers is None:
             return None
@@ -303,7 +303,7 @@ def _times(first: Ends, second: Ends) -> Ends:
 
 
 def _over(dividend: Ends, divisor: Ends) -> Ends:
-    """Return the interval of a quotient; NaN where the divisor, which is not negative, may be 0."""
+    """Return the interval of a quotient; NaN if the divisor, which is not negative, may be 0."""
     by = np.where(divisor[0] > 0, divisor[0], np.nan), np.where(divisor[0] > 0, divisor[1], np.nan)
     quotients = [mine / theirs for mine in dividend for theirs in by]
     return np.minimum.reduce(quotients), np.maximum.reduce(quotients)
@@ -340,10 +340,10 @@ class CoreRows:
 
 
 def counted(result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what is asked of the cores of a query, with counts for what the answers say how many there are.
+    """Return the requests to the cores of a query, with counts from the numbers in the answers.
 
-    ``over`` of an answer is of how many noisy numbers the column is made whose interval it is for: a count, or
-    ``single`` ones and, for each group of a core, by its place, so many.
+    ``over`` of an answer is the number of noisy numbers in the column of its interval: a count, or the number of
+    ``single`` numbers and, for each core by its position, the numbers for each of its groups.
     """
     sizes = [len(_keys_of(result, core)) for core in cores]
 
@@ -370,11 +370,11 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
     Parameters
     ----------
     result : mapping
-        What the ledger keeps of a query: ``parts``, the results of all its parts in their order.
+        The ledger's record of a query: ``parts``, the results of all its parts in their order.
     answers : mapping
-        ``keys_of``, the part that says which groups there are; and ``answers``, for each number its part, its place in
-        it, what is read there, the SQL type and, where an interval is asked for, ``over``, of how many noisy numbers
-        the column is made whose interval it is for.
+        ``keys_of``, the part that determines the groups; and ``answers``, for each number its part, its place in the
+        part, the number to read, the SQL type and, for a requested interval, ``over``, the number of noisy numbers in
+        the column of the interval.
     confidence : float
         Coverage of the intervals of such a column.
     """
@@ -388,7 +388,7 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         )
         order = _positions(keys, _keys(_of_set(part, answer.get("set"))))
         standing = np.full(len(order), np.nan)
-        if "over" in answer:  # whose errors are asked for
+        if "over" in answer:  # its errors are requested
             standing = _take(_standing(part, answer, estimate), order)
         numbers = (_take(getattr(estimate, name), order) for name in ("value", "std_error", "lower", "upper"))
         columns.append((answer["type"], *numbers, standing))
@@ -448,25 +448,25 @@ def _keys(part: Any) -> list[Key]:
 
 
 def _of_set(part: Any, number: int | None) -> Any:
-    """Return what the ledger keeps of one grouping set of a part, or of a part without any."""
+    """Return the ledger's record of one grouping set of a part, or of a part without grouping sets."""
     return part if number is None else part["sets"][number]
 
 
 def _positions(keys: Sequence[Key], others: Sequence[Key]) -> NDArray[np.int64]:
-    """Return where each key stands among others; -1 where it does not."""
+    """Return the position of each key among others; -1 for a missing key."""
     where = {key: index for index, key in enumerate(others)}
     return np.array([where.get(key, -1) for key in keys], dtype=np.int64)
 
 
 def _take(values: Doubles, order: NDArray[np.int64]) -> Doubles:
-    """Return the numbers of some groups; NaN for a group that is not there."""
+    """Return the numbers of some groups; NaN for a missing group."""
     out = np.full(len(order), np.nan)
     out[order >= 0] = np.asarray(values, dtype=np.float64)[order[order >= 0]]
     return out
 
 
 def _estimated(part: Any, answer: Mapping[str, Any], confidence: float, ends: float | None) -> Estimated:
-    """Return a number of every group, with intervals of that coverage; NaN where noise leaves nothing of it."""
+    """Return a number of every group, with intervals of this coverage; NaN if noise leaves nothing of it."""
     if "quantile" in answer:
         return _quantile(part, answer["quantile"], answer.get("over", 1))
     if "bounds" in answer:
@@ -487,7 +487,7 @@ def _estimated(part: Any, answer: Mapping[str, Any], confidence: float, ends: fl
         )
 
     estimate = estimates(block(ends), (kind,), confidence=ends, ddof=answer["ddof"])[kind]
-    if name not in (COUNT, SUM):  # of which something is always left
+    if name not in (COUNT, SUM):  # noise always leaves something of these
         estimate = estimate.without(nothing_left(block(confidence), kind, confidence=confidence, ddof=answer["ddof"]))
     undrawn = None in stored.get("drawn", ())
     return estimate if name == COUNT or not undrawn else _unknown(len(estimate.value))
@@ -498,7 +498,7 @@ def _unknown(groups: int) -> Estimated:
 
 
 def _quantile(part: Any, index: int, numbers: int) -> Estimated:
-    """Return one quantile of every group, with its interval for a column that is made of so many numbers."""
+    """Return one quantile of every group, with its interval for a column that is made of `numbers` numbers."""
     if not isinstance(part, Mapping):
         part = {"values": part}
     names = _ENDS if numbers == 1 else tuple(f"{name}_{numbers}" for name in _ENDS)
@@ -515,7 +515,7 @@ def _quantile(part: Any, index: int, numbers: int) -> Estimated:
 
 
 _ENDS = ("lower", "upper")
-# A variance must be so many standard errors of the noise above 0 for a slope or a correlation.
+# A slope or a correlation needs variances this many standard errors of the noise above 0.
 _CLEAR = 2.0
 
 
@@ -524,7 +524,7 @@ class _Moments:
     """The noisy moments of a pair, in units of the half widths of the bounds: of u, v, and w = (u + v) / 2."""
 
     count: Doubles
-    rows: Doubles  # the same, where there are rows enough
+    rows: Doubles  # the same, if there are enough rows
     first: Doubles
     second: Doubles
     of_first: Doubles
@@ -533,7 +533,7 @@ class _Moments:
 
     @classmethod
     def of(cls, blocks: Sequence[NoisyBlock]) -> _Moments:
-        """Return the moments that three blocks tell."""
+        """Return the moments of three blocks."""
         sums = [np.array(block.block.moments) @ block.values for block in blocks]
         rows = np.mean([moments[0] for moments in sums], axis=0)
         count = np.where(rows >= 2.0, rows, np.nan)
@@ -589,7 +589,7 @@ def _of_pair(
 
 
 def _clipped_of_pair(part: Any, answer: Mapping[str, Any]) -> Doubles:
-    """Return which share of the variances of a pair, over all groups, drawn bounds have likely clipped."""
+    """Return the share of the variances of a pair, over all groups, that drawn bounds have likely clipped."""
     moments = _Moments.of([restored_block(part["blocks"][answer["place"] + index]) for index in range(3)])
     spreads = dict(zip(answer["columns"], (moments.of_first, moments.of_second), strict=True))
     shares = np.zeros(len(moments.rows))
@@ -605,7 +605,7 @@ def _clipped_of_pair(part: Any, answer: Mapping[str, Any]) -> Doubles:
 
 
 def _text(value: float, kind: str) -> str | None:
-    """Return a number as a text of a SQL type; None for NULL, and where the type has no such value."""
+    """Return a number as a string for a SQL type; None for NULL, or if the type has no such value."""
     if math.isnan(value):
         return None
     bits = _INTEGERS.get(kind)

@@ -1,9 +1,7 @@
-"""A release as Python sees it: the private value with its receipt.
+"""A release in Python: the private value with its receipt.
 
-**Notebooks.** A release as HTML for notebooks: its receipt, its rows, and its picture where it has one and Matplotlib
-is there.
-
-Colours are those of the page, so that it can be read on light and on dark ones.
+In notebooks a release is HTML: its receipt, its rows, and its picture if it has one and Matplotlib is installed. Its
+colours are the colours of the page, so that it is readable on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from dpsql.contract.json import Json
 
 MOST_ROWS = 20
-# Columns whose interval is in `lower` and `upper`; a double has no more decimal digits than so many of use.
+# Columns with their interval in `lower` and `upper`; and the most useful decimal digits of a double.
 _NUMBERS = frozenset(("value", "auc", "difference"))
 _MOST_DIGITS = 17
 _CELL = "padding:.1em .6em;text-align:left;border-bottom:1px solid #9aa1ab66"
@@ -45,13 +43,13 @@ _DOTS = {CLEAR: "#2e9e5b", UNCLEAR: "#b8860b", BIASED: "#d14b4b", UNDETERMINED: 
 
 
 def row_texts(row: Mapping[str, object]) -> dict[str, str]:
-    """Return the values of a row as a reader sees them: numbers as precise as their intervals, or to six digits."""
+    """Return the values of a row for display: numbers as precise as their intervals, or to six digits."""
     digits = interval_digits(row)
     return {name: cell_text(value, digits.get(name)) for name, value in row.items()}
 
 
 def cell_text(value: object, digits: int | None = None) -> str:
-    """Return a value as a reader sees it: numbers to so many decimal digits, or to six digits; nothing for NULL."""
+    """Return a value for display: numbers to `digits` decimal digits, or to six digits; an empty string for NULL."""
     if not isinstance(value, float):
         return "" if value is None else str(value)
     if digits is None:
@@ -61,9 +59,9 @@ def cell_text(value: object, digits: int | None = None) -> str:
 
 
 def interval_digits(row: Mapping[str, object]) -> dict[str, int]:
-    """Return how many decimal digits numbers with an interval, and its ends, have: two of half its width.
+    """Return the decimal digits of numbers with an interval, and of its ends: two digits of half its width.
 
-    Of a number without one, or with an end that is not known, nothing is returned.
+    The result omits a number without an interval, or with an unknown end.
     """
     decimals: dict[str, int] = {}
     for name, value in row.items():
@@ -83,11 +81,11 @@ def release_html(receipt: Mapping[str, str], verdict: str | None, table: pa.Tabl
     Parameters
     ----------
     receipt : mapping of str to str
-        What a reader is told of the release, by the name of the line.
+        The facts about the release, by the name of the line.
     verdict : str or None
-        Of the whole call.
+        Verdict of the whole call.
     table : pyarrow.Table
-        The result's rows, of which the first `MOST_ROWS` are shown.
+        The result's rows; the first `MOST_ROWS` are shown.
     picture : str
         An SVG element, or ``''``.
     """
@@ -128,7 +126,7 @@ def _table(rows: Sequence[str]) -> str:
 
 @contextmanager
 def _needing(library: str) -> Iterator[None]:
-    """Name the library to install where one is missing."""
+    """Name the library to install if it is missing."""
     try:
         yield
     except ImportError as error:
@@ -142,7 +140,7 @@ def _needing(library: str) -> Iterator[None]:
 @public_methods()
 @dataclass(frozen=True, repr=False)
 class Release:
-    """A private result and what it cost.
+    """A private result and its cost.
 
     Attributes
     ----------
@@ -152,9 +150,9 @@ class Release:
     function : str
         The SQL function that made it.
     dataset : str
-        The budget that was charged.
+        The charged budget.
     guarantee : str
-        What holds, for whom; and after a semicolon which columns were left out.
+        The privacy guarantee, with its privacy unit; and after a semicolon the columns that were left out.
     event : dict
         Mechanisms and parameters, as the ledger records them.
     ledger_id : int
@@ -172,7 +170,7 @@ class Release:
     bound : callable
         Reads `policy` from the ledger.
     as_of : str
-        Of a query, and of a replay: when it was released, in UTC.
+        For a query, and for a replay: its time of release, in UTC.
     """
 
     value: pa.Table
@@ -190,7 +188,7 @@ class Release:
     as_of: str = ""
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what a pickle holds: the release with what is read from the ledger, which is not there elsewhere."""
+        """Return the content of a pickle: the release with its ledger data, which is not available elsewhere."""
         read = {
             "stored": partial(_same, self.result),
             "said": partial(_same, self.noise),
@@ -200,42 +198,42 @@ class Release:
 
     @property
     def left_out(self) -> str:
-        """Which columns were not features, and why, if the call took every numeric column; otherwise empty."""
+        """Return columns that were not features, with reasons, if the call took every numeric column; else empty."""
         return self.guarantee.partition("; ")[2]
 
     @cached_property
     def result(self) -> Any:
-        """What the ledger keeps of it, JSON values: the rows' numbers, and what is public about their noise."""
+        """Return the ledger's record, JSON values: the rows' numbers, and the public facts about their noise."""
         return self.stored()
 
     @cached_property
     def noise(self) -> dict[str, Json]:
-        """What the receipt says about the noise: verdict, claim, confidence, resolution, unit and rows_needed.
+        """Return the receipt's facts about the noise: verdict, claim, confidence, resolution, unit and rows_needed.
 
-        Where bounds were drawn, they are there too: `bounds`, a pair for each target, None where not determined.
+        Drawn bounds are there too: `bounds`, a pair for each target, None if undetermined.
 
-        See `dpsql.functions.noise_statement`. It follows from what was released, and costs nothing.
+        See `dpsql.functions.noise_statement`. The facts follow from the release, and cost nothing.
         """
         return self.said()
 
     @cached_property
     def policy(self) -> dict[str, Any]:
-        """What bound the call: its privacy unit, relation and limits; the bounds, levels and keys that were used."""
+        """Return the policy of the call: privacy unit, relation and limits; the bounds, levels and keys in use."""
         return self.bound()
 
     @property
     def covers(self) -> str:
-        """Which rows the numbers are of: all, or those that a cap, keys and a condition leave; and their bounds."""
+        """Return the covered rows: all, or the rows within a row limit, keys and a condition; and their bounds."""
         return str(covered(self.policy))
 
     @property
     def speaks_of(self) -> str:
-        """The same as `covers`: its earlier name, for one more version."""
+        """Return `covers`, under its earlier name, for one more version."""
         return self.covers
 
     @property
     def verdict(self) -> str | None:
-        """The verdict of the call; `clear` only if every row is."""
+        """Return the verdict of the call; `clear` only if every row is."""
         word = self.noise["verdict"]
         return word if isinstance(word, str) else None
 
@@ -245,10 +243,11 @@ class Release:
         Parameters
         ----------
         kind : str, optional
-            Of a ROC curve ``'roc'``, ``'precision_recall'`` or ``'calibration'``; of a model with bounds ``'effects'``
-            or ``'coefficients'``, of an additive one ``'shapes'``, too; of aggregates the name of one.
+            For a ROC curve ``'roc'``, ``'precision_recall'`` or ``'calibration'``; for a model with bounds
+            ``'effects'`` or ``'coefficients'``, for an additive model also ``'shapes'``; for aggregates the name of an
+            aggregate.
         ax : matplotlib Axes, optional
-            Where to draw; by default on a new figure.
+            By default on a new figure.
 
         Returns
         -------
@@ -279,16 +278,16 @@ class Release:
             return frame
 
     def to_spark(self, session: SparkSession) -> SparkDataFrame:
-        """Return the value as a frame of a Spark session, whose driver then holds these rows."""
+        """Return the value as a frame of a Spark session; its driver then holds these rows."""
         with _needing("pandas"):
             return session.createDataFrame(self.value)
 
     @property
     def shapes(self) -> pa.Table:
-        """What each feature adds to a prediction of an additive model, piece by piece; costs nothing.
+        """Return the effect of each feature on a prediction of an additive model, piece by piece; costs nothing.
 
-        A row is an interval of a feature: ``feature``, ``lower``, ``upper``, ``at_lower`` and ``at_upper``, what it
-        adds at both ends, in units of the target, and ``std_error``, of the step; a line is between the ends.
+        A row is an interval of a feature: ``feature``, ``lower``, ``upper``, ``at_lower`` and ``at_upper``, the effect
+        at both ends, in units of the target, and ``std_error``, of the step; a line is between the ends.
         """
         fit: Fitted = self.result
         if not isinstance(fit, dict) or "terms" not in fit:
@@ -297,7 +296,7 @@ class Release:
 
     @property
     def features(self) -> list[str]:
-        """The selected features by rank, or those of a model."""
+        """Return the selected features by rank, or the features of a model."""
         if "feature" in self.value.column_names:
             return list(self.value.column("feature").to_pylist())
         if "term" in self.value.column_names:
@@ -310,7 +309,7 @@ class Release:
         Parameters
         ----------
         column : {'value', 'std_error', 'lower', 'upper'}
-            Which numbers.
+            Column of the numbers.
 
         Returns
         -------
@@ -348,7 +347,7 @@ class Release:
         return release_html(receipt, self.verdict, without_words(self.value), self._picture())
 
     def _picture(self) -> str:
-        """Return the picture as SVG; empty where there is none, or no Matplotlib."""
+        """Return the picture as SVG; empty without a picture, or without Matplotlib."""
         try:
             return svg(self.plot(), f"{self.dataset} {self.ledger_id}")
         except ParameterError:
@@ -356,7 +355,7 @@ class Release:
 
 
 def without_words(rows: pa.Table) -> pa.Table:
-    """Return rows without what they cover, which is the same in all and said above them."""
+    """Return rows without their coverage text, which is the same in all rows and shown above them."""
     return rows.select([name for name in rows.column_names if name not in COVERING])
 
 

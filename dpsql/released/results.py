@@ -1,7 +1,4 @@
-"""What the ledger keeps of releases: JSON values, by the kind of result; and the rows that curves are shown as.
-
-**Selections.** Their rows, whatever the ledger keeps of them.
-"""
+"""The ledger's records of releases: JSON values, by the kind of result; and the rows of curves and selections."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ Level = bool | float | str
 
 
 class Ranked(TypedDict):
-    """Features that were selected, by rank; their scores and the noise in them where these are released.
+    """Selected features, by rank; their scores and the noise in them if these are released.
 
-    `compared` is how many features there were, `threshold` the score that was asked for, and `verdict` what the call
-    says of all of them together. A score is clear if it is above `level` by more than `reach`, and a set if its `lead`
-    over shuffled targets is above `reach`. Releases from before there were verdicts lack these; without scores they are
-    a list of names.
+    `compared` is the number of features in the comparison, `threshold` the requested score, and `verdict` the verdict
+    on all features together. A score is clear if it is above `level` by more than `reach`, and a set if its `lead` over
+    shuffled targets is above `reach`. Releases of versions without verdicts lack these; without scores they are a list
+    of names.
     """
 
     names: list[str]
@@ -36,14 +33,14 @@ class Ranked(TypedDict):
     lead_std_error: NotRequired[float]
 
 
-# What a pipeline's result says of the selection where all features were fitted.
+# A pipeline's record of the selection if all features were fitted.
 NO_SELECTION = "none"
 
 
 class FeatureSteps(TypedDict):
     """Steps of a feature: `values` has one more than `edges`, a value on an edge is on the step behind it.
 
-    `std_errors` is the standard deviation that the noise of the rounds gives each, to first order.
+    `std_errors` is the standard deviation of each value by the noise of the rounds, to first order.
     """
 
     edges: list[float]
@@ -52,14 +49,14 @@ class FeatureSteps(TypedDict):
 
 
 class Fitted(TypedDict):
-    """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
+    """A linear model, the intercept first; no coefficients if a test failed. Classifiers have two levels.
 
-    A feature without bounds, where others have some, was left out of the fit: its coefficient is 0. `undetermined`
-    names such features. `unclear` names the terms whose verdict is `unclear` at best, because an interval is not clear
-    or a scale is absurd (`dpsql.functions.regression.method.unclear_terms`).
-    Of a pipeline `selection` is the selector, or `NO_SELECTION`.
-    Predictions are clipped to `prediction_bounds`, where there are any: None says that they are undetermined.
-    An additive model adds `steps`, None for a feature without any.
+    A feature without bounds, if others have bounds, was left out of the fit: its coefficient is 0. `undetermined` names
+    such features. `unclear` names the terms whose verdict is `unclear` at best, because an interval is not clear or a
+    scale is absurd (`dpsql.functions.regression.method.unclear_terms`).
+    In a pipeline `selection` is the selector, or `NO_SELECTION`.
+    Predictions are clipped to `prediction_bounds`, if there are any: None means that they are undetermined.
+    An additive model adds `steps`, None for a feature without steps.
     """
 
     kind: str
@@ -93,9 +90,9 @@ class Curve(TypedDict):
 class FeatureMoments(TypedDict):
     """Noisy moments of features in [-1, 1]; see `dpsql.released.covariance`.
 
-    `products` are by the first, then by the second feature, each pair once. `std_error` is the standard deviation of
-    the noise in each number, in rows, and `reach` its largest size with a chance of 1 - 0.05 / 6. A covariance has
-    `ddof`.
+    `products` has each pair once, ordered by the first, then by the second feature. `std_error` is the standard
+    deviation of the noise in each number, in rows, and `reach` its largest size with a chance of 1 - 0.05 / 6. A
+    covariance has `ddof`.
     """
 
     names: list[str]
@@ -104,7 +101,7 @@ class FeatureMoments(TypedDict):
     sums: list[float]
     squares: list[float]
     products: list[float]
-    sampled: NotRequired[int]  # rows of a unit, where the intervals of correlations are about the population
+    sampled: NotRequired[int]  # rows of a unit, if the intervals of correlations are about the population
     std_error: float
     reach: float
     ddof: NotRequired[int]
@@ -121,7 +118,7 @@ class Groups(TypedDict):
 def groups_record(
     columns: Sequence[str], keys: Sequence[Sequence[str | None]], types: Sequence[str]
 ) -> dict[str, Json]:
-    """Return what the ledger keeps of groups, a `Groups`.
+    """Return the ledger's record of groups, a `Groups`.
 
     Parameters
     ----------
@@ -142,7 +139,7 @@ def groups_record(
 class GroupedQuantiles(Groups):
     """Quantiles of several groups: the shares, and by group the values, the ends of their intervals and verdicts.
 
-    Without a share for intervals there are values alone.
+    Without a share for intervals there are only values.
     """
 
     quantiles: list[float]
@@ -155,7 +152,7 @@ class GroupedQuantiles(Groups):
 class Quantiles(TypedDict):
     """Quantiles of all rows: pairs of share and value, the ends of their intervals and verdicts, and drawn bounds.
 
-    A value is None without bounds, or where the verdict is `undetermined`.
+    A value is None without bounds, or if the verdict is `undetermined`.
     """
 
     values: list[tuple[float, float | None]]
@@ -166,7 +163,7 @@ class Quantiles(TypedDict):
 
 
 class GroupedIntervals(Groups):
-    """An interval of each group, as `Interval` has it."""
+    """An interval of each group, as in `Interval`."""
 
     intervals: list[list[float | None]]
     std_error: NotRequired[float]
@@ -180,16 +177,16 @@ class Interval(TypedDict):
 
 
 class Area(TypedDict):
-    """The area under a curve, with noise of its own."""
+    """The area under a curve, with its own noise."""
 
     auc: float
 
 
 class ScaledArea(TypedDict):
-    """The noisy numbers that an area is read from; see `dpsql.released.curves`.
+    """The noisy numbers that determine an area; see `dpsql.released.curves`.
 
-    Of each there is the standard deviation of its noise, and the reach of its error: it is larger with a chance of at
-    most 1/60.
+    Each number has the standard deviation of its noise, and a reach that its error exceeds with a chance of at most
+    1/60.
     """
 
     concordance: float
@@ -199,9 +196,9 @@ class ScaledArea(TypedDict):
     count_error: float
     concordance_reach: float
     count_reach: float
-    sampled: NotRequired[int]  # rows of a unit, where the interval is about the population
-    laplace: NotRequired[list[float]]  # scales of the noise in both, where it is Laplace noise
-    fineness: NotRequired[list[float]]  # what rounding and discrete noise add to it at most; not in earlier releases
+    sampled: NotRequired[int]  # rows of a unit, if the interval is about the population
+    laplace: NotRequired[list[float]]  # scales of the noise in both, for Laplace noise
+    fineness: NotRequired[list[float]]  # largest addition by rounding and discrete noise; not in earlier releases
 
 
 class RocRow(TypedDict):
@@ -255,9 +252,9 @@ def selected(result: Ranked | Sequence[str]) -> list[str]:
 
 
 def ranked_rows(result: Ranked | Sequence[str]) -> list[Mapping[str, Json]]:
-    """Return a row per feature, by rank; scores are NULL where none were released.
+    """Return a row per feature, by rank; scores are NULL if none were released.
 
-    What is said of the features together stands in the first row alone.
+    Only the first row has statements about all features together.
     """
     names = selected(result)
     record: Ranked = result if isinstance(result, Mapping) else {"names": names}
@@ -276,7 +273,7 @@ def ranked_rows(result: Ranked | Sequence[str]) -> list[Mapping[str, Json]]:
 
 
 def _verdicts(record: Ranked) -> list[str]:
-    """Return what is said of each feature; nothing where only all of them together are judged."""
+    """Return the verdict of each feature; empty if only all features together are judged."""
     scores, level, reach = record.get("scores"), record.get("level"), record.get("reach")
     if scores is None or level is None or reach is None:
         return []

@@ -1,24 +1,24 @@
-"""A model of a whole table from a noisy tree: free post-processing of what was released.
+"""A model of a whole table from a noisy tree: free post-processing of released numbers.
 
-Cells of a column are first united: a noisy table of few cells that hold rows tells more than one of many that hold
-noise. Ordered cells are united with their neighbours until they hold a 32nd of the rows, and more than noise; a
-cell that alone holds as much stays alone. Other cells below three deviations of noise are one cell, `rare`.
+Cells of a column are first united: a noisy table of a few cells that hold rows has more information than a table of
+many cells that hold noise. Ordered cells are united with their neighbours until they hold a 32nd of the rows, and more
+than noise; a cell that alone holds as much stays alone. Other cells below three deviations of noise are one cell,
+`rare`.
 
 Inside of its cells a column has *atoms*: listed values whose noisy counts stand out. The other values of a cell follow
-the grains of the column: multiples of the steps that are seen, in the shares in which they are seen. Where all values
-that are seen are multiples of a step, a cell without such a multiple holds nothing. Cells in which noise explains what
-is counted are filled evenly, those of either end by a density that decays outwards as it does from the united cell
-before.
+the grains of the column: multiples of the visible steps, in their visible shares. If all visible values are multiples
+of a step, a cell without such a multiple holds nothing. Cells whose counts noise explains are filled evenly; such cells
+at either end are filled by a density that decays outwards from the united cell before at the same rate.
 
-The tables of pairs are then made agree: with counts of their columns, by weights that follow from the noise, and with
-each other. The part of a table that two independent columns would not have is kept only as far as it stands out of
-the noise: of its singular values what exceeds the largest one that noise alone would have.
+The tables of pairs are then made consistent: with counts of their columns, by weights that follow from the noise, and
+with each other. The deviation of a table from two independent columns is kept only as far as it stands out of the
+noise: the part of its singular values above the largest singular value of noise alone.
 
 **Trees.** Columns that depend on a hub and on one further column each: counts of pairs, of threes, and the order of
 drawing.
 
-The counts of an edge's two columns and the hub are those without an interaction of all three that have the counts of
-the three pairs: what is known of the pairs, and nothing else (maximum entropy).
+The counts of an edge's two columns and the hub have no interaction of all three, and match the counts of the three
+pairs: they use the pairs and nothing else (maximum entropy).
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from dpsql.kernels.value_grid import grains as value_grains
 from dpsql.mechanisms.private_tree import NoisyTree, Pair
 from dpsql.statistics.coded_columns import CodedColumn, ValueSlots
 
-# Counts are fitted in so many rounds at most, up to this share of the rows.
+# Most rounds of fitting counts, and the accuracy as a share of the rows.
 _ROUNDS, CLOSE = 30, 1e-9
 
 
 def ratio(target: Doubles, counts: Doubles) -> Doubles:
-    """Return factors that make counts their targets; 0 where a count is 0."""
+    """Return factors that turn counts into their targets; 0 for a count of 0."""
     return np.divide(target, counts, out=np.zeros(target.shape), where=counts > 0.0)
 
 
 def of_three(hub_one: Doubles, hub_two: Doubles, both: Doubles) -> Doubles:
-    """Return counts of three columns from those of their pairs.
+    """Return counts of three columns from the counts of their pairs.
 
     Parameters
     ----------
@@ -73,16 +73,16 @@ def of_three(hub_one: Doubles, hub_two: Doubles, both: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class FittedTree:
-    """Counts of united cells that agree with each other.
+    """Consistent counts of united cells.
 
     Attributes
     ----------
     hub : int or None
-        The column of which all others have a table; None where there is none.
+        The column that has a table with all others; None without a hub.
     margins : list of ndarray of float64
         Counts of each column's cells; they add up to the number of rows.
     tables : dict of Pair to ndarray of float64
-        Counts of the measured pairs, whose sums are the margins.
+        Counts of the measured pairs; their sums are the margins.
     """
 
     hub: int | None
@@ -95,7 +95,7 @@ class FittedTree:
 
     @cached_property
     def steps(self) -> list[tuple[int, tuple[int, ...]]]:
-        """Columns in the order in which they are drawn, each with the columns that it depends on: the hub first."""
+        """Return columns in the order of drawing, each with the columns that it depends on: the hub first."""
         order: list[tuple[int, tuple[int, ...]]] = [] if self.hub is None else [(self.hub, ())]
         always = () if self.hub is None else (self.hub,)
         seen = set(always)
@@ -126,7 +126,7 @@ class FittedTree:
         return self._threes(parents[1], column).reshape(-1, len(self.margins[column]))
 
     def _of_hub(self, column: int) -> Doubles:
-        """Return the counts of a column by the hub's cells, of which there is one where there is no hub."""
+        """Return the counts of a column by the hub's cells; without a hub there is one cell."""
         return self.margins[column][np.newaxis] if self.hub is None else self.table(self.hub, column)
 
     def _threes(self, column: int, other: int) -> Doubles:
@@ -146,7 +146,7 @@ class FittedTree:
         }
 
     def implied(self) -> dict[Pair, Doubles]:
-        """Return the counts of every pair of columns, as they follow from the measured ones."""
+        """Return the counts of every pair of columns, as they follow from the measured pairs."""
         tables: dict[Pair, Doubles] = {}
         columns = [column for column in range(len(self.margins)) if column != self.hub]
         for column in columns:
@@ -168,7 +168,7 @@ class FittedTree:
         return {pair: tables[pair] for pair in combinations(range(len(self.margins)), 2)}
 
     def _joints(self, start: int) -> dict[int, Doubles]:
-        """Return the counts of a column and each one that the tree joins to it, by the hub's cells."""
+        """Return the counts of a column with each column that the tree joins to it, by the hub's cells."""
         margin = self._of_hub(start)
         joints = {start: margin[:, :, np.newaxis] * np.eye(margin.shape[1])}
         waiting = [start]
@@ -183,9 +183,9 @@ class FittedTree:
         return joints
 
 
-# A united cell holds this share of the rows, and so many deviations of the noise of a cell.
+# A united cell holds at least a 32nd of the rows, and this many deviations of the noise of a cell.
 _SHARE, _SEEN = 32.0, 3.0
-# A cell among many is seen alone from so many deviations on.
+# A single cell among many is visible from this many deviations on.
 _PEAK = 4.0
 _FIT_ROUNDS = 60
 
@@ -206,7 +206,7 @@ def united_runs(noisy: Doubles, sigma: float, total: float) -> Longs:
     position = np.zeros(len(noisy), dtype=np.int64)
     mass = float(noisy[0]) if len(noisy) else 0.0
     for cell in range(1, len(noisy)):
-        # A heavy cell stays alone, unless what is before it is not seen.
+        # A heavy cell stays alone, unless the cells before it are not visible.
         ends = mass >= enough or (float(noisy[cell]) >= enough and mass >= seen)
         position[cell] = position[cell - 1] + ends
         mass = float(noisy[cell]) + (0.0 if ends else mass)
@@ -216,9 +216,9 @@ def united_runs(noisy: Doubles, sigma: float, total: float) -> Longs:
 
 
 def united_values(noisy: Doubles, sigma: float, most: int) -> Longs:
-    """Return the united cell of each of some cells without an order: those that are not seen are the last one.
+    """Return the united cell of each of some cells without an order: invisible cells are the last one.
 
-    Of more than `most` that are seen the largest ones are kept.
+    If more than `most` cells are visible, the largest stay.
     """
     seen = noisy >= _SEEN * sigma
     if int(seen.sum()) >= most:
@@ -237,22 +237,22 @@ def on_simplex(values: Doubles, total: float) -> Doubles:
 
 
 def smoothed(noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float, float] | None = None) -> Doubles:
-    """Return the counts of neighbouring cells, by a plain density wherever noise explains what differs from that.
+    """Return the counts of neighbouring cells, by a plain density wherever noise explains the difference from it.
 
-    A run of k cells has that density if the sum of squares of what differs, in deviations of the noise, is no more than
-    three deviations above its mean for noise alone, and no cell stands out by more than four; else both halves of the
-    run are looked at. Counts of runs are then the nearest ones that are at least 0 and have the same sum, so that noise
-    moves none of it away on average.
+    A run of k cells has that density if the sum of squared differences, in deviations of the noise, is at most
+    three deviations above its mean for noise alone, and no cell stands out by more than four; otherwise both halves of
+    the run are examined. Counts of runs are then the nearest counts that are at least 0 and have the same sum, so that
+    noise moves none of it away on average.
 
     Parameters
     ----------
     noisy, widths : ndarray of float64, shape (k,)
-        Counts, and what each cell holds of an even density.
+        Counts, and the content of each cell under an even density.
     sigma : float
         Standard deviation of the noise of a count.
     before : (float, float) or None
-        Count and width of the run before the first cell, if nothing comes after the last one: the density decays from
-        there by as much for each unit of width. None for an even density.
+        Count and width of the run before the first cell, if nothing comes after the last cell: the density decays from
+        there at the same rate for each unit of width. None for an even density.
     """
     runs = _runs(noisy, widths, sigma, before)
     sums, sizes = np.array([count for count, _ in runs]), np.array([float(len(density)) for _, density in runs])
@@ -264,7 +264,7 @@ def smoothed(noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float,
 def _runs(
     noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float, float] | None
 ) -> list[tuple[float, Doubles]]:
-    """Return the count and the density of each run, whose sum is 1."""
+    """Return the count and the density of each run; a density has the sum 1."""
     count, total = len(noisy), float(noisy.sum())
     density = _density(widths, total, before)
     if count < 2:
@@ -280,19 +280,19 @@ def _runs(
 
 
 def _density(widths: Doubles, total: float, before: tuple[float, float] | None) -> Doubles:
-    """Return the share of each cell of a run: even, or decaying as from the run before to this one."""
+    """Return the share of each cell of a run: even, or decaying as from the earlier run to this run."""
     width = float(widths.sum())
     even: Doubles = widths / width if width > 0.0 else np.full(len(widths), 1.0 / max(1, len(widths)))
     if before is None or not (total > 0.0 and before[0] > 0.0 and before[1] > 0.0 and width > 0.0):
         return even
     rate = _decay(before[0] / total, before[1], width)
-    # What an exponential density holds up to each edge; nothing is lost where it is nearly even.
+    # Content of an exponential density up to each edge, without loss for an almost even density.
     masses = -np.expm1(-rate * np.append(0.0, np.cumsum(widths)))
     return np.diff(masses) / masses[-1] if masses[-1] > 0.0 else even
 
 
 def _decay(ratio_: float, before: float, width: float) -> float:
-    """Return the rate of an exponential density by which a run and the next one hold counts in a ratio; 0 at least.
+    """Return the rate of an exponential density under which a run and the next run have this ratio of counts; >= 0.
 
     The runs have the widths `before` and `width`.
     """
@@ -310,7 +310,7 @@ def _decay(ratio_: float, before: float, width: float) -> float:
 
 
 def _nearest(sums: Doubles, variances: Doubles, total: float) -> Doubles:
-    """Return the likeliest counts of at least 0 with a sum, > 0, from noisy ones."""
+    """Return the likeliest counts of at least 0 with a sum, > 0, from noisy counts."""
     order = np.argsort(-sums / variances, kind="stable")
     excess = (np.cumsum(sums[order]) - total) / np.cumsum(variances[order])
     last = int(np.flatnonzero(sums[order] / variances[order] > excess)[-1])
@@ -319,13 +319,13 @@ def _nearest(sums: Doubles, variances: Doubles, total: float) -> Doubles:
 
 
 def _unseen(column: CodedColumn, counts: Doubles, sigma: float) -> list[int]:
-    """Return the cells of NULL and of other texts, as far as noise explains what is in them."""
+    """Return the cells of NULL and of other strings, if noise explains their counts."""
     cells = [0, *([len(counts) - 1] if column.other else [])]
     return [cell for cell in cells if counts[cell] < _SEEN * sigma]
 
 
 def _united_texts(column: CodedColumn, counts: Doubles, sigma: float, most: int) -> Longs:
-    """Return the united cells of texts; NULL and others that are not seen are in the largest one, and hold nothing."""
+    """Return the united cells of strings; invisible NULL and other strings are in the largest cell, and empty."""
     unseen = _unseen(column, counts, sigma)
     others = [cell for cell in range(len(counts)) if cell not in unseen]
     result = np.zeros(len(counts), dtype=np.int64)
@@ -338,19 +338,19 @@ def _united_texts(column: CodedColumn, counts: Doubles, sigma: float, most: int)
 # A multiplier, a divisor, and the weight of the multiples of that step; 0 and 0 for any value.
 Mixture = tuple[tuple[int, int, float], ...]
 _ANY = (0, 0, 1.0)
-# A cell lists so many multiples at most, and a column so many; fewer have their buckets counted one by one.
+# Most multiples that a cell lists, and that a column lists; buckets of fewer multiples are counted one by one.
 _CELL_LISTED, _LISTED, _COUNTED = 1024, 4096, 256
-# How many values are taken for atoms by chance, in a column.
+# Expected number of values per column that look like atoms by chance.
 _BY_CHANCE = 0.1
-# A grain is seen from so many deviations of noise on, as there are many.
+# A grain is visible from this many deviations of noise on; there are many grains.
 _GRAIN_SEEN = 4.0
 
 
 def grain_mixture(column: CodedColumn, counts: Doubles, sigma: float) -> Mixture:
-    """Return how the values in wide cells are drawn, the finest step first, from noisy counts of their grains.
+    """Return the distribution of values in wide cells, the finest step first, from noisy counts of their grains.
 
-    Even multiples of a step are multiples of the coarser ones, too, in a known share; a step is used where more values
-    have its grain than follows from the finer ones, and than noise explains.
+    Even multiples of a step are multiples of the coarser steps, too, in a known share; a step is used if more values
+    have its grain than the finer steps imply, and than noise explains.
     """
     steps = column.steps
     result: list[tuple[int, int, float]] = []
@@ -386,13 +386,13 @@ class Atoms:
     Attributes
     ----------
     slots : ndarray of int64
-        Of `ValueSlots`.
+        Positions in `ValueSlots`.
     counts : ndarray of float64
         In rows, > 0.
     rests : dict of int to float
-        What the other values of their cells hold, by the cell of the column.
+        Content of the other values of their cells, by the cell of the column.
     mixture : Mixture
-        How these and all other values in wide cells are drawn.
+        Distribution of these and all other values in wide cells.
     """
 
     slots: Longs
@@ -417,9 +417,9 @@ class ReleasedColumns:
     places : tuple of ndarray of int64
         The united cell of each cell.
     grains : dict of int to ColumnGrains
-        Of the columns with wide cells.
+        Grains of the columns with wide cells.
     atoms : dict of int to Atoms
-        Of the columns whose values in slots were released.
+        Atoms of the columns with released values in slots.
     total_sigma : float
         Standard deviation of the noise of the number of rows.
     """
@@ -443,7 +443,7 @@ class ReleasedColumns:
         most: int,
         grains: Mapping[int, ColumnGrains] | None = None,
     ) -> ReleasedColumns:
-        """Return the counts with united cells, of texts at most so many for each column."""
+        """Return the counts with united cells; a column of strings has at most `most` of them."""
         positions, retained = [], list(noisy)
         grains = {} if grains is None else grains
         for number, (column, counts) in enumerate(zip(columns, noisy, strict=True)):
@@ -457,16 +457,16 @@ class ReleasedColumns:
                 retained[number] = counts = np.where(able, counts, 0.0)
             is_null = bool(counts[0] >= _SEEN * sigma)
             if is_null and counts[1:].sum() < _SEEN * sigma * math.sqrt(max(1, able[1:].sum())):
-                positions.append(np.zeros(len(counts), dtype=np.int64))  # nothing but NULL is seen
+                positions.append(np.zeros(len(counts), dtype=np.int64))  # only NULL is visible
                 continue
             runs = united_runs(counts[1:], sigma, total)
-            # NULL has a cell of its own where it is seen; else it is in the first one, which holds it for noise.
+            # A visible NULL has its own cell; otherwise it is in the first cell, which treats it as noise.
             positions.append(np.append(0, runs + is_null))
         return cls(tuple(columns), tuple(retained), sigma, total, tuple(positions), grains)
 
     @property
     def sums(self) -> list[Doubles]:
-        """Counts of united cells."""
+        """Return the counts of united cells."""
         return [
             np.bincount(position, weights=counts, minlength=int(position.max(initial=0)) + 1).astype(np.float64)
             for position, counts in zip(self.places, self.noisy, strict=True)
@@ -474,26 +474,26 @@ class ReleasedColumns:
 
     @property
     def variances(self) -> list[Doubles]:
-        """Variances of their noise."""
-        # A count of exactly 0 is that of a cell that holds nothing, whatever was drawn for it.
+        """Return the noise variances of united cells."""
+        # A cell that holds nothing has a count of exactly 0, in spite of its noise.
         return [
             np.maximum(np.bincount(position, weights=counts != 0.0), 1.0) * self.sigma**2
             for position, counts in zip(self.places, self.noisy, strict=True)
         ]
 
     def mixture(self, number: int) -> Mixture:
-        """Return how values in the wide cells of a column are drawn that are no atoms."""
+        """Return the distribution of values in the wide cells of a column that are not atoms."""
         return self.atoms[number].mixture if number in self.atoms else self._mixture(number)
 
     def _mixture(self, number: int) -> Mixture:
-        """Return how all values in the wide cells of a column are drawn."""
+        """Return the distribution of all values in the wide cells of a column."""
         if number not in self.grains:
             return (_ANY,)
         return grain_mixture(self.columns[number], self.grains[number].counts, self.grains[number].sigma)
 
     @cached_property
     def slots(self) -> dict[int, ValueSlots]:
-        """The slots of numbers with wide cells, or with drawn bounds: multiples are listed where rows are seen."""
+        """Return the slots of numbers with wide cells, or with drawn bounds: visible rows list their multiples."""
         result = {}
         for number, column in enumerate(self.columns):
             if column.grid is not None and (column.steps or column.drawn):
@@ -526,7 +526,7 @@ class ReleasedColumns:
         return replace(self, atoms={number: self._atoms(number, counts, sigma) for number, counts in noisy.items()})
 
     def _atoms(self, number: int, counts: Doubles, sigma: float) -> Atoms:
-        """Return the values that hold more than noise explains, and than the others of their cells do on average."""
+        """Return the values with more rows than noise explains, and than the average other value of their cells."""
         column, slots, grains = self.columns[number], self.slots[number], self.grains[number]
         away = NormalDist().inv_cdf(1.0 - _BY_CHANCE / max(len(counts), 1)) * sigma
         seen, average = counts >= away, np.zeros(len(slots.counts))
@@ -557,7 +557,7 @@ class ReleasedColumns:
 
     @cached_property
     def shares(self) -> list[Doubles]:
-        """What each cell of each column holds of its union, >= 0; NULL nothing where it is not seen."""
+        """Return the share of each cell of each column in its united cell, >= 0; an invisible NULL has 0."""
         return [self._shares(number) for number in range(len(self.columns))]
 
     def _shares(self, number: int) -> Doubles:
@@ -567,7 +567,7 @@ class ReleasedColumns:
             unseen = _unseen(column, counts, self.sigma)
             result[unseen] = 0.0
             if len(unseen) == len(counts):
-                result[-1] = 1.0  # rows are seen, and no key, nor NULL
+                result[-1] = 1.0  # rows are visible, but no key and no NULL
             return result
         even = np.append(0.0, _even(column, self._mixture(number)))
         if counts[0] < _SEEN * self.sigma:
@@ -596,12 +596,12 @@ class ReleasedColumns:
     def _filled(
         self, number: int, counts: Doubles, even: Doubles, able: Longs, runs: Sequence[Longs], at: int
     ) -> Doubles:
-        """Return the counts of the cells of one run; those of the outermost ones decay outwards."""
+        """Return the counts of the cells of one run; at either end they decay outwards."""
         before: tuple[float, float] | None = None
         ends = at == len(runs) - 1, at == 0
         if len(runs) > 1 and any(ends):
             near = runs[at - 1] if ends[0] else runs[at + 1]
-            # A single value among wide cells tells nothing of the density beside it.
+            # A single value among wide cells says nothing about the density next to it.
             dense = near[self.columns[number].wide[near]] if self.columns[number].steps else near
             before = float(counts[dense].sum()), float(even[dense].sum())
         if len(runs) > 1 and ends[1]:
@@ -609,14 +609,14 @@ class ReleasedColumns:
         return smoothed(counts[able], even[able], self.sigma, before)
 
     def fractions(self, number: int) -> Doubles:
-        """Return the share of its united cell that each cell holds."""
+        """Return the share of each cell in its united cell."""
         position, shares = self.places[number], self.shares[number]
         sums = np.bincount(position, weights=shares)
         sizes = np.bincount(position)
         return np.where(sums[position] > 0.0, shares / np.where(sums > 0.0, sums, 1.0)[position], 1.0 / sizes[position])
 
     def fine_places(self, most: int) -> tuple[list[Longs], list[Longs], list[bool]]:
-        """Return fine cells for the report, within united ones.
+        """Return fine cells for the report, within united cells.
 
         Parameters
         ----------
@@ -651,10 +651,10 @@ class ReleasedColumns:
         return result
 
     def slot_model(self, number: int, margin: Doubles) -> tuple[Longs, Doubles]:
-        """Return a part for each slot of a column, and how many rows the model has in each part.
+        """Return a part for each slot of a column, and the model's number of rows in each part.
 
-        Parts are atoms, the buckets of other values by cell, and values beyond drawn bounds, of which the model has
-        none.
+        Parts are atoms, the buckets of other values by cell, and values beyond drawn bounds; the model has none of the
+        latter.
 
         Parameters
         ----------
@@ -717,13 +717,13 @@ def _spread(
 
 
 def _even(column: CodedColumn, mixture: Mixture) -> Doubles:
-    """Return what each cell of numbers holds of an even density of the values that are drawn; 0 for none."""
+    """Return each numeric cell's content under an even density of the drawn values; 0 for none."""
     if column.grid is None:
         raise TypeError("the column has no numbers")
     multiplier, divisor, _ = mixture[0]
     if multiplier:
         even = column.grid.multiples((multiplier, divisor))[1]
-        # A single value counts as it is, whatever the grain of the others.
+        # A single value keeps its weight for any grain of the other values.
         return np.where(column.grid.single, np.maximum(even, 1.0), even)
     widths = column.grid.widths
     return np.where(widths > 0.0, widths, np.where(column.grid.single, 5e-324, 0.0))
@@ -737,7 +737,7 @@ def fitted(noisy: Sequence[Doubles], variances: Sequence[Doubles], tree: NoisyTr
     noisy : sequence of ndarray of float64
         Released counts of each column's united cells.
     variances : sequence of ndarray of float64
-        Of their noise.
+        Variances of their noise.
     tree : NoisyTree
     total : float
         Released number of rows, > 0.
@@ -759,7 +759,7 @@ def fitted(noisy: Sequence[Doubles], variances: Sequence[Doubles], tree: NoisyTr
 
 
 def _denoised(table: Doubles, sigma: float, rows: Doubles, columns: Doubles, total: float) -> Doubles:
-    """Return a table with what stands out of the noise of what independent columns would not have."""
+    """Return a table with the part of its deviation from independent columns that stands out of the noise."""
     expected = np.outer(rows, columns) / total
     remaining, values, right = np.linalg.svd(table - expected, full_matrices=False)
     noise = sigma * (math.sqrt(table.shape[0]) + math.sqrt(table.shape[1]))
@@ -769,9 +769,9 @@ def _denoised(table: Doubles, sigma: float, rows: Doubles, columns: Doubles, tot
 
 
 def _raked(table: Doubles, margins: Sequence[Doubles], pair: Pair) -> Doubles:
-    """Return a table >= 0 whose sums are the margins of its columns, near enough."""
+    """Return a table >= 0 with approximately the margins of its columns as sums."""
     rows, columns = margins[pair[0]], margins[pair[1]]
-    # A little of independence everywhere, so that no row of a table is empty that has a margin.
+    # A small share of independence everywhere, so that each row of a table with a margin is nonempty.
     result: Doubles = np.maximum(table, 0.0) + np.outer(rows, columns) / max(rows.sum(), 1.0) * 1e-6
     for _ in range(_FIT_ROUNDS):
         sums = result.sum(axis=1)

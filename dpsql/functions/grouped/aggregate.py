@@ -1,19 +1,14 @@
 """dp_count, dp_sum, dp_avg, dp_variance, dp_stddev and dp_aggregate: private aggregates, in groups, as one release.
 
 All groups, targets and aggregates of a call get their noise in one draw, and the ledger shows one event. A privacy unit
-contributes to few of the numbers, and `dpsql.contract.relation` says to how many; so fifty groups cost what one
-does. Which integers get noise is said in `dpsql.statistics.aggregates`, what is estimated from them in
-`dpsql.released.covariance`.
-
-**Plans.** The plans of dp_aggregate and its thin forms: aggregates of columns, in groups, and the noise on them.
+contributes to few of the numbers (`dpsql.contract.relation` has the limit), so fifty groups cost as much as one.
+`dpsql.statistics.aggregates` defines the integers that get noise, and `dpsql.released.covariance` the estimates.
 
 Without public bounds a first pass draws an interval for every target, over the rows of all groups together
-(`dpsql.functions.grouped.drawn_bounds`), and the sums are of values clipped to it. Of a privacy unit that pass counts
-as many rows as the call's limits leave in all groups, ``contribution.rows``. How values are coded within their bounds
+(`dpsql.functions.grouped.drawn_bounds`), and the sums are of values clipped to it. This pass counts at most
+``contribution.rows`` rows of a privacy unit, the call's limit over all groups. The code of values within their bounds
 changes neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code
-in [-S, S]), so the part that adds the noise is known before the bounds are.
-
-**Arguments.** The arguments of dp_aggregate and its thin forms that no other function has.
+in [-S, S]), so the part that adds the noise is fixed before the bounds are.
 """
 
 from __future__ import annotations
@@ -159,7 +154,7 @@ NULLS = Argument(
     choices=("middle",),
 )
 _COUNTED = {COUNT, SUM, AVG}
-# Beside averages only what has squares, too, so that no interval of a release is about something else unnoticed.
+# Only averages and aggregates with squares allow sampling, so that every interval of a release is about the same thing.
 _SAMPLED = {AVG, VARIANCE, STDDEV}
 _MOST_SIZES, _LARGEST_SIZE = 1 << 20, 1 << 40
 
@@ -184,7 +179,7 @@ WHICH = Argument(
 
 
 def read_sampling(arguments: Mapping[str, object], aggregates: Sequence[str]) -> bool | None:
-    """Return True where the intervals of averages are about the population."""
+    """Return True if the intervals of averages are about the population."""
     if arguments.get("sampling") is None or not SAMPLING.read(arguments):
         return None
     if AVG not in aggregates or not set(aggregates) <= _SAMPLED:
@@ -225,7 +220,7 @@ def read_sizes(
 
 
 def read_nulls(arguments: Mapping[str, object], aggregates: Sequence[str]) -> str | None:
-    """Return what a row without a value counts as."""
+    """Return the value of a row without a value."""
     if arguments.get("nulls") is None:
         return None
     if not set(aggregates) <= _COUNTED or AVG not in aggregates:
@@ -240,7 +235,7 @@ def read_nulls(arguments: Mapping[str, object], aggregates: Sequence[str]) -> st
 
 
 def merges_units(arguments: Mapping[str, object]) -> bool:
-    """Whether a unit's rows in a group are one row: its values add up, or only its presence counts."""
+    """Return whether a unit's rows in a group are one row: its values add up, or only its presence counts."""
     distinct, unit = arguments.get("distinct_of"), arguments.get("privacy_unit")
     counts_units = isinstance(distinct, str) and isinstance(unit, str) and fold(distinct) == fold(unit)
     return counts_units or arguments.get("unit_value") == "sum"
@@ -252,16 +247,16 @@ class AggregatePlan(LeftOutPlan):
 
     aggregates: tuple[str, ...]
     delta: Fraction | None
-    lower: Side | None  # None where rows are only counted, or bounds are private
+    lower: Side | None  # None if rows are only counted, or bounds are private
     upper: Side | None
-    law: str  # the noise that was asked for
+    law: str  # the requested noise
     unit_value: str
     distinct_of: str | None
     ddof: int
     confidence: Fraction
-    group_sizes: tuple[int, ...] | None  # public; None where the sizes of groups are private
-    nulls: str | None  # what a row without a value counts as; None where it adds nothing
-    sampling: bool | None  # None for false, as calls were recorded before there was this
+    group_sizes: tuple[int, ...] | None  # public; None if the sizes of groups are private
+    nulls: str | None  # the value of a row without a value; None if it adds nothing
+    sampling: bool | None  # None for false, as in records of earlier versions
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
@@ -269,7 +264,7 @@ class AggregatePlan(LeftOutPlan):
         *BOUNDS, BOUNDS_SHARE,
         *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, NULLS, GROUP_SIZES, NOISE, DDOF, SAMPLING, CONFIDENCE, *BUDGET,
     )  # fmt: skip
-    # What a thin form computes.
+    # The aggregates of a thin form.
     computes: ClassVar[tuple[str, ...]] = ()
     clips: ClassVar[bool] = True
 
@@ -308,7 +303,7 @@ class AggregatePlan(LeftOutPlan):
 
     @classmethod
     def _bounds(cls, arguments: Mapping[str, object], targets: Sequence[str]) -> Mapping[str, object]:
-        """Return the public bounds of the targets, or the share of epsilon that private ones cost."""
+        """Return the public bounds of the targets, or the share of epsilon for private bounds."""
         if not are_missing(arguments):
             bounds = feature_bounds(arguments)
             refuse_extremes(bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True))
@@ -339,7 +334,7 @@ class AggregatePlan(LeftOutPlan):
     def _contribution(
         cls, arguments: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
     ) -> Contribution:
-        """Return what one privacy unit may contribute; where its rows are merged, one row to each of its groups."""
+        """Return the limit of one privacy unit's contribution; with merged rows, one row to each of its groups."""
         if not merges_units(arguments):
             return super()._contribution(arguments, layout, keys, other=other)
         if layout.privacy_unit is None:
@@ -352,14 +347,14 @@ class AggregatePlan(LeftOutPlan):
 
     @property
     def merges_units(self) -> bool:
-        """Whether the rows of one unit in one group are one row."""
+        """Return whether the rows of one unit in one group are one row."""
         return merges_units(self._block_options)
 
     @property
     def counts_items(self) -> bool:
-        """Whether distinct items are counted, in place of rows; with periods, persons, who are of several units.
+        """Return whether distinct items are counted in place of rows; with periods, persons in several units.
 
-        A unit has one row in a group then, of one person, and moves their number by at most 1.
+        A unit then has one row in a group, of one person, and changes the number of persons by at most 1.
         """
         return self.distinct_of is not None and (self.chosen_by_date is not None or not self.merges_units)
 
@@ -373,25 +368,25 @@ class AggregatePlan(LeftOutPlan):
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
-        """Keys are k0, k1, …, targets t0, t1, …, and what is counted is d0."""
+        """Return keys k0, k1, …, targets t0, t1, …, and the counted column d0."""
         columns = dict(super().row_columns or {})
         return columns | ({"d0": self.distinct_of} if self.counts_items and self.distinct_of is not None else {})
 
     @cached_property
     def bounds_parts(self) -> tuple[ScannedInterval, ...]:
-        """The parts that draw the bounds of each target; none with public bounds."""
+        """Return the parts that draw the bounds of each target; none with public bounds."""
         positions = range(len(self.targets)) if self.draws_bounds else ()
         return tuple(ScannedInterval(f"bounds {position}", self.bounds_noise) for position in positions)
 
     @cached_property
     def part(self) -> GroupedNoise | KeyedNoise | CubeVector:
-        """The part that draws."""
+        """Return the part that draws."""
         return self._chosen()
 
     def _chosen(self) -> GroupedNoise | KeyedNoise | CubeVector:
-        """Return, of the parts of the law that was asked for, the one with the smallest errors.
+        """Return the part of the requested law with the smallest errors.
 
-        With 'auto' a law that cannot be drawn is not among them, as long as another one can.
+        With 'auto' a law that cannot be drawn is left out, as long as another law can be drawn.
         """
         laws = (LAPLACE, GAUSSIAN) if self.law == AUTO and self.delta is not None else (self.law,)
         parts: list[GroupedNoise | KeyedNoise] = []
@@ -406,11 +401,10 @@ class AggregatePlan(LeftOutPlan):
         return min([part for part in parts if _is_drawable(part)] or parts, key=self._log_errors)
 
     def _parts(self, law: str) -> Sequence[GroupedNoise | KeyedNoise]:
-        """Return the parts that have noise of one law, for the best blocks of all targets, or for each of one target.
+        """Return the parts with noise of one law, for the best blocks of all targets, or for each block of one target.
 
-        Targets have equal shares of the loss, so the block that is best for one is best beside others. Only where the
-        keys are private, and a block can tell how many units a key has, do the blocks of one target need different
-        shares.
+        Targets have equal shares of the loss, so the best block of one target is best next to others. Only if the keys
+        are private, and a block can count the units of a key, do the blocks of one target need different shares.
         """
         blocks = self._blocks(law)
         if self.has_private_keys and len(blocks) == 1:
@@ -422,14 +416,14 @@ class AggregatePlan(LeftOutPlan):
         return [self._public(best, law), *([] if shared is None else [self._public((shared,), law)])]
 
     def _shared(self, law: str) -> SharedCount | None:
-        """Return the block of several targets with one count, where every row counts in each of them."""
+        """Return the block of several targets with one count, if every row counts in each of them."""
         if self.nulls is None or self.lower is None or self.upper is None or len(self.targets) < 2:
             return None
         pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
         return shared_count(pairs, law, self.contribution)
 
     def _blocks(self, law: str) -> list[tuple[Block, ...]]:
-        """Return the blocks that each target may have, or those of all rows."""
+        """Return the possible blocks of each target, or of all rows."""
         if not self.targets:
             return [(GroupCount(),)]
         if self.draws_bounds:
@@ -454,20 +448,20 @@ class AggregatePlan(LeftOutPlan):
         return keyed_noise("sums", self.remaining_epsilon, self.delta, self.contribution, blocks, law)
 
     def _log_errors(self, part: GroupedNoise | KeyedNoise | CubeVector) -> float:
-        """Return the logarithms of the errors of what was asked, so far rounded that ties go to the first."""
+        """Return the logarithms of the errors of the requested aggregates, rounded so that ties go to the first."""
         count = len(self.targets) or 1
         lattices = _grouped(part).lattices
         return round(log_errors(part.blocks[-count:], lattices[-count:], self.aggregates), 9)
 
     @property
     def target_laws(self) -> list[tuple[Block, Lattice]]:
-        """The block of each target, or of all rows, and the law of its noise."""
+        """Return the block of each target, or of all rows, and the law of its noise."""
         return self._laws_of(self.part)
 
     def noise_of_sum(self, target: int) -> tuple[float, int]:
-        """Return half the width of the interval of a target's sum, or of its squares, and which power it is of.
+        """Return half the width of the interval of a target's sum, or of its squares, and the power of the values.
 
-        In units of the width of the bounds, or of its square; over many rows, by public arguments alone.
+        The unit is the width of the bounds, or its square, over many rows, by public arguments alone.
         """
         block, lattice = self.target_laws[target]
         names = self.aggregates_of(target)
@@ -479,7 +473,7 @@ class AggregatePlan(LeftOutPlan):
         return half * (1 if name == SUM else rows) / 2.0**power, power
 
     def aggregates_of(self, target: int) -> Sequence[str]:
-        """Return the aggregates that are asked of a target."""
+        """Return the requested aggregates of a target."""
         return self.aggregates
 
     def _laws_of(self, part: GroupedNoise | KeyedNoise | CubeVector) -> list[tuple[Block, Lattice]]:
@@ -489,40 +483,40 @@ class AggregatePlan(LeftOutPlan):
 
     @property
     def _drawn_blocks(self) -> tuple[Block, ...]:
-        """The blocks that are drawn: of the targets, or of all rows."""
+        """Return the drawn blocks: of the targets, or of all rows."""
         return self.part.blocks[-(len(self.targets) or 1) :]
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The statistic: a block for each target, or one for all rows."""
+        """Return the statistic: a block for each target, or one block for all rows."""
         return tuple(block for drawn_block in self._drawn_blocks for block in drawn_block.targets)
 
     def counted(self, rows: Sums, *targets: Sums) -> list[Sums]:
-        """Return the sums of each target over the rows that count in it, or those of all rows if there is none."""
+        """Return the sums of each target over the rows that count in it, or the sums of all rows without targets."""
         if not targets:
             return [rows]
         return list(targets) if self.nulls is None else [replace(target, n=rows.n) for target in targets]
 
     def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
-        """Return the sums that the blocks are drawn from."""
+        """Return the sums for the draw of the blocks."""
         if isinstance(self._drawn_blocks[0], SharedCount):
             return [replace(rows, s1=np.stack([target.s1 for target in targets]))]
         return self.counted(rows, *targets)
 
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
-        """How the values of each target are coded; None where they are only counted."""
+        """Return the codes of the values of each target; None for targets that are only counted."""
         blocks = self.blocks[: len(self.targets)]
         return [block if isinstance(block, ValueBlock) else None for block in blocks]
 
     @property
     def counts_units(self) -> bool:
-        """Whether units are counted beside rows, because their number decides which keys are released."""
+        """Return whether units are counted in addition to rows, because their number decides the released keys."""
         return isinstance(self.part, KeyedNoise) and isinstance(self.part.blocks[0], UnitCount)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The private bounds of each target, one mechanism for all groups and targets, and what was left out."""
+        """Return the measurement: private bounds of each target, one mechanism for all numbers, and dropped rows."""
         return measurement_of(*self.bounds_parts, self.part, *self.left_out_parts)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
@@ -531,11 +525,11 @@ class AggregatePlan(LeftOutPlan):
         return [*self.bounds_scales, *(scale for part in parts for scale in part.laplace_scales())]
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the mu of one row in each block."""
+        """Return mu of one row in each block."""
         return _grouped(self.part).gaussian_parts()
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be: the errors of each aggregate of a group, and the least count of a key."""
+        """Return the noise of the call: the errors of each aggregate of a group, and the least count of a key."""
         rows = 1000 if n_rows is None else n_rows
         out: list[Quantity] = []
         if isinstance(self.part, KeyedNoise):
@@ -573,7 +567,7 @@ def _grouped(part: GroupedNoise | KeyedNoise | CubeVector) -> GroupedNoise | Cub
 
 
 def _is_drawable(part: GroupedNoise | KeyedNoise) -> bool:
-    """Whether the noise is within the samplers' range."""
+    """Return whether the noise is within the samplers' range."""
     try:
         noise = _grouped(part)
         for scale in noise.laplace_scales():
@@ -597,7 +591,7 @@ class CountPlan(AggregatePlan):
 
 
 def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argument] = ()) -> type[AggregatePlan]:
-    """Return the plan of the form that computes one aggregate; `sizes` and `more` are arguments of this one alone."""
+    """Return the plan of the form with one aggregate; `sizes` and `more` are arguments of this form alone."""
     signature = Signature(
         TARGETS, EPSILON, DELTA, *BOUNDS, BOUNDS_SHARE,
         *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, *sizes, NOISE, *more, CONFIDENCE, *BUDGET,
@@ -607,7 +601,7 @@ def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argu
     return type(f"{aggregate.capitalize()}Plan", (AggregatePlan,), {"__doc__": f"The plan of {function}.", **own})
 
 
-# Every form, with what it does in one sentence.
+# Every form, with its purpose in one sentence.
 FORMS: tuple[tuple[type[AggregatePlan], str], ...] = (
     (CountPlan, "Count rows, values or distinct units privately, in groups."),
     (_thin("sum", sizes=[GROUP_SIZES]), "Add up a column privately, in groups."),
@@ -625,7 +619,7 @@ class AggregateCall(DrawnBoundsCall):
     Attributes
     ----------
     drawn : tuple of (PrivateInterval or None)
-        The private bounds of each target, once they were drawn; None of one that needs none.
+        The private bounds of each target after their draw; None for a target without private bounds.
     """
 
     plan: AggregatePlan
@@ -633,7 +627,7 @@ class AggregateCall(DrawnBoundsCall):
 
     @property
     def remark(self) -> str:
-        """From which number of rows or units on a private key is shown in half of calls."""
+        """Return the number of rows or units from which a private key is shown in half of calls."""
         if not isinstance(self.plan.part, KeyedNoise):
             return ""
         counted = "units" if self.plan.counts_units else "rows"
@@ -647,12 +641,12 @@ class AggregateCall(DrawnBoundsCall):
 
     @cached_property
     def needs_squares(self) -> bool:
-        """Whether a target needs the sum of squares."""
+        """Return whether a target needs the sum of squares."""
         return any(block is not None and block.needs_squares for block in self.plan.target_blocks)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks of the targets, within private bounds once they were drawn; a column without any has no values."""
+        """Return the blocks of the targets, within drawn bounds if any; a column without bounds has no values."""
         blocks = self.plan.blocks
         if not self.drawn:
             return blocks
@@ -664,7 +658,8 @@ class AggregateCall(DrawnBoundsCall):
     def _clipped_to(self, target: int, interval: PrivateInterval) -> tuple[float, float] | None:
         """Return the ends to which a target's values are clipped.
 
-        How many groups share the rows is public. With private keys it is not, and the ends are those that were drawn.
+        The number of groups that share the rows is public. With private keys it is not, and the ends are the drawn
+        ends.
         """
         if self.plan.has_private_keys:
             return interval.ends
@@ -673,12 +668,12 @@ class AggregateCall(DrawnBoundsCall):
 
     @property
     def target_blocks(self) -> list[ValueBlock | None]:
-        """How the values of each target are coded; None where they are only counted."""
+        """Return the codes of the values of each target; None for targets that are only counted."""
         return [block if isinstance(block, ValueBlock) else None for block in self.blocks[: len(self.plan.targets)]]
 
     @property
     def drawn_codes(self) -> list[ValueCode]:
-        """How the values of each target are coded within private bounds, once they were drawn."""
+        """Return the codes of the values of each target within private bounds, after their draw."""
         if not self.drawn:
             raise TypeError("no bounds were drawn")
         return [
@@ -701,7 +696,7 @@ class AggregateCall(DrawnBoundsCall):
     def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
         """Pass the sums of some groups to the collector, or their labels; in the aggregate form a batch of rows.
 
-        The pass that finds bounds takes in rows in either form.
+        The pass that finds bounds accepts rows in either form.
         """
         if isinstance(collector, TargetMagnitudes):
             collector.take(rows, batch)
@@ -743,20 +738,20 @@ class AggregateCall(DrawnBoundsCall):
         return codes
 
     def after(self, collector: Collector) -> AggregateCall:
-        """Draw the bounds at the end of the pass that finds them; return the call that knows them.
+        """Draw the bounds at the end of the pass that finds them; return the call with these bounds.
 
         Notes
         -----
         - **Guarantee**: pure DP at ``plan.bounds_epsilon``, an equal part of it for each target, see
           `dpsql.mechanisms.interval_scan`.
-        - **Sensitivity**: as there; the rows of a privacy unit are at most ``contribution.rows``.
+        - **Sensitivity**: the same; the rows of a privacy unit are at most ``contribution.rows``.
         """
         if not isinstance(collector, TargetMagnitudes):
             return self
         return replace(self, drawn=drawn_of(self.plan.bounds_parts, collector))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
-        """Begin the sums; after those, draw the noise of private keys, and begin the labels of released ones."""
+        """Begin the sums; then draw the noise of private keys, and begin the labels of released keys."""
         if isinstance(collector, TargetMagnitudes):
             return self._sums()
         if not isinstance(collector, KeyedSums) or not isinstance(self.plan.part, KeyedNoise):
@@ -768,7 +763,7 @@ class AggregateCall(DrawnBoundsCall):
         return ReleasedKeys(positions.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy, keys)
 
     def prepare(self, statistic: GroupedSums | ReleasedKeys, progress: Progress) -> Callable[[], Json]:
-        """Return the draw of all groups; of private keys, what was drawn."""
+        """Return the draw of all groups; with private keys, the drawn numbers."""
         plan = self.plan
         if isinstance(statistic, ReleasedKeys):
             order, labels = statistic.in_order(len(plan.by))
@@ -787,12 +782,12 @@ class AggregateCall(DrawnBoundsCall):
         return draw
 
     def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
-        """Return what the ledger keeps: noise does not depend on bounds, what is read from it does."""
+        """Return the record for the ledger: noise does not depend on bounds, but the results do."""
         blocks = [replace(noisy_block, block=block) for noisy_block, block in zip(noisy, self.blocks, strict=True)]
         return record_of(blocks, self.plan, labels, self.types, self.drawn)
 
     def _fallen(self, sums: Sequence[Sums]) -> list[Sums]:
-        """Return the exact sums of what was left out: of units, then of each target, or of all rows."""
+        """Return the exact sums of dropped rows: of units, then of each target, or of all rows."""
         if not self.plan.measures_left_out:
             return []
         count = self.places.count
@@ -800,7 +795,7 @@ class AggregateCall(DrawnBoundsCall):
         return [sums[0].taken(units), *(total.taken(rows) for total in self.plan.counted(*sums))]
 
     def _left_out(self, fallen: Sequence[Sums]) -> dict[str, Json]:
-        """Draw what was left out; return what the ledger keeps of it, a `dpsql.released.aggregates.LeftOut`."""
+        """Draw the sums of dropped rows; return their record for the ledger, a `dpsql.released.aggregates.LeftOut`."""
         names = (None, *(self.plan.targets or (None,)))
         for part in self.plan.left_out_parts:
             noisy = part.draw(fallen)
@@ -814,7 +809,7 @@ class AggregateCall(DrawnBoundsCall):
 
 
 def within(block: Block, ends: tuple[float, float] | None) -> Block:
-    """Return the block of values within other bounds; within `UNIT_BOUNDS` where there are none."""
+    """Return the block of values within other bounds; within `UNIT_BOUNDS` if there are none."""
     if not isinstance(block, ValueBlock):
         return block
     lower, upper = ends or UNIT_BOUNDS
@@ -822,7 +817,7 @@ def within(block: Block, ends: tuple[float, float] | None) -> Block:
 
 
 class ReleasedKeys(Labels):
-    """The labels of released keys, and the noisy numbers that were drawn for them."""
+    """The labels of released keys, and their noisy numbers."""
 
     def __init__(self, numbers: Longs, noisy: list[NoisyBlock], keys: pa.Table | None = None) -> None:
         super().__init__(numbers, keys)
@@ -830,7 +825,7 @@ class ReleasedKeys(Labels):
 
 
 def draw_aggregates(plan: AggregatePlan, sums: Sequence[Sums]) -> list[NoisyBlock]:
-    """Draw the noisy numbers of each target, in all groups with public keys; the part that draws has the guarantee."""
+    """Draw the noisy numbers of each target, in all groups with public keys; the drawing part has the guarantee."""
     if not isinstance(plan.part, (GroupedNoise, CubeVector)):
         raise InternalError("I032", "the keys of a call are private, and were drawn as public. Report it.")
     return [target for noisy in plan.part.draw(sums) for target in noisy.targets]

@@ -1,15 +1,15 @@
-"""Counts of rows by group, and in a group by the cells of a derived key: for histograms, quantiles and bounds.
+"""Counts of rows by group, and within a group by the cells of a derived key: for histograms, quantiles and bounds.
 
-**One column.** The plan and the call of functions of one numeric column: the column is the target, and there are no
+The plan and the call here also serve functions of one numeric column: the column is the target, and there are no
 features.
 
-With `by` rows are counted by group and cell in SQL, and every group is given the whole epsilon: a row is in one group.
-For quantiles a replaced row costs more than without groups (`dpsql.mechanisms.quantile.quantiles`), for bounds it does
-not (`dpsql.mechanisms.interval_scan`). Of a privacy unit all rows count that its limits on groups and rows leave, K1 in
-`dpsql.contract.relation`. Every group that is listed is in the result, also if it is empty.
+With `by`, SQL counts rows by group and cell, and every group gets the whole epsilon: a row is in one group. For
+quantiles a replaced row costs more than without groups (`dpsql.mechanisms.quantile.quantiles`), for bounds it does not
+(`dpsql.mechanisms.interval_scan`). All rows of a privacy unit within its limits on groups and rows count, K1 in
+`dpsql.contract.relation`. The result has every listed group, also if it is empty.
 
-Without `by` all rows are one group, whose rows a collector takes in like those of any function without groups: row ids
-may then order them, and a second pass may follow.
+Without `by`, all rows are one group. A collector reads them as in any function without groups, so row ids may order
+them, and a second pass may follow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from dpsql.kernels.columns import to_doubles
 from dpsql.released.results import groups_record
 from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords
 
-# Most counts of one call: each thread has them all.
+# Most counts of one call: each thread holds all of them.
 _MOST_COUNTS = 1 << 22
 
 
@@ -71,12 +71,12 @@ class ValuePlan(CountedPlan):
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
-        """The columns of `by`, and the target as v0."""
+        """Return the columns of `by`, and the target as v0."""
         return {**(super().row_columns or {}), "v0": self.target}
 
     @property
     def value_parts(self) -> tuple[str, ...]:
-        """The parts of a row that have its values."""
+        """Return the parts of a row that hold its values."""
         return ("v0",)
 
 
@@ -85,7 +85,7 @@ class CountedCall(GroupedCall):
     """A call that counts the rows of every group and cell, with the column types of its source."""
 
     def check(self) -> None:
-        """Raise if the keys do not fit the types, if there are too many counts, or if noise cannot be drawn."""
+        """Raise if the keys do not fit the types, if there are too many counts, or if the noise cannot be drawn."""
         groups = self.places.count
         if groups * self.cells > _MOST_COUNTS:
             raise ParameterError(
@@ -95,7 +95,7 @@ class CountedCall(GroupedCall):
 
     @property
     def cells(self) -> int:
-        """Number of cells of a group; 1 if rows are not divided."""
+        """Return the number of cells of a group; 1 if rows are not divided."""
         return 1 if self.plan.derived is None else self.plan.derived.count
 
     def start(self) -> Collector:
@@ -123,7 +123,7 @@ class CountedCall(GroupedCall):
 
     @property
     def keys_record(self) -> dict[str, Json]:
-        """What the ledger keeps of the groups' keys."""
+        """Return the record of the groups' keys for the ledger."""
         return groups_record(self.plan.key_columns, self.places.labels, self.types)
 
     @property
@@ -134,7 +134,7 @@ class CountedCall(GroupedCall):
 
 
 GROUPED_COLUMN = (*GROUPS, *UNIT, ROW_ID, *BUDGET)
-# Fields that a record without `by` does not have: such calls were recorded before there were groups.
+# Fields that a record without `by` does not have, as in earlier versions without groups.
 _OF_GROUPS = ("by", "keys", "other", "groups", "rows_per_group", "targets", "target")
 
 
@@ -146,7 +146,7 @@ class ColumnPlan(ValuePlan):
 
     @classmethod
     def _layout(cls, arguments: Mapping[str, object]) -> Layout:
-        """Return the layout of a table with a target and no features; with `by` the columns are those of the groups."""
+        """Return the layout of a table with a target and no features; with `by` the columns are the group columns."""
         if not arguments["by"]:
             refuse_without_by(arguments, (KEYS, OTHER, *GROUP_LIMITS))
             return replace(Layout.from_arguments({**arguments, "features": None}), features=())
@@ -165,13 +165,13 @@ class ColumnPlan(ValuePlan):
 
     @property
     def contribution(self) -> Contribution:
-        """What one privacy unit contributes at most; without `by` all its rows to one group."""
+        """Return the contribution limit of one privacy unit; without `by` all its rows to one group."""
         rows = self.max_rows_per_unit
         return super().contribution if self.by else Contribution(self.neighbours, rows, 1, rows)
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
-        """The columns of `by`, and the target as v0; without `by` the target alone."""
+        """Return the columns of `by`, and the target as v0; without `by` the target alone."""
         return super().row_columns if self.by else {self.layout.target: self.layout.target}
 
     def _passes(self) -> tuple[Pass, ...]:
@@ -180,14 +180,14 @@ class ColumnPlan(ValuePlan):
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments of the call as JSON values."""
+        """Return the arguments of the call as JSON values."""
         record = super().public_arguments
         return record if self.by else {name: value for name, value in record.items() if name not in _OF_GROUPS}
 
 
 @dataclass(frozen=True)
 class ColumnCall(CountedCall):
-    """A call of a function of one column, with the column types of its source; without `by` one as without groups."""
+    """A call of a function of one column, with the column types of its source; without `by` a call without groups."""
 
     plan: ColumnPlan
 
@@ -199,7 +199,7 @@ class ColumnCall(CountedCall):
         return super(GroupedCall, cls).resolve(plan, row, others, types)
 
     def check(self) -> None:
-        """Raise if the arguments do not fit the types, or if noise cannot be drawn."""
+        """Raise if the arguments do not fit the types, or if the noise cannot be drawn."""
         if self.plan.by:
             super().check()
         else:

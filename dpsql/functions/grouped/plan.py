@@ -1,13 +1,13 @@
-"""The plan and the call that functions with groups share: keys, contribution bounds, and the sums of every group.
+"""The plan and the call of functions with groups: keys, contribution bounds, and the sums of every group.
 
 Rows are bounded in this order, and each step looks at one privacy unit alone: rows without an id are dropped; keys are
 mapped to groups, and rows of unlisted keys are dropped (or are the group `other`); at most g groups of a unit count, at
-most r of its rows in each, and at most m rows in all (`dpsql.contract.relation`). What is kept is a keyed sample,
-which does not depend on other units; limits on groups, or on rows of a group, that m implies are left to m. Every group
-with a public key is in the result, with noise, also if it is empty.
+most r of its rows in each, and at most m rows in all (`dpsql.contract.relation`). The remaining rows are a keyed
+sample, which does not depend on other units. If m implies a limit on groups, or on rows of a group, only m applies. The
+result has every group with a public key, with noise, also if the group is empty.
 
-**Arguments.** The arguments of functions that group: by which columns, over which keys, and what one unit contributes
-to them.
+The module also defines the arguments of these functions: grouping columns, keys, and the contribution limit of one
+unit.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ UNIT = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, *GROUP_LIMITS)
 
 
 def refuse_without_by(values: Mapping[str, object], arguments: Iterable[Argument]) -> None:
-    """Raise if an argument about groups is given where there are none."""
+    """Raise if an argument about groups is given without groups."""
     for argument in arguments:
         value = values.get(argument.name)
         if value is not None and value is not argument.default:
@@ -134,14 +134,14 @@ def refuse_without_by(values: Mapping[str, object], arguments: Iterable[Argument
 
 
 def read_noise(arguments: Mapping[str, object], delta: Argument) -> dict[str, object]:
-    """Return the checked delta, the law of the noise that was asked for, and the confidence of intervals."""
+    """Return the checked delta, the requested noise, and the confidence of intervals."""
     law, chance = NOISE.read(arguments), delta.read(arguments)
     if law == "gaussian" and chance is None:
         raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
     return {"delta": chance, "law": law, "confidence": CONFIDENCE.read(arguments)}
 
 
-# SQL types whose values have one text each, whatever the settings of a session are.
+# SQL types with one text for each value, in any session settings.
 _KEY_TYPES = (
     *("VARCHAR", "BOOLEAN", "DATE", "TIME", "UUID", "BLOB", "FLOAT", "DOUBLE", "INTEGER", "UINTEGER"),
     *("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT"),
@@ -157,8 +157,8 @@ class GroupedPlan(Plan):
     """The plan of a function with groups."""
 
     by: tuple[str, ...]  # empty for one group of all rows
-    keys: Lists | None  # public keys by column, see `PublicKeys`; None where the keys are private
-    key_rows: tuple[tuple[int, ...], ...] | None  # which combinations of keys are groups; None for all
+    keys: Lists | None  # public keys by column, see `PublicKeys`; None if the keys are private
+    key_rows: tuple[tuple[int, ...], ...] | None  # the combinations of keys that are groups; None for all
     keys_table: str | None  # the public table that lists the keys
     other: bool
     groups: int  # of one privacy unit
@@ -170,7 +170,7 @@ class GroupedPlan(Plan):
     takes_private_keys: ClassVar[bool] = True
     # Whether there are several groups without `by`, because a derived key divides the rows.
     divides_rows: ClassVar[bool] = False
-    # Columns of the result beside the keys.
+    # Columns of the result in addition to the keys.
     result_columns: ClassVar[tuple[str, ...]] = ("target", "aggregate", "value", "std_error", "lower", "upper")
 
     @classmethod
@@ -182,7 +182,7 @@ class GroupedPlan(Plan):
 
     @classmethod
     def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
-        """Fill in the owner's stated values: public keys for columns of `by` too."""
+        """Fill in the owner's declared values: public keys for columns of `by` too."""
         keys = parameters.known(dict, protection.pop("keys", {}))
         by = _names("by", arguments.get("by"))
         lists = {name: keys[fold(name)] for name in by if fold(name) in keys}
@@ -235,7 +235,7 @@ class GroupedPlan(Plan):
     def _contribution(
         cls, arguments: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
     ) -> Contribution:
-        """Return what one privacy unit may contribute, as the arguments say."""
+        """Return the contribution limit of one privacy unit, from the arguments."""
         limits = [
             arguments.get(name) for name in ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
         ]
@@ -256,58 +256,58 @@ class GroupedPlan(Plan):
 
     @classmethod
     def _group_count(cls, arguments: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
-        """Return the number of groups that a privacy unit may be in; None if it is not known before the types."""
+        """Return the most groups of a privacy unit; None if the number depends on the types."""
         return None if keys is None or keys.count is None else keys.count + other
 
     @classmethod
     def _rows_per_unit(cls, arguments: Mapping[str, object], layout: Layout) -> int:
-        """Return the rows that one privacy unit may contribute, in all groups together."""
+        """Return the most rows of one privacy unit, in all groups together."""
         by = parameters.known(tuple, arguments["by"])
         keys = read_keys(arguments.get("keys"), by) if by else PublicKeys(())
         return cls._contribution(arguments, layout, keys, other=arguments.get("other") is True).rows
 
     @property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
-        """How the values of each target are coded; None where they are only counted."""
+        """Return the codes of the values of each target; None for targets that are only counted."""
         return [None] * len(self.targets)
 
     @property
     def value_parts(self) -> tuple[str, ...]:
-        """The parts of a row that have its values, by their names in `row_columns`."""
+        """Return the parts of a row that hold its values, by their names in `row_columns`."""
         return tuple(f"t{number}" for number in range(len(self.targets)))
 
     def is_drawn(self, position: int) -> bool:
-        """Whether the bounds of a target are drawn before its values are coded."""
+        """Return whether the bounds of a target are drawn before its values are coded."""
         return False
 
     @property
     def counts_items(self) -> bool:
-        """Whether distinct items are counted, in place of rows."""
+        """Return whether distinct items are counted, in place of rows."""
         return False
 
     @property
     def counts_units(self) -> bool:
-        """Whether the units of each group are counted beside its rows."""
+        """Return whether units of each group are counted next to its rows."""
         return False
 
     @property
     def merges_units(self) -> bool:
-        """Whether the rows of one unit in one group are one row, with the sum of their values."""
+        """Return whether the rows of one unit in one group are one row, with the sum of their values."""
         return False
 
     @property
     def measures_left_out(self) -> bool:
-        """Whether it is told how much the limits of privacy units leave out."""
+        """Return whether the release measures the rows beyond row limits."""
         return False
 
     @property
     def derived(self) -> DerivedKey | None:
-        """A further key that follows from the column v0 of the row; None for none."""
+        """Return a further key from the column v0 of the row, or None."""
         return None
 
     @property
     def group_count(self) -> int | None:
-        """Number of groups that a privacy unit may be in; None if keys are private, or a type lists them."""
+        """Return the most groups of a privacy unit; None if keys are private, or a type lists them."""
         keys, derived = self.public_keys, self.derived
         if keys is None or keys.count is None:
             return None
@@ -315,34 +315,34 @@ class GroupedPlan(Plan):
 
     @property
     def contribution(self) -> Contribution:
-        """What one privacy unit contributes at most, with the neighbouring relation."""
+        """Return the contribution limit of one privacy unit, with the neighbouring relation."""
         return Contribution(
             self.neighbours, self.max_rows_per_unit, self.groups, self.rows_per_group, keys=self.group_count
         )
 
     @property
     def has_private_keys(self) -> bool:
-        """Whether the keys are drawn from the rows."""
+        """Return whether the keys are drawn from the rows."""
         return self.keys is None
 
     @property
     def public_keys(self) -> PublicKeys | None:
-        """The public keys; None where they are private."""
+        """Return the public keys; None if the keys are private."""
         return None if self.keys is None else PublicKeys(self.keys, self.key_rows, self.keys_table)
 
     @property
     def lists_combinations(self) -> bool:
-        """Whether only some combinations of keys are groups."""
+        """Return whether only some combinations of keys are groups."""
         return self.key_rows is not None or (self.keys_table is not None and len(self.by) > 1)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Names of the columns of the result that say which group a row is of."""
+        """Return the names of the result columns that identify a row's group."""
         return (*self.by, OTHER_KEY) if self.other else self.by
 
     @property
     def row_columns(self) -> Mapping[str, str] | None:
-        """Keys are k0, k1, …, targets t0, t1, ….
+        """Return keys k0, k1, …, and targets t0, t1, ….
 
         A column may have several parts.
         """
@@ -350,9 +350,9 @@ class GroupedPlan(Plan):
         return keys | {f"t{number}": name for number, name in enumerate(self.targets)}
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass that adds up, in SQL if there is a table to scan; another makes the labels of private keys.
+        """Return one pass that adds up, in SQL if there is a table to scan; another pass makes labels of private keys.
 
-        On an engine an item may be in several parts of the rows, so its counts do not add up.
+        An engine may have one item in several parts of the rows, so counts of items do not add up.
         """
         hint = "Leave distinct_of out." if self.counts_items else ""
         scan = Pass(GROUPED if self.source else COLLECTED, keeps_rows=hint)
@@ -360,7 +360,7 @@ class GroupedPlan(Plan):
 
 
 def _names(argument: str, value: object) -> tuple[str, ...]:
-    """Return one or more names of columns; none where nothing is given."""
+    """Return one or more names of columns; none without a value."""
     if value is None:
         return ()
     hint = "Give the name of a column, or a list of names."
@@ -371,7 +371,7 @@ def _names(argument: str, value: object) -> tuple[str, ...]:
 
 
 def _is_of_others(bound: object, target: object) -> bool:
-    """Whether a stated bound tells nothing of the targets: a list is in the order of other columns, or names them."""
+    """Return whether a declared bound is about other columns: it lists or names them."""
     if not isinstance(bound, Mapping):
         return isinstance(bound, (list, tuple))
     return not {fold(str(name)) for name in bound} & {fold(name) for name in _names("target", target)}
@@ -383,7 +383,7 @@ class Places:
     Parameters
     ----------
     keys : PublicKeys
-        With a list for every column.
+        Keys with a list for every column.
     other : bool
 
     Attributes
@@ -420,7 +420,7 @@ class Places:
         return code
 
     def of(self, positions: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.intp]:
-        """Return the groups of keys whose positions in the lists are given by column; all -1 for other keys."""
+        """Return the groups for the positions of keys in the lists, by column; all -1 means other keys."""
         if not positions:
             return np.zeros(count, dtype=np.intp)
         groups = self._code(positions, count)
@@ -438,7 +438,7 @@ class GroupedCall(Call):
     types : tuple of str
         SQL type of each column of `by`.
     listed : PublicKeys or None
-        The keys that a public table lists, once they were read.
+        The keys of a public table, after they were read.
     """
 
     plan: GroupedPlan
@@ -447,7 +447,7 @@ class GroupedCall(Call):
 
     @cached_property
     def keys(self) -> PublicKeys:
-        """The public keys, with a list for every column; none of a table before they were read."""
+        """Return the public keys, a list for every column; a table's keys are missing before their read."""
         if self.plan.keys_table is not None:
             return self.listed or PublicKeys(((),) * len(self.plan.by))
         if self.plan.public_keys is None:
@@ -456,7 +456,7 @@ class GroupedCall(Call):
 
     @cached_property
     def places(self) -> Places:
-        """The positions of the groups."""
+        """Return the positions of the groups."""
         return Places(self.keys, other=self.plan.other)
 
     @classmethod

@@ -1,19 +1,17 @@
-"""dp_quantile: private quantiles of one column, or of each group of it, with an interval for each.
+"""dp_quantile: private quantiles of one column, or of each group, with an interval for each quantile.
 
-Without `by` the rows are counted in cells that follow from the column's type, and from bounds where there are some
-(`dpsql.kernels.column_cells`); so the quantiles need no bounds. Rows of groups are counted in SQL, in cells of equal
-width between bounds: public ones, or an interval that is drawn for all groups together. What is drawn from the counts:
+Without `by`, rows are counted in cells that follow from the column's type, and from bounds if there are any
+(`dpsql.kernels.column_cells`); so the quantiles need no bounds. With `by`, SQL counts rows in cells of equal width
+between bounds: public bounds, or an interval that is drawn for all groups together. The call draws from the counts:
 
-1. with `bounds_share`, in a pass before, an interval that holds the bulk of the column
-   (`dpsql.mechanisms.interval_scan`), which is released, and bounds the cells of the second pass;
+1. with `bounds_share`, in an earlier pass, an interval that holds the bulk of the column
+(`dpsql.mechanisms.interval_scan`); the call releases it, and it bounds the cells of the second pass;
 2. the quantiles (`dpsql.mechanisms.quantile`);
-3. noisy counts around them at `interval_share` of what is left (`dpsql.mechanisms.rank_counts`), from which the
-   intervals are read (`dpsql.released.quantile_spans`).
+3. noisy counts around the quantiles at `interval_share` of the remaining epsilon (`dpsql.mechanisms.rank_counts`), from
+which the intervals follow (`dpsql.released.quantile_spans`).
 
-By basic composition all of it costs epsilon, and under zCDP what the events add up to. Where bounds are drawn and not
-found, nothing more is drawn, and the rest is not charged.
-
-**Cells.** The cells of a group with the values that stand for them.
+By basic composition all draws cost epsilon together; under zCDP they cost the sum of the events. If the draw of the
+bounds finds none, the call draws nothing more and is not charged the rest.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ from dpsql.statistics.grouped_sums import GroupedSums
 
 
 class GroupCells:
-    """The cells of a group, with the values that stand for them; of whole numbers these are whole.
+    """The cells of a group with their representative values; for whole numbers these values are whole.
 
     Parameters
     ----------
@@ -79,7 +77,7 @@ class GroupCells:
         self._is_whole = is_whole
 
     def middle(self, cell: int) -> float:
-        """Return the value that stands for a cell; it is within the bounds."""
+        """Return the representative value of a cell; it is within the bounds."""
         centre = self._grid.middle(cell)
         lower, upper = self._grid.ends
         return min(max(float(round(centre)), lower), upper) if self._is_whole else centre
@@ -96,9 +94,9 @@ class GroupCells:
 
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000
-# Cells of one group where none are asked for: of all groups together at most so many, unless each has the fewest.
+# Default cells: all groups together have at most the second number, unless each group has the first.
 _LEAST_GROUP_CELLS, _ALL_GROUP_CELLS = 1 << 10, 1 << 20
-# Of bounds that are whole numbers, the cells of which there are at least so many, the same number between two of them.
+# Bounds that are whole numbers have at least so many cells, the same number between two neighbouring whole numbers.
 _WHOLE_CELLS = 1 << 12
 
 
@@ -118,10 +116,10 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     """The checked public arguments of one ``dp_quantile`` call."""
 
     quantiles: tuple[str, ...]  # exact decimals
-    lower: float | None  # None where there are no public bounds
+    lower: float | None  # None without public bounds
     upper: float | None
-    cells: int | None  # None where they follow from type and bounds
-    interval_share: Fraction | None  # of what bounds leave; None for no intervals
+    cells: int | None  # None if the cells follow from type and bounds
+    interval_share: Fraction | None  # of the epsilon that bounds leave; None for no intervals
 
     function: ClassVar[str] = "dp_quantile"
     arguments: ClassVar[Signature] = Signature(
@@ -180,12 +178,12 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
 
     @property
     def group_cells(self) -> int:
-        """Number of cells of each group: what follows from public bounds, or the largest number within drawn ones."""
+        """Return the number of cells of each group, from public bounds, or the largest number within drawn bounds."""
         return self._most_group_cells if self.public_bounds is None else self._cells_of(*self.public_bounds)
 
     @property
     def _most_group_cells(self) -> int:
-        """The largest number of cells of each group: that which is asked for, or by the number of groups."""
+        """Return the largest number of cells of each group: the argument, or a number by the groups."""
         if self.cells is not None:
             return self.cells
         keys = None if self.public_keys is None else self.public_keys.count
@@ -209,34 +207,34 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
 
     @cached_property
     def derived(self) -> DerivedKey:
-        """The cells; a row without a value is in none."""
+        """Return the cells; a row without a value is in none."""
         if self.public_bounds is None:
             return DerivedKey(LearnedCells(self.group_cells), -math.inf, math.inf, missing=False, divides=False)
         return DerivedKey(self.grid(*self.public_bounds), *self.public_bounds, missing=False, divides=False)
 
     @property
     def public_bounds(self) -> tuple[float, float] | None:
-        """The public bounds; None where there are none."""
+        """Return the public bounds; None if there are none."""
         return None if self.lower is None or self.upper is None else (self.lower, self.upper)
 
     @cached_property
     def levels(self) -> int:
-        """Number of rounds of halving; each spends the same share of epsilon."""
+        """Return the number of rounds of halving; each spends the same share of epsilon."""
         return halving_levels(len(self.quantiles))
 
     @cached_property
     def at(self) -> tuple[Fraction, ...]:
-        """The quantiles."""
+        """Return the quantiles."""
         return tuple(map(Fraction, self.quantiles))
 
     @property
     def failures(self) -> tuple[float, ...]:
-        """The chances with which intervals may fail: one interval of each quantile for each of them."""
+        """Return the failure chances of intervals: each quantile has one interval for each chance."""
         return (FAILURE,)
 
     @cached_property
     def rank_part(self) -> RankCounts | None:
-        """The noisy counts for intervals; None where none are paid for, or the noise would be too wide to be drawn."""
+        """Return the noisy counts for intervals; None if intervals have no share, or the noise is too wide to draw."""
         if self.interval_share is None:
             return None
         epsilon = self.remaining_epsilon * self.interval_share
@@ -245,14 +243,14 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
 
     @cached_property
     def selection(self) -> QuantileSelection:
-        """The selection of the quantiles, at what bounds and intervals leave."""
+        """Return the selection of the quantiles, at the remaining epsilon."""
         epsilon = self.remaining_epsilon - (0 if self.rank_part is None else self.rank_part.epsilon)
         select = GroupQuantileSelection if self.by else QuantileSelection
         return select("quantiles", epsilon, self.at, self.neighbours, self.contribution.rows)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: any bounds, an exponential mechanism per level, and counts; in all groups together."""
+        """Return the measurement: any bounds, an exponential mechanism per level, and counts, in all groups."""
         bounds = (ScannedInterval("bounds", self.bounds_noise),) if self.draws_bounds else ()
         return measurement_of(*bounds, self.selection, *(() if self.rank_part is None else (self.rank_part,)))
 
@@ -261,7 +259,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         return (*self.bounds_scales, *(() if self.rank_part is None else (self.rank_part.scale,)))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, as the error of a quantile in ranks (rows), of its group if there are."""
+        """Return the noise of the call: the error of a quantile in ranks (rows), within its group with `by`."""
         whose = "rows of its group" if self.by else "rows"
         which = "a first quantile is" if self.by else "the first quantile drawn is"
         out: list[Quantity] = [("rank_error", self.ranks, f"{whose} that {which} off by, in 95 % of calls")]
@@ -284,14 +282,14 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
 
     @property
     def ranks(self) -> float:
-        """Rows that the first quantile drawn is off by, in 95 % of calls."""
+        """Return the rank error in rows of the first drawn quantile in 95 % of calls."""
         return self.off(1 / 20, self.group_cells if self.by else most_cells(self.cells, bounded=self.lower is not None))
 
     def off(self, failure: float, cells: int) -> float:
-        """Return the rows that the first quantile drawn of so many cells is off by with a chance of at most `failure`.
+        """Return the rank error in rows that the first drawn quantile exceeds with a chance of at most `failure`.
 
-        A cell r ranks off is ``exp(-c r)`` times as likely as one at the quantile, and all cells together are so
-        likely as their number says: the error is below ``log(cells / failure) / c`` but for that chance.
+        A cell r ranks off is ``exp(-c r)`` times as likely as a cell at the quantile, and there are `cells` cells: the
+        error is below ``log(cells / failure) / c`` except for that chance.
         """
         middle = self.at[len(self.at) // 2]
         rows = self.contribution.rows
@@ -300,12 +298,12 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         return math.log(candidates / failure) * float(spread * self.levels / self.selection.epsilon)
 
     def astray(self, cells: int) -> tuple[float, float]:
-        """Return the rows that `among_rows` needs to know, where there are so many cells."""
+        """Return the two rank errors in rows that `among_rows` needs, for `cells` cells."""
         return self.off(BEYOND, cells), self.off(1.0, cells)
 
     @property
     def rows_needed(self) -> int:
-        """Rows from which that error leaves rows on both sides of every quantile, and noise no interval open."""
+        """Return the rows at which every quantile has rows on both sides of its error, and every interval is closed."""
         of_ranks = self.ranks / float(min(min(share, 1 - share) for share in self.at))
         part = self.rank_part
         if part is None:
@@ -321,7 +319,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
     Attributes
     ----------
     drawn : PrivateInterval or None
-        Of a call with groups, the private bounds, once they were drawn.
+        The private bounds of a call with groups, after their draw.
     """
 
     plan: QuantilePlan
@@ -329,7 +327,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
 
     @cached_property
     def grid(self) -> EvenCells:
-        """The cells of the rows of each group, between public bounds, or private ones once they were drawn."""
+        """Return the cells of the rows of each group, between public bounds, or private bounds after their draw."""
         ends = self.plan.public_bounds
         if ends is None and self.drawn is not None:
             ends = whole_steps(*(self.drawn.ends or UNIT_BOUNDS), self.kind)
@@ -339,12 +337,12 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
 
     @property
     def drawn_codes(self) -> list[ValueCode]:
-        """Which cell a value is in, once the bounds were drawn."""
+        """Return the codes for the cells of values, after the draw."""
         return [ValueCode(*self.grid.learned)]
 
     @property
     def cells(self) -> int:
-        """Number of cells of a group; the largest number before the bounds are known."""
+        """Return the number of cells of a group; the largest number before the bounds are drawn."""
         return super().cells if self.drawn is None else self.grid.count
 
     def start(self) -> Collector:
@@ -360,7 +358,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
 
     @property
     def kind(self) -> pa.DataType:
-        """The type of the column."""
+        """Return the type of the column."""
         return self.kinds[-1]
 
     def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
@@ -371,12 +369,12 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
             super().collect(collector, rows, batch)
 
     def after(self, collector: Collector) -> QuantileCall:
-        """Draw the bounds of groups at the end of the pass that finds them; return the call that knows them.
+        """Draw the bounds of groups at the end of the pass that finds them; return the call with these bounds.
 
         Notes
         -----
         - **Guarantee**: pure DP at ``plan.bounds_epsilon``, see `dpsql.mechanisms.interval_scan`.
-        - **Sensitivity**: as there; the rows of a privacy unit are at most ``contribution.rows``, in all groups.
+        - **Sensitivity**: the same; the rows of a privacy unit are at most ``contribution.rows``, in all groups.
         """
         if not isinstance(collector, TargetMagnitudes):
             return self
@@ -384,13 +382,13 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
         return replace(self, drawn=part.draw(collector.inner.cells.counts[0]))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
-        """Begin the counts of groups once their bounds were drawn."""
+        """Begin the counts of groups after the draw of their bounds."""
         return self.start() if isinstance(collector, TargetMagnitudes) else super().turn(collector, progress)
 
     def prepare(
         self, statistic: GroupedSums | GridHistogram | BoundedCells | WithoutBounds, progress: Progress
     ) -> Callable[[], Json] | Draw:
-        """Return the draw of the quantiles, of all groups if there are."""
+        """Return the draw of the quantiles, of all groups if there are groups."""
         plan = self.plan
         if isinstance(statistic, GroupedSums):
             counts, keys = self.counts(statistic), self.keys_record
@@ -415,7 +413,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
         return lambda: {**_as_mapping(draw_quantiles(plan, column)), "bounds": known_bounds}
 
     def _without_bounds(self, record: dict[str, Json]) -> Callable[[], Json] | Draw:
-        """Return the end of a call with groups whose bounds were not found: only these are charged."""
+        """Return the end of a call with groups without bounds: only the bounds are charged."""
         return Draw(self.plan.measurement.only("bounds"), lambda: record)
 
 
@@ -432,13 +430,13 @@ class ColumnMagnitudes(RowTransform[MagnitudeHistogram]):
         Notes
         -----
         - **Guarantee**: pure DP at ``plan.bounds_epsilon``, see `dpsql.mechanisms.interval_scan`.
-        - **Sensitivity**: as there; the rows of a privacy unit are at most ``max_rows_per_unit``.
+        - **Sensitivity**: the same; the rows of a privacy unit are at most ``max_rows_per_unit``.
         """
         part: ScannedInterval = self._plan.measurement["bounds"]
         interval = part.draw(self.inner.cells.counts[0])
         if interval.ends is None:
             return WithoutBounds(interval)
-        # No interval is too narrow for the cells: it is a sixteenth of a power of two wide, or around zero.
+        # No interval is too narrow for the cells: its width is a sixteenth of a power of two, or it contains zero.
         ends = whole_steps(*interval.ends, self._kind)
         return BoundedCells(GridHistogram(cells_between(*ends, self._kind, self._plan.cells)), interval)
 
@@ -452,19 +450,19 @@ class BoundedCells(RowTransform[GridHistogram]):
 
 
 class WithoutBounds(Ignoring):
-    """The end of a call without bounds: only these are charged."""
+    """The end of a call without bounds: only the bounds are charged."""
 
     def __init__(self, interval: PrivateInterval) -> None:
         self.drawn = interval
 
 
 def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:
-    """Draw the quantiles and their intervals; return what the ledger keeps of them.
+    """Draw the quantiles and their intervals; return their record for the ledger.
 
     Notes
     -----
     - **Guarantee**: pure DP at ``plan.remaining_epsilon``, see `dpsql.mechanisms.quantile.quantiles` and
-      `dpsql.mechanisms.rank_counts`: what is counted follows from the cells that were drawn before.
+      `dpsql.mechanisms.rank_counts`: the counts follow from the cells drawn before.
     """
     counts = cells.counts
     positions = plan.selection.draw_tied(counts)
@@ -474,7 +472,7 @@ def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:
 
 
 def draw_group_quantiles(plan: QuantilePlan, cells: GroupCells, counts: Longs) -> dict[str, Json]:
-    """Draw the quantiles of all groups and their intervals; return what the ledger keeps of them.
+    """Draw the quantiles of all groups and their intervals; return their record for the ledger.
 
     Parameters
     ----------
@@ -484,7 +482,7 @@ def draw_group_quantiles(plan: QuantilePlan, cells: GroupCells, counts: Longs) -
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon`` for all groups together, as of `draw_quantiles`.
+    - **Guarantee**: pure DP at ``plan.epsilon`` for all groups together, as for `draw_quantiles`.
     """
     if not isinstance(plan.selection, GroupQuantileSelection):
         raise InternalError("I032", "quantiles of groups were asked for of a plan without groups. Report it.")
@@ -494,7 +492,7 @@ def draw_group_quantiles(plan: QuantilePlan, cells: GroupCells, counts: Longs) -
 
 
 def undrawn_group_quantiles(plan: QuantilePlan, groups: int) -> dict[str, Json]:
-    """Return what the ledger keeps of quantiles of groups whose bounds were not found: no value, and no interval."""
+    """Return the ledger's record for quantiles of groups without bounds: no value, and no interval."""
     nothing: list[Json] = [[None] * len(plan.at) for _ in range(groups)]
     return {"quantiles": [float(share) for share in plan.at], "values": nothing}
 
@@ -502,7 +500,7 @@ def undrawn_group_quantiles(plan: QuantilePlan, groups: int) -> dict[str, Json]:
 def _records(
     plan: QuantilePlan, cells: CellCounts | GroupCells, groups: Sequence[Longs], selections: Sequence[Sequence[int]]
 ) -> list[dict[str, list[Json]]]:
-    """Return the values of each group, and what its intervals are, for which counts are drawn."""
+    """Return the values of each group, and the counts for its intervals."""
     part = plan.rank_part
     if part is None:
         return [{"values": [cells.middle(cell) for cell in group]} for group in selections]

@@ -1,7 +1,6 @@
 """dp_linear_regression: a linear model under differential privacy, by one of three methods.
 
-**AdaSSP.** AdaSSP: one noisy release of the products of all columns, after private bounds and moments if they are
-needed.
+AdaSSP is one noisy release of the products of all columns, after private bounds and moments if they are needed.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ from dpsql.statistics.regression import RowMap, RowProducts
 
 
 class AdaSsp(LeastSquares):
-    """AdaSSP."""
+    """The AdaSSP method."""
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """A pass each for bounds, moments and products."""
+        """Return a pass each for bounds, moments and products."""
         return (Pass(),) * (1 + self.draws_bounds + self.standardizes)
 
     def bounded(self, columns: Columns) -> Collector:
@@ -115,7 +114,7 @@ class RegressionPlan(FittingPlan):
 
     function: ClassVar[str] = "dp_linear_regression"
     target_needs_bounds: ClassVar[bool] = False
-    # Arguments of every function that fits a linear model, besides columns, budget, bounds and protection.
+    # Arguments of every function that fits a linear model, in addition to columns, budget, bounds and protection.
     fitting: ClassVar[Signature] = Signature(
         double(
             "row_norm",
@@ -212,7 +211,7 @@ class RegressionPlan(FittingPlan):
         return own
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as earlier versions recorded the same call, for which 'auto' was never 'additive'."""
+        """Yield the arguments of earlier versions, in which 'auto' was never 'additive'."""
         yield from before_additive(self.public_arguments, super().earlier_arguments(), self.automatic)
 
     @classmethod
@@ -224,7 +223,7 @@ class RegressionPlan(FittingPlan):
         return len(listed) if listed else layout.n_features
 
     def check_features(self, count: int) -> None:
-        """Raise if there are too many features, or if the number of bounds differs from that of features."""
+        """Raise if there are too many features, or if the number of bounds differs from the number of features."""
         refuse_too_many(self.function, count, MOST_FEATURES)
         if self.target_bounds is not None:
             affine_map(*self.target_bounds)
@@ -236,13 +235,13 @@ class RegressionPlan(FittingPlan):
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments as they are stored, without those that the method does not use, and who chose it."""
+        """Return the stored arguments, without those that the method does not use, and whether 'auto' chose it."""
         left_out = (*self.fit.unused, "automatic")
         return {name: value for name, value in super().public_arguments.items() if name not in left_out}
 
     @cached_property
     def fit(self) -> Method:
-        """The method, with these arguments."""
+        """Return the method, with these arguments."""
         return _METHODS[self.method](self)
 
     def _passes(self) -> tuple[Pass, ...]:
@@ -251,11 +250,11 @@ class RegressionPlan(FittingPlan):
 
     @property
     def measurement(self) -> Measurement:
-        """The measurement of the method."""
+        """Return the measurement of the method."""
         return self.fit.measurement
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be."""
+        """Return the noise of the call."""
         return self.fit.noise(n_features, n_rows)
 
 
@@ -285,13 +284,13 @@ def automatic(
     Notes
     -----
     Boosting is the most accurate linear fit when noise matters (`benchmarks/papers/dp_kendall.py`). On DuckDB it holds
-    the rows in memory; on an engine it reads them in every round, so it takes ``rounds`` jobs more where AdaSSP takes
-    one. If the noise on a sum of squares is certain to be below a thousandth of the number of rows, boosting gains
-    nothing. AdaSSP is then selected: it reads the rows once and reports standard errors.
+    the rows in memory; on an engine it reads them in every round, so it takes ``rounds`` jobs more than AdaSSP, which
+    takes one. If the noise on a sum of squares is certain to be below a thousandth of the number of rows, boosting
+    gains nothing. AdaSSP is then selected: it reads the rows once and reports standard errors.
 
-    Else the model is additive. It decides itself whether there are steps, by the number of rows that it has released
-    before; where there are none, it is boosting with all of the budget. Where the call does not release that number, or
-    on an engine, where every round of steps is a pass more, a public `n_rows` that is enough for steps has to be given.
+    Otherwise the model is additive. It decides by itself whether there are steps, by its released number of rows;
+    without steps it is boosting with all of the budget. If the call does not release that number, or runs on an engine,
+    where every round of steps is another pass, 'auto' needs a public `n_rows` that is enough for steps.
     """
     if blocks is not None:
         return "tukey"
@@ -307,7 +306,7 @@ def automatic(
 def before_additive(
     record: dict[str, Json], earlier: Iterable[dict[str, Json]], automatic: bool | None
 ) -> Iterator[dict[str, Json]]:
-    """Yield a call's earlier records, and each as it was when 'auto' was boosting where it is additive now."""
+    """Yield a call's earlier records, and each of them with boosting if 'auto' is additive now."""
     records = [record, *earlier]
     yield from records[1:]
     if record["method"] == "additive" and automatic:

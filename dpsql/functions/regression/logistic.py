@@ -1,11 +1,7 @@
 """dp_logistic_regression: a linear classifier by objective perturbation, and maybe steps per feature on its scores.
 
-**Objective perturbation.** As passes over the rows: kept rows, or on an engine one pass for each step of the solver.
-
-**Fit.** Fitting a classifier: rows that are kept, or on an engine one pass for each step of the solver; then maybe
-steps.
-
-**Plan.** The arguments of dp_logistic_regression, and what of its budget goes where.
+The fit keeps the rows in memory, or on an engine makes one pass over them for each step of the solver; steps may
+follow. The module has the arguments of the function, and splits its budget between the parts.
 """
 
 from __future__ import annotations
@@ -91,22 +87,22 @@ _MOST_WITH_STEPS = 2_000
 _LONG_FEATURES = 10
 # From this norm on, fixed point resolves rows finely enough.
 _LEAST_NORM = 2.0**-10
-# Steps of the solver on an engine, of which each reads the rows; some ten are usual.
+# Most steps of the solver on an engine, each of which reads the rows; ten or so are usual.
 MOST_STEPS = 300
-# Standardised rows are as long as one deviation in every feature, beside which there is the least noise. A shorter row
-# biases the coefficients, so from this epsilon on they may be longer, up to what no row exceeds.
+# Standardised rows are as long as one deviation in every feature, which has the least noise. A shorter row biases the
+# coefficients, so from this epsilon on rows may be longer, up to the bound on any row.
 _PLENTY = 4.0
-# Of what is left after bounds and moments: the linear fit, and the steps; of these the bins, and the rounds.
+# Shares of the budget after bounds and moments: linear fit and steps; the steps' share is divided into bins and rounds.
 _LINEAR = Fraction(1, 2)
 _BINS = Fraction(3, 20)
-# Rows times the mu of the steps, over the root of the features and per row of a unit, from which there are steps.
+# Least rows times the mu of the steps, over the root of the features and per row of a unit, for steps.
 # `benchmarks/papers/additive_classifiers.py` measures it.
 WORTH_STEPS = 300.0
 LINEAR, ADDITIVE = "linear", "additive"
 # The Gaussian releases of the steps.
 BINS, STEPS = "bins", "steps"
 _norm_hint = "Give the longest row of features that is to count in full, or leave it out."
-# The Gaussian release of the ends of features within their public bounds, and how finely its share is told.
+# The Gaussian release of the ends of features within their public bounds, and the resolution of its share.
 ENDS = "ends"
 _PARTS = 1000
 _NO_ENDS = Fraction(0)
@@ -189,7 +185,7 @@ class LogisticPlan(Plan):
                 "P045", "method := 'additive' has no steps for features of long rows. Leave it out, or give columns."
             )
         if layout.kind == "long" and layout.value is None and arguments["lower"] is arguments["upper"] is None:
-            arguments = {**arguments, "lower": 0, "upper": 1}  # a feature is there, or not
+            arguments = {**arguments, "lower": 0, "upper": 1}  # a feature is present, or not
         if arguments["lower"] is not None or arguments["upper"] is not None:
             own |= feature_bounds(arguments)
         elif own["delta"] is None or layout.kind == "long":
@@ -223,7 +219,7 @@ class LogisticPlan(Plan):
         self.calibrated(count, steps=self.is_additive)
 
     def calibrated(self, count: int, *, steps: bool = False, ends: Fraction = _NO_ENDS) -> ObjectiveNoise:
-        """Return the perturbation for `count` features, where steps follow or not, and ends were drawn or not."""
+        """Return the perturbation for `count` features, with steps or without, and with drawn ends or without."""
         return calibrate(
             *self.objective(steps, ends),
             width=count + 1,
@@ -234,34 +230,35 @@ class LogisticPlan(Plan):
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments as they are stored, without those that this call does not use."""
+        """Return the stored arguments, without those that this call does not use."""
         unused = {
             "standardize": not self.standardizes,
             "moments_share": not self.standardizes,
             "bounds_share": not self.draws_bounds and not (self.may_narrow and self.bounds_share != _BOUNDS),
-            "method": not self.is_additive,  # as calls were recorded before there was this
+            "method": not self.is_additive,  # earlier versions recorded calls without it
         }
         return {name: value for name, value in super().public_arguments.items() if not unused.get(name)}
 
     @property
     def is_additive(self) -> bool:
-        """Whether steps follow the linear fit, if there are rows enough."""
+        """Return whether steps follow the linear fit, if there are enough rows."""
         return self.method == ADDITIVE
 
     @property
     def draws_bounds(self) -> bool:
-        """Whether the bounds of the features are private."""
+        """Return whether the bounds of the features are private."""
         return self.lower is None
 
     @property
     def standardizes(self) -> bool:
-        """Whether rows are measured in private standard deviations of their features."""
+        """Return whether rows are measured in private standard deviations of their features."""
         return self.standardize and self.delta is not None and not self.about_zero
 
     def _passes(self) -> tuple[Pass, ...]:
         """Return a pass each for bounds, moments and the fit.
 
-        On an engine one for every step of the solver, one for the weights of cells, and one for each round of steps.
+        An engine has one pass for every step of the solver, one for the weights of cells, and one for each round of
+        steps.
         """
         rounds = 1 + VISITS * MOST_ROUNDS if self.is_additive else 0
         steps = (Pass(),) if self.engine is None else (Pass(may_stop=True),) * (MOST_STEPS + rounds)
@@ -269,24 +266,24 @@ class LogisticPlan(Plan):
 
     @cached_property
     def scaling_share(self) -> Fraction:
-        """Share of epsilon and delta spent on bounds and moments; 0 where there are none."""
+        """Return the share of epsilon and delta for bounds and moments; 0 without them."""
         moments = self.moments_share if self.standardizes else Fraction(0)
         return moments + (self.bounds_share if self.draws_bounds else 0)
 
     @property
     def rest(self) -> tuple[Fraction, Fraction | None]:
-        """Epsilon and delta that bounds and moments leave."""
+        """Return the epsilon and delta that bounds and moments leave."""
         rest = 1 - self.scaling_share
         return self.epsilon * rest, None if self.delta is None else self.delta * rest
 
     def objective(self, steps: bool, ends: Fraction = _NO_ENDS) -> tuple[Fraction, Fraction | None]:
-        """Return epsilon and delta of the coefficients, with steps or without, where ends were drawn or not."""
+        """Return epsilon and delta of the coefficients, with steps or without, and with drawn ends or without."""
         epsilon, delta = self._remainder(ends)
         share = _LINEAR if steps else Fraction(1)
         return epsilon * share, None if delta is None else delta * share
 
     def _remainder(self, ends: Fraction) -> tuple[Fraction, Fraction | None]:
-        """Return epsilon and delta that bounds, moments and ends leave."""
+        """Return the epsilon and delta that bounds, moments and ends leave."""
         epsilon, delta = self.rest
         return epsilon - self.epsilon * ends, None if self.delta is None or delta is None else delta - self.delta * ends
 
@@ -297,13 +294,14 @@ class LogisticPlan(Plan):
 
     @property
     def may_narrow(self) -> bool:
-        """Whether ends of features may be drawn within their public bounds, where these turn out to be far too wide."""
+        """Return whether the call may draw ends of features within public bounds that are far too wide."""
         return self.standardizes and not self.draws_bounds
 
     def ends_share(self, far: int, count: int) -> Fraction:
         """Return the largest share of epsilon and delta for the ends of `far` of `count` features.
 
-        It gives each of them the mu that it would have if there were no public bounds: mu squared goes by their number.
+        Each end gets the mu that it would have without public bounds: mu squared is proportional to the number of
+        features.
         """
         return self.bounds_share * Fraction(math.ceil(math.sqrt(far / count) * _PARTS), _PARTS)
 
@@ -313,7 +311,7 @@ class LogisticPlan(Plan):
 
     @cached_property
     def scaling_part(self) -> GaussianNoise | None:
-        """The part that draws bounds and moments; None where there are neither."""
+        """Return the part that draws bounds and moments; None without both."""
         share = self.scaling_share
         if not share or self.delta is None:
             return None
@@ -322,7 +320,7 @@ class LogisticPlan(Plan):
 
     @cached_property
     def steps_part(self) -> GaussianNoise | None:
-        """The part that draws bins and steps where no ends are drawn; None for a linear fit."""
+        """Return the part that draws bins and steps without ends; None for a linear fit."""
         return self.steps_after(_NO_ENDS)
 
     def steps_after(self, ends: Fraction) -> GaussianNoise | None:
@@ -333,10 +331,10 @@ class LogisticPlan(Plan):
         return _gaussian(STEPS, epsilon * (1 - _LINEAR), delta * (1 - _LINEAR), {BINS: _BINS, STEPS: 1 - _BINS})
 
     def choice(self, *, steps: bool, ends: Fraction = _NO_ENDS) -> Within:
-        """Return what follows bounds and moments: the fit, maybe after ends, maybe before steps. All cost the same.
+        """Return the parts after bounds and moments: the fit, maybe after ends, maybe before steps. All cost the same.
 
-        What is chosen follows from what moments released, before any of it is sampled. So it is one
-        (epsilon, delta) event, as the steps alone are in an additive call.
+        The choice follows from released moments, before any of it is sampled. So it is one (epsilon, delta) event, as
+        the steps alone are in an additive call.
         """
         parts: list[Part] = [self.ends_part(ends)] if ends else []
         parts.append(self.coefficients(steps, ends))
@@ -347,16 +345,16 @@ class LogisticPlan(Plan):
 
     @cached_property
     def first_choice(self) -> Within | None:
-        """What follows bounds and moments until these decide otherwise; None where they decide nothing."""
+        """Return the parts after bounds and moments before these decide; None if they decide nothing."""
         return self.choice(steps=self.is_additive) if self.is_additive or self.may_narrow else None
 
     def steps_rows_needed(self, count: int) -> float:
-        """Return from how many rows there are steps, where their number is released."""
+        """Return the number of rows from which there are steps, if the call releases it."""
         mu = math.inf if self.steps_part is None else float(self.steps_part.mu)
         return WORTH_STEPS * math.sqrt(count) / mu * self.max_rows_per_unit
 
     def has_steps(self, count: int, rows: float | None) -> bool:
-        """Whether there are steps for `count` features that are fitted, of so many released rows; None for none."""
+        """Return whether there are steps for `count` fitted features and `rows` released rows; None means no number."""
         return self.is_additive and count > 0 and (rows is None or rows >= self.steps_rows_needed(count))
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
@@ -366,7 +364,7 @@ class LogisticPlan(Plan):
 
     @cached_property
     def about_zero(self) -> bool:
-        """Whether features are centred at zero, so that rows with few features have a small norm."""
+        """Return whether features are centred at zero, so that rows with few features have a small norm."""
         return self.row_norm is not None or self.layout.kind == "long"
 
     def longest(self, count: int) -> float:
@@ -379,7 +377,7 @@ class LogisticPlan(Plan):
         return min(root, self.row_norm)
 
     def scaling(self, pairs: Sequence[Interval], standard: Standard | None = None) -> Scaling:
-        """Return the map of rows from public arguments and what was released; `pairs` are the features' bounds."""
+        """Return the map of rows from public arguments and released numbers; `pairs` are the features' bounds."""
         return Scaling.of(
             pairs,
             standard,
@@ -390,7 +388,7 @@ class LogisticPlan(Plan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement, as an upper bound: without Gaussian noise a call spends no delta."""
+        """Return the measurement, as an upper bound: without Gaussian noise a call spends no delta."""
         return self.after_scaling(self.coefficients(False) if self.first_choice is None else self.first_choice)
 
     def after_scaling(self, fit: Part | Measurement) -> Measurement:
@@ -398,7 +396,7 @@ class LogisticPlan(Plan):
         return measurement_of(fit) if self.scaling_part is None else measurement_of(self.scaling_part, fit)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how strong the perturbation would be."""
+        """Return the strength of the perturbation."""
         steps = self.has_steps(n_features, n_rows if self.standardizes else None)
         noise = self.calibrated(n_features, steps=steps)
         width = n_features + 1
@@ -423,36 +421,36 @@ class LogisticPlan(Plan):
 
 
 def _gaussian(name: str, epsilon: Fraction, delta: Fraction, parts: Mapping[str, Fraction]) -> GaussianNoise:
-    """Return a part whose releases have these shares of its mu squared, which add up to 1."""
+    """Return a part whose releases have these shares of its mu squared; the shares add up to 1."""
     mu = usable_mu(epsilon, delta)
     shares = tuple((of, share_of_mu(part, mu) if part < 1 else mu) for of, part in parts.items() if part)
     return GaussianNoise(name, mu, epsilon, delta, shares)
 
 
 def choose(plan: LogisticPlan, *, steps: bool, ends: Fraction = Fraction(0)) -> None:
-    """Let the running call draw what moments decided, in place of what was planned."""
+    """Let the running call draw the parts that the moments decided, not the planned parts."""
     if plan.first_choice is None:
         raise InternalError("I032", "a fit that has no choice was to choose. Report it.")
     exchange(plan.first_choice, plan.choice(steps=steps, ends=ends))
 
 
 class Classifier:
-    """The fit of a call, once its features and the map of its rows are known.
+    """The fit of a call with known features and a known map of its rows.
 
     Parameters
     ----------
     plan : LogisticPlan
     call : Call
-        With this plan.
+        The call with this plan.
     positions : sequence of int
-        Positions of the features that are fitted.
+        Positions of the fitted features.
     unclear : sequence of str
-        Features whose bounds are not clear.
+        Features with unclear bounds.
     scaling : Scaling
     has_steps : bool
         Whether steps follow the linear fit.
     ends : Fraction
-        Share of epsilon and delta that was spent on ends of features within their public bounds.
+        Share of epsilon and delta for drawn ends of features within their public bounds.
     """
 
     def __init__(
@@ -484,12 +482,12 @@ class Classifier:
         return self._part.draw(rows.signed, self._noise, tick=progress.tick)
 
     def begin(self) -> PerturbedFit:
-        """Begin a fit that asks for sums at coefficients step by step."""
+        """Begin a fit that requests sums at coefficients step by step."""
         self._choose()
         return self._part.start(1 + len(self.kept), self._noise)
 
     def _choose(self) -> None:
-        """Give the linear fit what the steps would have had, where there are none. With ends this was done before."""
+        """Give the linear fit the steps' share if there are no steps. With ends this is done earlier."""
         if self.plan.is_additive and not self.has_steps and not self.ends:
             choose(self.plan, steps=False)
 
@@ -500,7 +498,7 @@ class Classifier:
         return Finished(self.result(coefficients))
 
     def result(self, solution: NDArray[np.float64], shapes: Sequence[Mapping[str, Json] | None] = ()) -> Draw:
-        """Return the released model, and what was spent on it; `shapes` has the steps of each feature that is kept."""
+        """Return the released model, and its cost; `shapes` has the steps of each kept feature."""
         scaling, features = self.scaling, self._call.features
         coefficients = np.zeros(1 + len(features))
         coefficients[[0, *(1 + position for position in self.kept)]] = scaling.unmapped(solution)
@@ -531,7 +529,7 @@ class Classifier:
 
 
 class ScoreStage(StepStage):
-    """The additive stage of a classifier, once its linear fit is drawn."""
+    """The additive stage of a classifier, after the draw of its linear fit."""
 
     rows: ScoreRows
 
@@ -562,7 +560,7 @@ class ScoreStage(StepStage):
 
 
 class LabelledRows(KeptFeatures[SignedFeatures]):
-    """Rows multiplied by their label, of the features that have bounds; the solver reads them in memory."""
+    """Rows multiplied by their label, with features that have bounds; the solver reads them in memory."""
 
     def __init__(self, fit: Classifier) -> None:
         super().__init__(fit.kept, SignedFeatures(fit.scaling))
@@ -574,7 +572,7 @@ class LabelledRows(KeptFeatures[SignedFeatures]):
 
 
 class ScoredRows(KeptFeatures[LabelledFeatures]):
-    """Rows with their label, of the features that have bounds; the solver reads them in memory, and then the steps."""
+    """Rows with their label, with features that have bounds; the solver and then the steps read them in memory."""
 
     def __init__(self, fit: Classifier) -> None:
         super().__init__(fit.kept, LabelledFeatures(fit.scaling))
@@ -587,7 +585,7 @@ class ScoredRows(KeptFeatures[LabelledFeatures]):
 
 
 class FitStep(KeptFeatures[StepSums]):
-    """A step of the solver on an engine: one pass over the rows, at coefficients that follow from the passes before.
+    """A step of the solver on an engine: one pass over the rows, at coefficients from earlier passes.
 
     Parameters
     ----------
@@ -595,7 +593,7 @@ class FitStep(KeptFeatures[StepSums]):
     at : list of int, optional
         The coefficients, by default zeros.
     run : PerturbedFit, optional
-        The solver, once it has begun: after the first pass.
+        The solver after its start: after the first pass.
     """
 
     ending = ("_fit", "_run")
@@ -630,9 +628,9 @@ class FitStep(KeptFeatures[StepSums]):
         return last.draw(progress)
 
 
-# Where rows are fewer than so many deviations of the noise in moments, features are measured in half widths of bounds.
+# If rows are fewer than this many deviations of the noise in moments, features are measured in half widths of bounds.
 _LEAST_ROWS = 4.0
-# Magnitudes of more features take too much memory; then public bounds are used as they are.
+# Magnitudes of more features take too much memory; then public bounds are used unchanged.
 _MOST_COUNTED = 2000
 
 
@@ -642,7 +640,7 @@ class LogisticCall(Call):
     plan: LogisticPlan
 
     def check(self) -> None:
-        """Check the call as `Call.check` does, and raise if a feature has no bounds or too extreme ones."""
+        """Check the call as `Call.check` does, and raise if a feature has no bounds or too extreme bounds."""
         super().check()
         self.refuse_extremes()
         self.plan.scaling(self.intervals or [])
@@ -654,7 +652,7 @@ class LogisticCall(Call):
         return Magnitudes(self.plan, self.kinds[: len(self.features)], None, self._bounded)
 
     def _bounded(self, bounds: Sequence[ColumnBounds], target: ColumnBounds | None) -> Collector:
-        """Return the collector that follows once the bounds are known."""
+        """Return the next collector after the bounds."""
         positions = [position for position, column in enumerate(bounds) if column.interval is not None]
         pairs = [column.interval for column in bounds if column.interval is not None]
         unclear = [self.features[position] for position in positions if not bounds[position].clear]
@@ -706,36 +704,36 @@ class LogisticCall(Call):
     def _ends(self, standard: Standard, far: Sequence[TypedCells], count: int) -> Fraction:
         """Return the share of epsilon and delta for the ends of features with far too wide bounds; 0 for no ends.
 
-        It is as small as the rows allow, by their released number. Where they are too few to see any end, there are
-        none. `far` has the cells of these features, of `count` that may be drawn.
+        The share is as small as the released number of rows allows, and 0 if the rows are too few for any end. `far`
+        has the cells of these features; `count` features may be drawn.
         """
         if not far or standard.rows is None or scaling_numbers(len(far), len(self.features)) > MOST_COORDINATES:
             return Fraction(0)
         most = self.plan.ends_share(len(far), count)
         try:
             loss = self.plan.ends_part(most).mu ** 2 / len(far)
-        except ParameterError:  # so little that nothing could be seen
+        except ParameterError:  # too small a share for any end
             return Fraction(0)
         factor = ends_factor(standard.rows, [loss] * len(far), far, self.plan.neighbours, self.plan.max_rows_per_unit)
         return most * Fraction(math.isqrt(factor.numerator), math.isqrt(factor.denominator))
 
     def _worth_fitting(self, standard: Standard, *, steps: bool, ends: Fraction) -> list[int]:
-        """Return the places of the features of which the noise in the fit leaves something, by released moments.
+        """Return the positions of features whose coefficients exceed the noise in the fit, by released moments.
 
-        `steps` says whether steps follow the fit, and `ends` what was spent on ends.
+        `steps` says whether steps follow the fit, and `ends` is the share for ends.
 
-        A row has a norm of at most 1, so beside k others a feature has a share of ``1 / (k + 2)`` of its square. The
+        A row has a norm of at most 1, so next to k others a feature has a share of ``1 / (k + 2)`` of its square. The
         rows then hold its coefficient in place by at most a quarter of its weight times that share; the ridge, which is
-        as strong as noise demands, pulls it to zero. Where the ridge is stronger, the coefficient is noise, and its
-        column only makes all rows shorter. Rare levels are such columns. A feature with half the weight of the heaviest
-        one is fitted whatever the noise.
+        as strong as noise demands, pulls it to zero. If the ridge is stronger, the coefficient is noise, and its column
+        only makes all rows shorter. Rare levels are such columns. A feature with half the weight of the heaviest
+        feature is fitted at any noise.
         """
         assert standard.weight is not None  # noqa: S101
         order = np.argsort(-standard.weight, kind="stable")
         weights = standard.weight[order]
 
         def is_noise(count: int) -> bool:
-            """Whether the last of so many features is; if it is, so it is beside more."""
+            """Return whether the last of `count` features is noise; then it is noise next to more."""
             strength = weights[count - 1] / 4 / (1 + self.plan.longest(count) ** 2)
             return bool(strength < self.plan.calibrated(count, steps=steps, ends=ends).regularization)
 
@@ -746,9 +744,9 @@ class LogisticCall(Call):
     def _reach(self, pair: Interval, kind: pa.DataType, count: int) -> float:
         """Return how many deviations from the mean a feature's bounds are at most.
 
-        A row with a rare flag must not be longer than what rows are shortened to, or that alone would make the flag's
-        coefficient larger. Other columns are clipped at three deviations: units that are wide enough for their farthest
-        values drown them in noise.
+        A row with a rare flag must not exceed the maximum length of rows, or shortening alone would make the flag's
+        coefficient larger. Other columns are clipped at three deviations: units wide enough for their farthest values
+        drown them in noise.
         """
         return self.plan.longest(count) / math.sqrt(count) if is_few(pair, kind) else math.inf
 

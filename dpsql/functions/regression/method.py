@@ -1,9 +1,7 @@
-"""What a method of linear regression is, and the plan and the call that it is asked with.
+"""The methods of linear regression: their interface, and the plan and the call that use it.
 
-**Scaling.** The passes before a fit: private bounds of columns without public ones, and private means and deviations of
-features.
-
-What a pass released is public for the next one, which maps rows one by one by it.
+The module also has the passes before a fit: private bounds of columns without public bounds, and private means and
+deviations of features. Numbers released by a pass are public for the next pass, which maps rows one by one.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ Inner = TypeVar("Inner", bound=Collector)
 
 
 class Magnitudes(RowTransform[MagnitudeHistogram]):
-    """Histograms of magnitudes, one for each column without public bounds; the type of a column decides on its cells.
+    """Histograms of magnitudes, one for each column without public bounds; the type of a column decides its cells.
 
     A BOOLEAN column has the bounds 0 and 1, and is not counted.
 
@@ -54,12 +52,12 @@ class Magnitudes(RowTransform[MagnitudeHistogram]):
     ----------
     plan : Plan
     features : sequence of pyarrow types
-        Those of all features, where their bounds are drawn; else none.
+        Types of all features if their bounds are drawn; otherwise empty.
     target : pyarrow type or None
-        That of the target, where its bounds are drawn.
+        Type of the target if its bounds are drawn.
     following : callable
-        Takes the bounds of the features and those of the target, and returns the next pass. What is not drawn is left
-        out: no features, or None.
+        Takes the bounds of the features and of the target, and returns the next pass. Bounds that are not drawn are
+        left out: no features, or None.
     """
 
     ending = ("_plan", "_following", "_width")
@@ -106,7 +104,7 @@ class Magnitudes(RowTransform[MagnitudeHistogram]):
 
 
 class KeptFeatures(RowTransform[Inner]):
-    """A pass over some of the features: those with bounds. Which these are was released, so they are public."""
+    """A pass over the features with bounds. The bounds were released, so the choice of features is public."""
 
     def __init__(self, positions: Sequence[int], inner: Inner) -> None:
         super().__init__(inner)
@@ -126,9 +124,9 @@ class Moments(KeptFeatures[ColumnMoments]):
     positions : sequence of int
         Positions of the features with bounds, at least one.
     mapped : RowMap
-        The map of these to [-1, 1].
+        The map of these features to [-1, 1].
     reach : sequence of float
-        How many deviations from the mean the bounds of each are at most; infinite where values may be clipped.
+        How many deviations from the mean the bounds of each feature are at most; infinite if values may be clipped.
     following : callable
         Takes means and deviations, and returns the next pass.
     least_rows : float
@@ -155,11 +153,10 @@ class Moments(KeptFeatures[ColumnMoments]):
 
 
 class Spreads(KeptFeatures[Several]):
-    """Moments of all features, and magnitudes of those that are no flags, within public bounds.
+    """Moments of all features, and magnitudes of features that are no flags, within public bounds.
 
-    Both are counted in one pass. The moments are drawn at its end, and then the ends of the features whose bounds these
-    show to be far wider than the bulk of their values (`dpsql.mechanisms.prefix_bounds.far_bounds`). Other counts are
-    never released.
+    One pass counts both. At its end the moments are drawn, and then the ends of the features whose bounds are far wider
+    than the bulk of their values (`dpsql.mechanisms.prefix_bounds.far_bounds`). Other counts are never released.
 
     Parameters
     ----------
@@ -167,13 +164,14 @@ class Spreads(KeptFeatures[Several]):
     mapped : RowMap
         The map of all features to [-1, 1].
     reach : sequence of float
-        How many deviations from the mean the bounds of each are at most; infinite for those that are no flags.
+        How many deviations from the mean the bounds of each feature are at most; infinite for features that are no
+        flags.
     pairs : sequence of (float, float)
-        Public bounds of each.
+        Public bounds of each feature.
     kinds : sequence of pyarrow types
     following : callable
-        Takes means and deviations, and the cells and the rows in them of features that are no flags, by position;
-        returns the next pass.
+        Takes means and deviations, and, by position, the cells of features that are no flags with their rows; returns
+        the next pass.
     least_rows : float
         See `dpsql.mechanisms.prefix_bounds.released_standard`.
     """
@@ -202,7 +200,7 @@ class Spreads(KeptFeatures[Several]):
         moments, magnitudes = self.inner.folds
         moments.add(target, features, batch)
         if isinstance(magnitudes, MagnitudeHistogram):
-            # Values beyond the bounds are in cells beyond, which count as the outermost ones within.
+            # Values beyond the bounds are in cells beyond, which count as the outermost cells within.
             magnitudes.cells.add([cells.coded(features[position]) for position, cells in self._cells.items()])
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
@@ -242,7 +240,7 @@ def scaling_numbers(bounds: int, moments: int) -> int:
 
 
 def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
-    """Return how many rows a feature needs for its bounds to be clear, where `width` bounds are drawn."""
+    """Return how many rows a feature needs for clear bounds, if `width` bounds are drawn."""
     part: GaussianNoise = plan.measurement[PART]
     loss = column_losses(part.mu_of(BOUNDS) ** 2, width, last=target)[0]
     rows = rows_needed(loss, width, plan.neighbours, plan.max_rows_per_unit)
@@ -250,7 +248,7 @@ def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
 
 
 def draw_standard(plan: Plan, moments: ColumnMoments, reach: Sequence[float], least_rows: float = 0.0) -> Standard:
-    """Draw means and deviations of features, whose bounds are within so many deviations of the mean."""
+    """Draw means and deviations of features; `reach` limits how many deviations from the mean their bounds are."""
     part: GaussianNoise = plan.measurement[PART]
     return prefix_bounds.released_standard(
         moments.total(),
@@ -268,9 +266,9 @@ NO_CLIP: Mapping[str, Json] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class FittingPlan(Plan):
-    """The checked public arguments of a linear regression, as its method reads them.
+    """The checked public arguments of a linear regression, for its method.
 
-    The argument of the same name says what each field means. `method` is never 'auto', which follows from public
+    Each field has the meaning of the argument with the same name. `method` is never 'auto', which follows from public
     arguments alone; `range_share` is None for methods that draw no range.
     """
 
@@ -291,29 +289,29 @@ class FittingPlan(Plan):
     count_share: Fraction
     count_failure: Fraction
     range_share: Fraction | None
-    sampling: bool | None = None  # None for false, as calls were recorded before there was this
+    sampling: bool | None = None  # None for false, as in records of earlier versions
     automatic: bool | None = None  # whether 'auto' chose the method, else None
 
     @property
     @abstractmethod
     def fit(self) -> Method:
-        """The method, with these arguments."""
+        """Return the method, with these arguments."""
 
     @property
     def target_is_bounded(self) -> bool:
-        """Whether the target has public bounds."""
+        """Return whether the target has public bounds."""
         return self.target_bounds is not None or self.target_levels is not None
 
 
 class Method(ABC):
-    """One way to fit a linear model: what it spends, which passes it reads, and how noisy it is."""
+    """One way to fit a linear model: its cost, its passes, and its noise."""
 
     def __init__(self, plan: FittingPlan) -> None:
         self.plan = plan
 
     @classmethod
     def own_arguments(cls, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the values of arguments that this method reads otherwise than they were given.
+        """Return the values of arguments that this method changes.
 
         Raises
         ------
@@ -324,7 +322,7 @@ class Method(ABC):
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Names of the arguments that the call does not use, and that are not stored."""
+        """Return the names of the arguments that the call does not use or store."""
         return ("standardize", "moments_share")
 
     @abstractmethod
@@ -334,12 +332,12 @@ class Method(ABC):
     @property
     @abstractmethod
     def passes(self) -> tuple[Pass, ...]:
-        """The passes of the call."""
+        """Return the passes of the call."""
 
     @property
     @abstractmethod
     def measurement(self) -> Measurement:
-        """What the call spends and draws."""
+        """Return the measurement of the call."""
 
     @abstractmethod
     def check_drawable(self) -> None:
@@ -347,11 +345,11 @@ class Method(ABC):
 
     @abstractmethod
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, see `Plan.noise`."""
+        """Return the noise of the call, see `Plan.noise`."""
 
     @abstractmethod
     def start(self, call: RegressionCall) -> Collector:
-        """Return the collector of the first pass; that of the last is a `Fitting`."""
+        """Return the collector of the first pass; the collector of the last pass is a `Fitting`."""
 
 
 class Fitting(Protocol):
@@ -367,7 +365,7 @@ class RegressionCall(Call):
     plan: FittingPlan
 
     def check(self) -> None:
-        """Check the call as `Call.check` does, and raise if only some features have bounds, or too extreme ones."""
+        """Check the call as `Call.check` does, and raise if only some features have bounds, or too extreme bounds."""
         super().check()
         self.refuse_extremes()
 
@@ -381,12 +379,12 @@ class RegressionCall(Call):
 
     @property
     def given_bounds(self) -> list[ColumnBounds] | None:
-        """Public bounds of the features; None if they are to be drawn."""
+        """Return the public bounds of the features; None if bounds are drawn."""
         return None if self.intervals is None else [ColumnBounds(pair) for pair in self.intervals]
 
     @property
     def bounded_target(self) -> tuple[float, float] | None:
-        """Public bounds of the target as this call reads it; None if there are none."""
+        """Return the public bounds of the target for this call; None without bounds."""
         levels = (-float(FIXED_POINT_ONE), float(FIXED_POINT_ONE))
         return levels if self.target.levels is not None else self.plan.target_bounds
 
@@ -411,9 +409,9 @@ class RegressionCall(Call):
         reason : str
             Why there is no model; empty if there is one.
         clips : mapping
-            ``prediction_bounds`` that predictions are clipped to; None if they were to be drawn and are undetermined.
+            ``prediction_bounds`` that predictions are clipped to; None if they are drawn bounds that are undetermined.
         unclear : sequence of str
-            Terms whose verdict is `unclear` at best, whatever their standard error; see `unclear_terms`.
+            Terms whose verdict is `unclear` at best, for any standard error; see `unclear_terms`.
         """
         plan = self.plan
         left_out = [name for name, pair in zip(self.features, bounds or (), strict=False) if pair is None]
@@ -432,19 +430,19 @@ class RegressionCall(Call):
         }
 
     def clips(self, ends: Interval | None) -> Mapping[str, Json]:
-        """Return what the result says of predictions, which are clipped to an interval of the target unless not asked.
+        """Return the result's fields on predictions, which are clipped to an interval of the target unless turned off.
 
         Parameters
         ----------
         ends : (float, float) or None
-            Public or released, as `bounded_target`; None where it is undetermined.
+            Public or released ends, as `bounded_target`; None if undetermined.
         """
         if not self.plan.clip:
             return NO_CLIP
         return {"prediction_bounds": None if ends is None else [end / self.target_unit for end in ends]}
 
     def _errors(self, std_errors: Floats, left_out: Sequence[str]) -> list[Json]:
-        """Return standard errors: the largest double where one overflowed, NULL for what was left out."""
+        """Return standard errors: the largest double after an overflow, NULL for features that were left out."""
         errors: list[Json] = list(_finite(std_errors, unknown=sys.float_info.max))
         for name in left_out:
             errors[1 + self.features.index(name)] = None
@@ -452,7 +450,7 @@ class RegressionCall(Call):
 
     @property
     def target_unit(self) -> float:
-        """One unit of the target in the collected integers; levels are coded as -1 and 1."""
+        """Return one unit of the target in the collected integers; levels are coded as -1 and 1."""
         return float(FIXED_POINT_ONE) if self.target.levels is not None else 1.0
 
 
@@ -465,7 +463,7 @@ class NoModel(Ignoring):
     reason : str
         Why there is no model.
     spent : Measurement
-        What was drawn, which is all that is charged.
+        The drawn parts, which are all that the call is charged.
     """
 
     def __init__(self, call: RegressionCall, reason: str, spent: Measurement) -> None:
@@ -485,7 +483,7 @@ def _finite(values: Floats, unknown: float = 0.0) -> list[float]:
     return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64), nan=unknown)]
 
 
-# A larger share of the target's interval, for a feature that goes through its own, is no slope of the data.
+# A feature that moves a prediction by a larger share of the target's interval has no slope of the data.
 _LARGEST_SCALE = 100.0
 
 
@@ -496,20 +494,20 @@ def unclear_terms(
     counted: Sequence[Interval | None],
     target: ColumnBounds,
 ) -> list[str]:
-    """Return the terms whose verdict is `unclear` at best; post-processing of what is released.
+    """Return the terms whose verdict is `unclear` at best; post-processing of released numbers.
 
-    An interval that is not clear may be anywhere, and what is said of a coefficient with it. The scale of a coefficient
-    is how far the prediction goes where the feature goes through its interval, as a share of the target's interval.
+    An unclear interval may be anywhere, so nothing is clear about its coefficient. The scale of a coefficient is the
+    change of the prediction while the feature goes through its interval, as a share of the target's interval.
 
     Parameters
     ----------
     features : sequence of str
     slopes : ndarray of float64, shape (d,)
-        In the unit of `target`.
+        Slopes in the unit of `target`.
     columns : sequence of ColumnBounds
-        What is known of the bounds of each feature.
+        Knowledge about the bounds of each feature.
     counted : sequence of (float, float) or None
-        The interval to which each feature is clipped; None for one that was left out.
+        The interval to which each feature is clipped; None for a feature that was left out.
     target : ColumnBounds
     """
     if not target.clear or target.interval is None:
