@@ -129,6 +129,11 @@ SHOWN = "order of noisy numbers or of names that are shown"
 ALLOWED = {
     ("dpsql/contract/periods.py", "read", "sorted"): "by the number of the period, of which each has its own",
     ("dpsql/contract/query/condition.py", "_items", "sorted"): "columns by their place in a text, for messages alone",
+    (
+        "dpsql/contract/query/work.py",
+        "bound",
+        "sorted",
+    ): "public SQL texts by length, so that a part is not replaced first",
     ("dpsql/ledger/blocks.py", "live", "sorted"): "by the number of the period, of which each has its own",
     ("dpsql/ledger/transaction.py", "releases_of", "sorted"): "by the number of the entry, which is unique",
     (
