@@ -5,7 +5,7 @@ The module lists the aggregates of a core by column, and the bounds of these col
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -451,88 +451,145 @@ def _parts(
             yield replace(part, arguments={**part.arguments, "keys": released}, keys_of=answers.parts)
 
 
-def _core_parts(
-    number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
-) -> Iterator[_Part]:
-    """Yield the parts of a core, and store the places of the answers; parts that can draw private keys come first.
+@dataclass
+class _CoreParts:
+    """The parts of one core while they are listed.
 
-    A number of persons changes least, so it decides the keys if the query has it, or nothing else can.
+    Attributes
+    ----------
+    number : int
+    core : QueryCore
+    shared : mapping
+        The arguments of all parts.
+    answers : Answers
+    of_finest : Answers or None
+        The answers of the core with all keys, if this core is another grouping set.
+    positions : dict
+        By part and column: the number of the part, and the position of the answer in it.
     """
-    vectors = vectors_of(core) if of_finest is None else []
-    positions: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
-    count = answers.parts
-    kind_of_vector: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
-    if counts_disjoint(core):
-        kind_of_vector = DisjointPlan
-    sets = () if answers.margin is None else answers.margin.sets
-    different = dict.fromkeys(
-        (aggregate.kind, aggregate.column) for aggregate in core.aggregates if aggregate.kind in _DIFFERENT
-    )
-    persons = ("units", None)
-    deciding = [persons] if persons in different else []
-    if core.private_keys and not vectors and not deciding:  # some part must release the keys
-        deciding = [persons] if "privacy_unit" in shared else []
-        vectors = [] if deciding else [{ALL: [COUNT]}]
-    if core.private_keys:
-        for kind, column in deciding:
-            positions[kind, str(column)] = count, 0
-            count += 1
-            yield _Part(number, CountPlan, *_counted(kind, column, core, shared, _left_out(core, answers)))
-    else:
-        deciding = []
-    full_columns = {aggregate.column for aggregate in core.aggregates if aggregate.whole}
-    bounds = public_bounds_of(core)
-    left_out = _left_out(core, answers)
-    for targets in vectors:
-        arguments = {**shared, **left_out, "target": list(targets)}
-        arguments["wanted"] = tuple(tuple(names) for names in targets.values())
-        arguments["whole"] = tuple(name == ALL or name in full_columns for name in targets)
-        ends = [None if set(names) == {COUNT} else bounds.get(name) for name, names in targets.items()]
-        arguments["lowest"] = tuple(None if pair is None else pair[0] for pair in ends)
-        arguments["highest"] = tuple(None if pair is None else pair[1] for pair in ends)
-        needs = tuple(name for name, names in targets.items() if set(names) != {COUNT} and name not in bounds)
-        for index, name in enumerate(targets):
-            positions["vector", name] = count, index
-        count += 1
-        more_of = {"sets": sets} if sets else {}
-        yield _Part(number, kind_of_vector, {**arguments, **more_of}, needs=needs, weight=len(sets) or 1)
+
+    number: int
+    core: QueryCore
+    shared: Mapping[str, object]
+    answers: Answers
+    of_finest: Answers | None
+    positions: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
+    parts: list[_Part] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.first = self.answers.parts
+        self.bounds = public_bounds_of(self.core)
+        self.quantiles, self.pairs = quantiles_of(self.core), pairs_of(self.core)
+        self.counts = dict.fromkeys(
+            (aggregate.kind, aggregate.column) for aggregate in self.core.aggregates if aggregate.kind in _DIFFERENT
+        )
+
+    def add(self, part: _Part, *keys: tuple[str, ...], width: int = 1) -> None:
+        """Add a part that answers these keys, each with `width` numbers."""
+        number = self.first + len(self.parts)
+        self.positions |= {key: (number, width * index) for index, key in enumerate(keys)}
+        self.parts.append(part)
+
+    def count(self, kind: str, column: str | None) -> None:
+        """Add a count of different persons or items, once."""
+        if (kind, str(column)) not in self.positions:
+            counted = _counted(kind, column, self.core, self.shared, _left_out(self.core, self.answers))
+            self.add(_Part(self.number, CountPlan, *counted), (kind, str(column)))
+
+
+def _deciding_part(core_parts: _CoreParts) -> None:
+    """Add the count of persons if it releases private keys: fewest rows move a number of persons."""
+    core, persons = core_parts.core, ("units", None)
+    alone = not vectors_of(core) and "privacy_unit" in core_parts.shared
+    if core.private_keys and (persons in core_parts.counts or alone):
+        core_parts.count(*persons)
+
+
+def _vector_part(core_parts: _CoreParts) -> None:
+    """Add counts, sums and moments of columns; a grouping set has them from the core with all keys."""
+    core, answers, of_finest = core_parts.core, core_parts.answers, core_parts.of_finest
     if of_finest is not None:
         answers.parts = of_finest.parts
-    answers.vectors = {key: position for key, position in positions.items() if key[0] == "vector"}
-    for kind, column in different:
-        if (kind, column) in deciding:
-            continue
-        positions[kind, str(column)] = count, 0
-        count += 1
-        yield _Part(number, CountPlan, *_counted(kind, column, core, shared, _left_out(core, answers)))
-    quantiles = quantiles_of(core)
-    for column, quantile in quantiles.items():
-        lower, upper = bounds.get(column, (None, None))
-        arguments = {
-            **shared,
+        core_parts.positions |= of_finest.vectors
+    vectors = vectors_of(core) if of_finest is None else []
+    if core.private_keys and not vectors and not core_parts.parts:  # some part must release the keys
+        vectors = [{ALL: [COUNT]}]
+    sets = () if answers.margin is None else answers.margin.sets
+    kind: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
+    if counts_disjoint(core):
+        kind = DisjointPlan
+    complete = {aggregate.column for aggregate in core.aggregates if aggregate.whole}
+    for targets in vectors:
+        counted = {name for name, names in targets.items() if set(names) == {COUNT}}
+        ends = [None if name in counted else core_parts.bounds.get(name) for name in targets]
+        arguments: dict[str, object] = {
+            **core_parts.shared,
+            **_left_out(core, answers),
+            "target": list(targets),
+            "wanted": tuple(tuple(names) for names in targets.values()),
+            "whole": tuple(name == ALL or name in complete for name in targets),
+            "lowest": tuple(None if pair is None else pair[0] for pair in ends),
+            "highest": tuple(None if pair is None else pair[1] for pair in ends),
+            **({"sets": sets} if sets else {}),
+        }
+        needs = tuple(name for name in targets if name not in counted and name not in core_parts.bounds)
+        part = _Part(core_parts.number, kind, arguments, needs=needs, weight=len(sets) or 1)
+        core_parts.add(part, *(("vector", name) for name in targets))
+    answers.vectors = {key: position for key, position in core_parts.positions.items() if key[0] == "vector"}
+
+
+def _count_parts(core_parts: _CoreParts) -> None:
+    """Add the other counts of different persons and items."""
+    for kind, column in core_parts.counts:
+        core_parts.count(kind, column)
+
+
+def _quantile_parts(core_parts: _CoreParts) -> None:
+    for column, quantiles in core_parts.quantiles.items():
+        lower, upper = core_parts.bounds.get(column, (None, None))
+        arguments: dict[str, object] = {
+            **core_parts.shared,
             "target": column,
-            "quantiles": list(map(float, quantile)),
+            "quantiles": list(map(float, quantiles)),
             "lower": lower,
             "upper": upper,
         }
-        positions["quantile", column] = count, 0
-        count += 1
-        needs = (column,) if lower is None and core.keys else ()  # without groups none are needed
-        yield _Part(number, CoreQuantilePlan, arguments, takes_delta=False, needs=needs)
-    pairs = pairs_of(core)
+        needs = (column,) if lower is None and core_parts.core.keys else ()  # without groups they need none
+        part = _Part(core_parts.number, CoreQuantilePlan, arguments, takes_delta=False, needs=needs)
+        core_parts.add(part, ("quantile", column))
+
+
+def _pairs_part(core_parts: _CoreParts) -> None:
+    """Add the moments of pairs of columns, three numbers each."""
+    pairs, bounds = core_parts.pairs, core_parts.bounds
     if pairs:
         columns = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
-        known_of = {name: bounds[name] for name in columns if name in bounds}
-        arguments = {**shared, **_NOT_TOLD}
-        arguments |= pair_arguments([(pair.first, pair.second) for pair in pairs], known_of)
-        for index, pair in enumerate(pairs):
-            positions["pair", pair.first, pair.second] = count, 3 * index
-        yield _Part(number, PairsPlan, arguments, needs=tuple(name for name in columns if name not in bounds))
+        public = {name: bounds[name] for name in columns if name in bounds}
+        arguments = {**core_parts.shared, **_NOT_TOLD}
+        arguments |= pair_arguments([(pair.first, pair.second) for pair in pairs], public)
+        part = _Part(
+            core_parts.number, PairsPlan, arguments, needs=tuple(name for name in columns if name not in bounds)
+        )
+        core_parts.add(part, *(("pair", pair.first, pair.second) for pair in pairs), width=3)
+
+
+# The parts of a core, in their order: the first of them releases private keys.
+_STEPS = (_deciding_part, _vector_part, _count_parts, _quantile_parts, _pairs_part)
+
+
+def _core_parts(
+    number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
+) -> list[_Part]:
+    """Return the parts of a core, and note the place of each answer."""
+    core_parts = _CoreParts(number, core, shared, answers, of_finest)
+    for step in _STEPS:
+        step(core_parts)
     for aggregate in core.aggregates:
-        answer = _answer(aggregate, positions, quantiles, pairs, core)
+        answer = _answer(aggregate, core_parts)
         if answers.margin is not None and "aggregate" in answer and aggregate.kind not in _DIFFERENT:
             answer["set"] = answers.margin.number
         answers.listed.append(answer)
+    return core_parts.parts
 
 
 def _left_out(core: QueryCore, answers: Answers) -> Mapping[str, object]:
@@ -563,33 +620,46 @@ def _item(core: QueryCore, more: Mapping[str, str]) -> str:
     return f"(SELECT {', '.join(columns)} FROM ({core.source}) AS dpsql_core)"
 
 
-def _answer(
-    aggregate: QueryAggregate,
-    positions: Mapping[tuple[str, ...], tuple[int, int]],
-    quantiles: Mapping[str, Sequence[Fraction]],
-    pairs: Sequence[ColumnPair],
-    core: QueryCore,
-) -> dict[str, Json]:
-    """Return the place of an aggregate's answer."""
+_Position = tuple[tuple[int, int], dict[str, Json]]
+
+
+def _vector_answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> _Position:
+    name = ALL if aggregate.kind == "rows" else str(aggregate.column)
+    ddof = 0 if aggregate.kind.endswith("_pop") else 1
+    return core_parts.positions["vector", name], {"aggregate": aggregate_of(core_parts.core, aggregate), "ddof": ddof}
+
+
+def _count_answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> _Position:
+    return core_parts.positions[aggregate.kind, str(aggregate.column)], {"aggregate": COUNT, "ddof": 1}
+
+
+def _quantile_answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> _Position:
     column = str(aggregate.column)
+    if aggregate.quantile is None:
+        raise InternalError("I032", "a quantile has no number. Report it.")
+    index = core_parts.quantiles[column].index(aggregate.quantile)
+    return core_parts.positions["quantile", column], {"quantile": index}
+
+
+def _pair_answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> _Position:
+    names = [str(aggregate.column), str(aggregate.other)]
+    pair = next(pair for pair in core_parts.pairs if {*names} == {pair.first, pair.second})
+    ends = dict(zip((pair.first, pair.second), pair.bounds, strict=True))
+    bounds: list[Json] = [None if ends[name] is None else list(ends[name] or ()) for name in names]
+    more: dict[str, Json] = {"swapped": pair.first != names[0], "columns": list(names), "bounds": bounds}
+    return core_parts.positions["pair", pair.first, pair.second], more
+
+
+# The part that answers an aggregate, by its kind; any other kind is a function of a pair of columns.
+_ANSWERS: Mapping[str, Callable[[QueryAggregate, _CoreParts], _Position]] = {
+    **dict.fromkeys(("rows", *VALUED), _vector_answer),
+    **dict.fromkeys(_DIFFERENT, _count_answer),
+    "quantile": _quantile_answer,
+}
+
+
+def _answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> dict[str, Json]:
+    """Return the place of an aggregate's answer, and how it is read there."""
+    (part, index), more = _ANSWERS.get(aggregate.kind, _pair_answer)(aggregate, core_parts)
     answer: dict[str, Json] = {"name": aggregate.name, "kind": aggregate.kind, "type": aggregate.type}
-    if aggregate.kind == "rows" or aggregate.kind in VALUED:
-        part, index = positions["vector", ALL if aggregate.kind == "rows" else column]
-        answer |= {"aggregate": aggregate_of(core, aggregate)}
-        answer["ddof"] = 0 if aggregate.kind.endswith("_pop") else 1
-    elif aggregate.kind in ("units", "items"):
-        part, index = positions[aggregate.kind, column]
-        answer |= {"aggregate": COUNT, "ddof": 1}
-    elif aggregate.kind == "quantile":
-        part, index = positions["quantile", column]
-        if aggregate.quantile is None:
-            raise InternalError("I032", "a quantile has no number. Report it.")
-        answer["quantile"] = quantiles[column].index(aggregate.quantile)
-    else:
-        moments = next(pair for pair in pairs if {column, aggregate.other} == {pair.first, pair.second})
-        part, index = positions["pair", moments.first, moments.second]
-        ends = dict(zip((moments.first, moments.second), moments.bounds, strict=True))
-        names = [column, str(aggregate.other)]
-        listed: list[Json] = [None if ends[name] is None else list(ends[name] or ()) for name in names]
-        answer |= {"swapped": moments.first != column, "columns": list(names), "bounds": listed}
-    return {**answer, "part": part, "place": index}
+    return {**answer, **more, "part": part, "place": index}
