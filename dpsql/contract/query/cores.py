@@ -167,7 +167,9 @@ class CoreSelect:
                 for count in counts
                 if count.covers(own)
             ]
-            numbers = [(*number, count) for index, count in pairs for number in noisy[index] if number[0] == core.name]
+            numbers = [
+                (*number, count) for index, count in pairs for number in sorted(noisy[index]) if number[0] == core.name
+            ]
             self.work.told.update(dict.fromkeys(numbers))
             writers = [(index, replace(errors, numbers=count)) for index, count in pairs]
             hidden = [sql for index, error in writers for sql in error.hidden(columns[index], index)]
@@ -305,7 +307,7 @@ class CoreSelect:
             if numbers:
                 over = self._over(expr, replacements)
                 count = self._noisy_numbers(over, errors, replacements) or NoisyNumbers(len(numbers))
-                own = [name for name_of, name in numbers if name_of == core.name]
+                own = [name for name_of, name in sorted(numbers) if name_of == core.name]
                 self.work.told.update(dict.fromkeys((core.name, name, count) for name in own))
                 column_errors = replace(errors, numbers=count)
                 parts = column_errors.columns(over, writer.sql(over))
