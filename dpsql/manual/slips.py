@@ -16,6 +16,7 @@ from dpsql.errors import DpsqlError, original
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest
 
+# A refused statement often has no syntax tree, and DuckDB 1.5 joins tokens where a quote is not closed.
 _TOKEN = re.compile(r"""'(?:[^']|'')*'?|"(?:[^"]|"")*"?|--[^\n]*|:=|=>|::|\w+|\S""")
 _NO_FUNCTION = re.compile(r'(?:Function|Table) with name "?(?P<name>\w+)"? does not exist')
 _OTHER_KIND = re.compile(r'[Ff]unction "?(?P<name>\w+)"? is a (?:table|scalar|aggregate) function')
