@@ -189,7 +189,7 @@ class NaiveBayesCall(FeatureCountsCall):
           together, none by more than 1. So L1 and squared L2 are 1 for the class sizes and r for the counts. A replaced
           row is a removal and an addition, and may change class: 2 and 2 r. `dpsql.statistics.feature_counts` has the
           sensitivities of the counts.
-        - **Assumes**: the features of a row count in at most `max_features_per_row` rows together, once in each.
+        - **Assumes**: the features of a row count at most `max_features_per_row` rows together, each feature once.
         """
         plan = self.plan
         noisy_rows, noisy = self._noisy(counts)

@@ -233,7 +233,7 @@ class PipelinePlan(Plan):
         self.regression.check_drawable(min(self.k or count, count))
 
     def takes_all(self, count: int) -> bool:
-        """Return whether a selection is skipped because it would choose more features than there are."""
+        """Return whether the call fits all features: no selection, or `k` above their number."""
         return self.selection is None or (self.k is not None and self.k > count)
 
     @cached_property

@@ -174,7 +174,7 @@ class LeftOutPlan(DrawnBoundsPlan):
 
 
 def left_out_noise(epsilon: Fraction, contribution: Contribution, blocks: tuple[Block, ...]) -> GroupedNoise:
-    """Return the part that measures the rows left out of `blocks`: Laplace noise, equal shares.
+    """Return the part that measures the left-out rows, for `blocks` of rows that count: Laplace noise, equal shares.
 
     Notes
     -----
