@@ -104,7 +104,7 @@ class KendallPlan(ScoredPlan):
             )
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass; an engine compares pairs of rows within blocks only."""
+        """Return one pass; an engine compares pairs of rows within blocks only."""
         if self.blocks is None:
             return (Pass(keeps_rows="Give blocks := a public number and row_id := a stored id."),)
         return (Pass(whole_blocks=self.blocks),)

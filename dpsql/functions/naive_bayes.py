@@ -137,7 +137,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         return [self.measurement["rows"], self.measurement["features"]]
 
     def scales(self, count: int) -> tuple[Fraction, ...]:
-        """Scales of the Laplace noise on a class size and on a feature count."""
+        """Return the scales of the Laplace noise on a class size and on a feature count."""
         pairs = zip(self.norms(count), self._laplace, strict=True)
         return tuple(part.scale(norms.l1) for norms, part in pairs)
 

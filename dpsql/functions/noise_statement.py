@@ -99,7 +99,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
     result : object
         The result in the ledger.
     """
-    if function not in FUNCTIONS:  # errors := true adds noise columns to a query
+    if function not in FUNCTIONS:  # errors := true reports the noise of a query
         statements: list[Json] = [left_out_statement(part, has_names=False) for part in _parts_that_tell(result)]
         nothing: dict[str, Json] = {
             "verdict": None,

@@ -5,7 +5,7 @@ is a group, so a privacy unit has rows in at most `max_groups_per_unit` pairs. B
 quantiles of the rows would reveal the rows.
 
 =====================  =================================================================  ============================
-curve                  what gets noise                                                    L1, squared L2 (add_remove)
+curve                  noisy numbers                                                      L1, squared L2 (add_remove)
 =====================  =================================================================  ============================
 identity               every count                                                        K1, K2
 tree, wavelet,         the products of a strategy with the counts of each key             K1 a, K1**2 b, see

@@ -60,7 +60,7 @@ class StepStage(ABC):
         return self.result(rounds.result())
 
     def shapes(self, steps: AdditiveSteps, unit: float) -> list[Mapping[str, Json] | None]:
-        """Return each feature's steps, one unit of which is ``1 / unit``; None for a feature without steps."""
+        """Return each feature's steps, divided by `unit`; None for a feature without steps."""
         shapes: list[Mapping[str, Json] | None] = []
         for edges, values, errors in zip(self.rows.edges, steps.values, steps.std_errors, strict=True):
             starts = np.flatnonzero(np.diff(values) != 0.0)
