@@ -1,9 +1,9 @@
 """dp_best_subset: the exponential mechanism over all k-subsets, scored by their constrained least squares fits.
 
-Under 'exact' a branch and bound and rejections draw from all subsets at once, in a time that depends on the rows and
-has no bound. Under 'steps' columns are chosen by one or two, and a public number of subsets is scored
-(`dpsql.mechanisms.subset_selection`). Public numbers alone, those of features and of k, decide what 'auto' is: were it
-decided by how a search goes, the rows would decide which law is drawn.
+'exact' draws from all subsets at once by branch and bound and by rejection; its running time depends on the rows and
+has no bound. 'steps' chooses one or two columns at a time and scores a public number of subsets
+(`dpsql.mechanisms.subset_selection`). 'auto' chooses by public numbers alone: the number of features and k. If the
+course of the search chose, the rows would decide which law is drawn.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ METHODS = ("auto", "exact", "steps", "top_r")
 MOST_FEATURES = 5000
 # A million subsets and their scores still fit in memory.
 MOST_LISTED = 1_000_000
-# So many subsets 'auto' takes for one draw: with 250 features and k = 5 hard tables take a minute.
+# 'auto' draws at once from at most this many: with 250 features and k = 5 hard tables take a minute.
 MOST_AT_ONCE = 10**10
-# So few are listed without a search.
+# Up to this many are listed without a search.
 MOST_LISTED_AT_ONCE = 4096
-# Most that steps may cost, in nanoseconds of a processor, about.
+# Largest cost of steps, in nanoseconds of one processor, about.
 MOST_WORK = 10**11
-# Below this range all coefficients are zero; above it the noise exceeds any signal. It also keeps the integers short.
+# A smaller radius makes all coefficients zero, a larger one drowns any signal in noise. It also keeps integers short.
 _RADII = (Fraction(1, 10**6), Fraction(10**6))
 _LARGEST_RIDGE = 10**12
 
@@ -65,13 +65,13 @@ def _ridge(ridge: object) -> Fraction:
 
 @dataclass(frozen=True, kw_only=True)
 class BestSubsetPlan(SelectionPlan):
-    """The checked public arguments of one ``dp_best_subset`` call; `arguments` says what each means."""
+    """The checked public arguments of one ``dp_best_subset`` call; `arguments` documents them."""
 
     lower: Side
     upper: Side
     radius: Fraction
     ridge: Fraction  # in squared half widths of the target's bounds
-    intercept: bool  # it counts toward the radius
+    intercept: bool  # counts toward the radius
     method: str
     list_size: int | None
     gap: Fraction | None
@@ -142,7 +142,7 @@ class BestSubsetPlan(SelectionPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: exponential mechanisms over subsets, one or one for each step."""
+        """The measurement: one exponential mechanism over subsets, or one per step."""
         return measurement_of(SubsetSelection("subset", self.epsilon, self.k, self.method))
 
     @property
@@ -156,26 +156,26 @@ class BestSubsetPlan(SelectionPlan):
         return score_sensitivity(self.columns, self.radius)
 
     def listed(self, features: int) -> int:
-        """Return the number of subsets to list when there are `features` features. The number is public."""
+        """Return the public number of subsets to list for `features` features."""
         count = self.k * (features - self.k) + 2 if self.list_size is None else self.list_size
         return min(count, math.comb(features, self.k))
 
     def law(self, features: int) -> str:
-        """Return which law is drawn from when there are `features` features: 'exact', 'steps' or 'top_r'."""
+        """Return the law of the draw for `features` features: 'exact', 'steps' or 'top_r'."""
         if self.method != "auto":
             return self.method
-        # Two columns are one step, which is the same law, and whose time is public.
+        # Two columns are one step: the same law, in a public time.
         return (
             "exact" if few_subsets(features, self.k, MOST_AT_ONCE if self.k > 2 else MOST_LISTED_AT_ONCE) else "steps"
         )
 
     def sizes(self, features: int) -> tuple[int, ...]:
-        """Return how many columns each step chooses. An odd one comes first, where a score moves least."""
+        """Return the number of columns of each step. A single one comes first: its score moves least."""
         pairs = (1,) * (self.k % 2) + (2,) * (self.k // 2)
         return pairs if self.work(features, pairs) <= MOST_WORK else (1,) * self.k
 
     def work(self, features: int, sizes: Sequence[int]) -> int:
-        """Return about how many nanoseconds of a processor steps of these sizes take. The number is public."""
+        """Return the approximate processor nanoseconds of steps of these sizes. The number is public."""
         total = before = 0
         for size in sizes:
             columns = before + size + self.intercept
@@ -206,7 +206,7 @@ class BestSubsetPlan(SelectionPlan):
         ]
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be. Scores are in squared half widths of the target's bounds."""
+        """Return the expected noise of the call. Scores are in squared half widths of the target's bounds."""
         scale = float(sum(self.ranges(n_features, Fraction(0))) / self.epsilon)
         if self.law(n_features) == "steps":
             return self._noise_of_steps(n_features, scale)
@@ -229,7 +229,7 @@ class BestSubsetPlan(SelectionPlan):
         sizes = self.sizes(n_features)
         before = [sum(sizes[:step]) for step in range(len(sizes))]
         counts = [math.comb(n_features - start, size) for start, size in zip(before, sizes, strict=True)]
-        # A failure in one step of several: each gets an equal share of the chance.
+        # Each step gets an equal share of the failure probability.
         share = (1 - CONFIDENCE) / CONFIDENCE / len(sizes)
         gap = scale * max(log_of_ratio(count - 1, share) for count in counts)
         seconds = self.work(n_features, sizes) / 1e9
@@ -271,7 +271,7 @@ class BestSubsetCall(BoundedCall):
 
 
 def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], object]) -> tuple[int, ...]:
-    """Draw a subset; its positions are in ascending order.
+    """Draw a subset, with its positions in ascending order.
 
     Parameters
     ----------
@@ -279,16 +279,16 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
     products : ndarray of integers, shape (q, q)
         Exact products of intercept (if any), features and target, in units of ``S**2``.
     tick : callable
-        Called regularly; an exception that it raises ends the work. It gets no progress, because the length of the
-        search depends on the rows.
+        Called regularly; an exception that it raises ends the work. It gets no progress: the length of the search
+        depends on the rows.
 
     Notes
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``, and ``epsilon**2 / 8`` under zCDP: one exponential mechanism, or one
-      for each step. Which of the two is drawn depends on public numbers only (`BestSubsetPlan.law`).
-    - **Sensitivity**: `dpsql.statistics.gram.utility_range`. Scores never decrease when a row is added, which saves a
+      for each step. Public numbers alone choose between the two (`BestSubsetPlan.law`).
+    - **Sensitivity**: `dpsql.statistics.gram.utility_range`. An added row never decreases a score, which saves a
       factor of two under add_remove.
-    - **Does not protect**: running time; that of steps has a public bound.
+    - **Does not protect**: running time; for steps it has a public bound.
     """
     from dpsql.kernels import subset_floors, subset_strata
     from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares

@@ -1,11 +1,11 @@
 """dp_crosstab: a private contingency table with margins that agree with its cells.
 
-Total, rows, columns and cells get noise as one vector, and least squares makes one table of them
-(`dpsql.statistics.counts`, `dpsql.released.crosstab`). For more than two columns these are all marginals of up to
-two columns. Or the cells alone get noise, and margins are their sums. Which it is, and the law of the noise, follows
-from the numbers of keys, the limits per unit and the budget: the choice with the smallest variance, on average over the
-marginals of the result. Standard errors of total, rows, columns and cells, at epsilon = 1, and for Gaussian noise
-delta = 1e-6; the choice of `noise := 'auto'` without delta is the first, but for the large table:
+Total, rows, columns and cells get noise as one vector, and least squares makes them agree
+(`dpsql.statistics.counts`, `dpsql.released.crosstab`). More than two columns use all marginals of up to two columns.
+Alternatively the cells alone get noise, and margins are their sums. The numbers of keys, the limits per privacy unit
+and the budget determine the choice and the law of the noise: the smallest mean variance over the released marginals.
+The table shows standard errors of total, rows, columns and cells at epsilon = 1 (Gaussian: delta = 1e-6). Without
+delta, `noise := 'auto'` chooses the first column, except for the largest table:
 
 =======  =========================  ======================  ===========================
 table    cells, Laplace             all, Laplace            all, Gaussian
@@ -15,8 +15,8 @@ table    cells, Laplace             all, Laplace            all, Gaussian
 10 x 5   10.0, 3.2, 4.5, 1.4        4.9 each                7.4 each
 =======  =========================  ======================  ===========================
 
-Keys are public and listed. A row with an unlisted key of any column is in no marginal: otherwise margins would count
-rows that no cell does.
+Keys are public and listed. A row with an unlisted key in any column is in no marginal: otherwise margins would count
+rows that are in no cell.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def _column(name: str, doc: str) -> Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class CrosstabPlan(CountedPlan):
-    """The checked public arguments of one ``dp_crosstab`` call; `law` is the noise that was asked for."""
+    """The checked public arguments of one ``dp_crosstab`` call; `law` is the requested noise."""
 
     margins: bool
     delta: Fraction | None
-    law: str  # the noise that was asked for
+    law: str  # the requested noise
     confidence: Fraction
 
     function: ClassVar[str] = "dp_crosstab"
@@ -92,7 +92,7 @@ class CrosstabPlan(CountedPlan):
 
     @classmethod
     def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
-        """Fill in the columns, and the owner's stated values."""
+        """Fill in the columns and the values that the owner declared."""
         arguments["by"] = _columns_of(arguments)
         super()._fill(arguments, protection, of_table=of_table)
 
@@ -126,14 +126,14 @@ class CrosstabPlan(CountedPlan):
 
     @cached_property
     def choice(self) -> tuple[str, MarginalCounts]:
-        """The law of the noise and the marginals that get it: those with the smallest mean variance."""
+        """The law of the noise and the marginals that get noise: the pair with the smallest mean variance."""
         laws = [LAPLACE, GAUSSIAN] if self.law == "auto" and self.delta is not None else [self.law]
         laws = [LAPLACE if law == "auto" else law for law in laws]
         designs = [MarginalCounts(self.sizes, measured) for measured in dict.fromkeys((self.shown, (self.cells,)))]
         return min(((law, design) for law in laws for design in designs), key=lambda pair: self.variance(*pair))
 
     def variance(self, law: str, design: MarginalCounts) -> float:
-        """Return the mean variance of the marginals in the result, up to roundings; infinite if none can be drawn."""
+        """Return the mean variance of the released marginals, up to rounding; infinite if no noise can be drawn."""
         unit = float(np.mean([entry_weights(design, axes).variance for axes in self.shown]))
         if law == LAPLACE:
             return unit * 2 * float(design.norm(self.contribution) / self.epsilon) ** 2
@@ -147,7 +147,7 @@ class CrosstabPlan(CountedPlan):
 
     @cached_property
     def part(self) -> GroupedNoise:
-        """The part that draws."""
+        """The part that draws the noise."""
         law, design = self.choice
         return grouped_noise("counts", self.epsilon, self.delta, self.contribution, (design,), law)
 
@@ -165,7 +165,7 @@ class CrosstabPlan(CountedPlan):
         return self.part.gaussian_parts()
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be."""
+        """Return the expected noise of the call."""
         [lattice] = self.part.lattices
         deviation = lattice.deviation * 2.0**lattice.bits
         errors = [deviation * float(np.sqrt(entry_weights(self.design, axes).variance)) for axes in self.shown]
@@ -179,7 +179,7 @@ class CrosstabPlan(CountedPlan):
 
 
 def _columns_of(arguments: Mapping[str, object]) -> list[str]:
-    """Return the names of the columns, which `rows` and `columns` or `by` give."""
+    """Return the names of the columns from `rows` and `columns`, or from `by`."""
     axes = [name for name in ("rows", "columns") if arguments.get(name) is not None]
     if arguments.get("by") is not None:
         if axes:
@@ -208,12 +208,12 @@ class CrosstabCall(CountedCall):
 
 
 def draw_crosstab(plan: CrosstabPlan, cells: Longs) -> NoisyBlock:
-    """Draw the noisy marginals of a table from the exact counts of its cells.
+    """Draw the noisy marginals of a table from its exact cell counts.
 
     Notes
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``; with Gaussian noise (epsilon, delta)-DP and mu-GDP.
-    - **Neighbouring relation**: that of the plan.
+    - **Neighbouring relation**: the plan's.
     - **Sensitivity**: see `dpsql.statistics.counts`.
     """
     entries = plan.design.entries(cells)

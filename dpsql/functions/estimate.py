@@ -28,10 +28,10 @@ _ORDER = (
     "max_rows_per_unit", "left_out_share", "bins", "n_bins", "null_bin", "margins", "verdict_share", "verdict",
     "standardize", "moments_share", "of", "loss", "sampling", "sql", "during",
 )  # fmt: skip
-# Arguments of dp_query's estimate alone.
+# Arguments of the estimate of dp_query only.
 _OF_QUERY = ("sql", "during")
 _ROWS_NEEDED, _EPSILON_NEEDED = "rows_needed", "epsilon_needed"
-# Epsilon is sought between these, in such steps, and then to a thousandth of it.
+# The search for epsilon: its range, the factor of a step, and the final precision of a thousandth.
 _LEAST_EPSILON, _MOST_EPSILON, _STEP, _FINE = 1e-9, 1e6, 8.0, 1.001
 _PER_UNIT = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
 
@@ -58,7 +58,7 @@ ESTIMATE = Signature(*map(_estimated, _ORDER))
 
 
 def query_to_estimate(arguments: Mapping[str, object]) -> tuple[object, dict[str, object]]:
-    """Return the statement and the arguments of a query whose estimate is asked for.
+    """Return the statement and the arguments of a query to estimate.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def query_to_estimate(arguments: Mapping[str, object]) -> tuple[object, dict[str
 
 
 def of_query(lines: Iterable[Expected]) -> list[dict[str, str | float | None]]:
-    """Return what is expected of a query in the columns of dp_estimate; which column it is of stands behind."""
+    """Return the expected lines of a query in the columns of dp_estimate; `quantity` names the column."""
     return [
         {
             "quantity": line.quantity if line.column is None else f"{line.quantity} of {line.column}",
@@ -86,7 +86,7 @@ def of_query(lines: Iterable[Expected]) -> list[dict[str, str | float | None]]:
 
 
 def _grouped_by(function: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the columns that a call would group by, as its argument `by`: made up where it is about groups at all."""
+    """Return the group columns of a call as its argument `by`; a placeholder if only keys or limits imply groups."""
     keys = arguments.get("keys")
     if "by" not in FUNCTIONS[function].plan.arguments:
         return {}
@@ -96,12 +96,12 @@ def _grouped_by(function: str, arguments: Mapping[str, object]) -> dict[str, obj
 
 
 def _epsilon_needed(name: str, planned: Callable[..., Plan], n_features: int, rows: int) -> list[Quantity]:
-    """Return the least epsilon at which so many rows are what a line of `rows_needed` asks for, by bisection of it.
+    """Return the least epsilon for which `rows` rows satisfy a line of `rows_needed`, by bisection on epsilon.
 
     Parameters
     ----------
     name : str
-        Of the line.
+        Name of the line.
     planned : callable
         Returns the plan of the call with another epsilon.
     n_features, rows : int
@@ -109,13 +109,13 @@ def _epsilon_needed(name: str, planned: Callable[..., Plan], n_features: int, ro
     Returns
     -------
     lines : list of tuple
-        None where no epsilon does, or where every one does.
+        Empty if no epsilon suffices, or if all do.
     """
 
     def enough(epsilon: float) -> bool:
         try:
             return planned(epsilon=Fraction(epsilon).limit_denominator(10**12)).has_enough_rows(name, n_features, rows)
-        except ParameterError:  # too little to draw with
+        except ParameterError:  # epsilon is too small
             return False
 
     low = high = float(planned().epsilon)
@@ -148,7 +148,7 @@ def estimate(
     n_features : int
         Number of features, from 1 to `MOST_FEATURES`; not for functions of one column.
     n_rows : int, optional
-        A public guess of the number of rows, at most `MOST_ROWS`, to which noise is compared.
+        A public guess of the number of rows, at most `MOST_ROWS`, to compare the noise with.
     **arguments
         Arguments of that function, except those that do not affect its noise.
 
@@ -178,7 +178,7 @@ def estimate(
     if "n_features" in kind.arguments:
         defaults["n_features"] = count
     defaults |= by
-    if list_items(arguments.get("bins")) is not None:  # edges; a number stands between ends
+    if list_items(arguments.get("bins")) is not None:  # edges; a number needs ends
         defaults |= {"lower": None, "upper": None}
 
     def planned(**more: object) -> Plan:

@@ -90,11 +90,11 @@ class KendallPlan(ScoredPlan):
 
     @property
     def has_two_levels(self) -> bool:
-        """No: a third value stands between the levels of a target."""
+        """No: a third value is between the levels of a target."""
         return False
 
     def check_features(self, count: int) -> None:
-        """Check the number of features; with blocks it is limited, because all pairs are held in memory."""
+        """Check the number of features; blocks limit it, because memory holds all pairs."""
         super().check_features(count)
         if self.blocks is not None and count > MOST_PAIRED:
             raise ParameterError(
@@ -104,14 +104,14 @@ class KendallPlan(ScoredPlan):
             )
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass; an engine compares pairs of rows within blocks only."""
+        """Return one pass; an engine compares pairs of rows within blocks only."""
         if self.blocks is None:
             return (Pass(keeps_rows="Give blocks := a public number and row_id := a stored id."),)
         return (Pass(whole_blocks=self.blocks),)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: rounds of report-noisy-max, and what the verdict of their choice is paid for."""
+        """The measurement: rounds of report-noisy-max, and the paid part of the verdict."""
         later = 1 if self.split == "even" else 2  # the range of later rounds is twice the first one's
         budget = self.epsilon * (1 - self.paid_share)
         first = budget / (1 + later * (self.k - 1))
@@ -136,7 +136,7 @@ class KendallPlan(ScoredPlan):
 
     @cached_property
     def round_epsilons(self) -> tuple[Fraction, ...]:
-        """Epsilon of each round; the sum is the plan's epsilon, less a share for scores."""
+        """Epsilon of each round; the sum is the plan's epsilon, less the share for scores."""
         return tuple(part.round_epsilon for part in self.rounds)
 
     def ranges(self) -> tuple[Fraction, Fraction]:
@@ -150,7 +150,7 @@ class KendallPlan(ScoredPlan):
         return first, later
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be. Scores are scaled Kendall taus, at most half the number of rows."""
+        """Return the expected noise of the call. Scores are scaled Kendall taus, at most half the number of rows."""
         first, later = (
             float(spread / epsilon)
             for spread, epsilon in zip(self.ranges(), (self.round_epsilons[0], self.round_epsilons[-1]), strict=True)
@@ -169,9 +169,9 @@ class KendallPlan(ScoredPlan):
         return out + self.paid_quantities(n_rows)
 
     def certainty(self, n_features: int) -> Certainty:
-        """Return from how many rows a feature can be sure to be selected.
+        """Return the number of rows from which a feature can be sure to be selected.
 
-        With blocks the scores of the blocks add up, so their largest sum is below that of one table.
+        With blocks the scores add up over blocks, so their largest sum is below the score of one table.
         """
         ranges, epsilons = self.ranges(), (self.round_epsilons[0], self.round_epsilons[-1])
         first, later = (float(spread / epsilon) for spread, epsilon in zip(ranges, epsilons, strict=True))
@@ -211,7 +211,7 @@ class KendallCall(Call):
 
 
 def exact_scores(pairs: Pairs, chosen: Sequence[int], progress: Callable[[float], None]) -> list[Fraction]:
-    """Return ``|tau_j|`` of the target with some features, over all rows; they are private."""
+    """Return the private scores ``|tau_j|`` of the target with some features, over all rows."""
     signed = pairs.scores(pairs.features, list(chosen), progress)[0].tolist()
     return [Fraction(abs(score), max(1, int(pairs.sizes.sum()) - 1)) for score in signed]
 
@@ -222,7 +222,7 @@ def draw_scores(plan: KendallPlan, scores: Sequence[Fraction], rows: int, record
     Notes
     -----
     - **Guarantee**: pure DP at the share of the plan's epsilon, see `RankScoreNoise`.
-    - **Sensitivity**: that of any target, because a third value stands between its two levels here.
+    - **Sensitivity**: as for any target, because here a third value is between its two levels.
     """
     part: RankScoreNoise = plan.measurement["scores"]
     numbers = part.draw(scores, rows, two_levels=False)
@@ -236,7 +236,7 @@ def draw_lead(plan: KendallPlan, lead: Fraction, record: dict[str, Json]) -> Jso
     Notes
     -----
     - **Guarantee**: pure DP at the share of the plan's epsilon, see `LeadNoise`.
-    - **Sensitivity**: that of any target, as for `draw_scores`.
+    - **Sensitivity**: as for any target, see `draw_scores`.
     """
     part: LeadNoise = plan.measurement["lead"]
     return lead_record(record, part, part.draw(lead, two_levels=False), two_levels=False)
@@ -266,7 +266,7 @@ def peel(
     Returns
     -------
     positions : list of int, length k
-        In the order of the rounds.
+        Positions in the order of the rounds.
 
     Notes
     -----

@@ -1,7 +1,7 @@
 """dp_naive_bayes: Bernoulli naive Bayes from two counts per feature and the two class sizes.
 
-The model needs only the class sizes, and for each feature the number of rows of each class in which it is present; the
-other rows follow by subtraction. So a row moves one class size and at most r feature counts, where r is the number of
+The model needs only the class sizes and, for each feature, the number of rows of each class that have the feature;
+subtraction gives the other rows. So a row moves one class size and at most r feature counts, where r is the number of
 features that count per row.
 """
 
@@ -137,7 +137,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         return [self.measurement["rows"], self.measurement["features"]]
 
     def scales(self, count: int) -> tuple[Fraction, ...]:
-        """Scales of the Laplace noise on a class size and on a feature count."""
+        """Return the scales of the Laplace noise on a class size and on a feature count."""
         pairs = zip(self.norms(count), self._laplace, strict=True)
         return tuple(part.scale(norms.l1) for norms, part in pairs)
 
@@ -152,7 +152,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         return measurement_of(*(LaplaceNoise(name, self.epsilon * share) for name, share in parts))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the counts would be."""
+        """Return the expected noise of the counts."""
         rows, feature = self.deviations(n_features)
         return [
             ("count_std_error", feature, "standard deviation of the noise on the rows that have a feature"),
@@ -179,17 +179,17 @@ class NaiveBayesCall(FeatureCountsCall):
         return lambda: self.draw(counts)
 
     def draw(self, counts: Counts) -> dict[str, Json]:
-        """Draw the counts and derive the model.
+        """Draw the counts, and derive the model.
 
         Notes
         -----
         - **Guarantee**: pure epsilon-DP with Laplace noise, (epsilon, delta)-DP and mu-GDP with Gaussian noise.
-        - **Neighbouring relation**: that of the plan.
+        - **Neighbouring relation**: the plan's.
         - **Sensitivity**: an added row moves one of the two class sizes by 1, and the 2 d feature counts by at most r
           together, none by more than 1. So L1 and squared L2 are 1 for the class sizes and r for the counts. A replaced
-          row is a removal and an addition, and may change class: 2 and 2 r. The counts are those of
-          `dpsql.statistics.feature_counts`.
-        - **Assumes**: the features of a row were counted with `max_features_per_row` rows together at most, each once.
+          row is a removal and an addition, and may change class: 2 and 2 r. `dpsql.statistics.feature_counts` has the
+          sensitivities of the counts.
+        - **Assumes**: the features of a row count at most `max_features_per_row` rows together, each feature once.
         """
         plan = self.plan
         noisy_rows, noisy = self._noisy(counts)
@@ -210,7 +210,7 @@ class NaiveBayesCall(FeatureCountsCall):
         }
 
     def _noisy(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return noisy class sizes and, of shape (2, d), noisy feature counts; for the guarantee see `draw`."""
+        """Return noisy class sizes, and noisy feature counts of shape (2, d); `draw` states the guarantee."""
         plan = self.plan
         rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
         features = np.concatenate([counts.negative, counts.positive])
@@ -230,16 +230,16 @@ class NaiveBayesCall(FeatureCountsCall):
 
 
 def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """Return counts with the noise's share of the difference between the classes removed: post-processing.
+    """Return counts without the noise's share of the difference between the classes: post-processing.
 
     Noise gives even a rare feature a positive rate in both classes, and a larger one in the smaller class. So the
-    difference of the two rates is shrunk by the factor ``1 - variance / difference**2``, or to zero if that is negative
-    (James and Stein). Without noise the counts do not change.
+    function shrinks the difference of the two rates by the factor ``1 - variance / difference**2``, or to zero if that
+    is negative (James and Stein). Without noise the counts do not change.
 
     Parameters
     ----------
     present : ndarray of float64, shape (2, d)
-        Noisy numbers of negative and of positive rows in which each feature is present.
+        Noisy numbers of negative and of positive rows that have each feature.
     rows : ndarray of float64, shape (2,)
         Noisy class sizes; values below one count as one.
     deviation : float
@@ -254,7 +254,7 @@ def shrunk(present: NDArray[np.float64], rows: NDArray[np.float64], deviation: f
     difference = present[1] - shares[1] * both
     variance = deviation**2 * np.square(shares).sum()
     squares = np.square(difference)
-    # The quotient is at most 1: if the noise explains the whole difference, nothing is kept.
+    # The quotient is at most 1: if noise explains the whole difference, nothing remains.
     remainder = difference * (1 - variance / np.maximum(squares, variance) if variance > 0 else 1.0)
     return np.stack([shares[0] * both - remainder, shares[1] * both + remainder])
 
@@ -265,7 +265,7 @@ def log_odds(present: NDArray[np.float64], rows: NDArray[np.float64], smoothing:
     Parameters
     ----------
     present : ndarray of float64, shape (2, d)
-        Noisy numbers of negative and of positive rows in which each feature is present.
+        Noisy numbers of negative and of positive rows that have each feature.
     rows : ndarray of float64, shape (2,)
         Noisy class sizes; values below one count as one.
     smoothing : float
@@ -274,7 +274,7 @@ def log_odds(present: NDArray[np.float64], rows: NDArray[np.float64], smoothing:
     Returns
     -------
     weights : ndarray of float64, shape (1 + d,)
-        Intercept first. Without noise they equal those of scikit-learn's ``BernoulliNB(alpha=smoothing)``.
+        Intercept first. Without noise they equal scikit-learn's ``BernoulliNB(alpha=smoothing)``.
     """
     rows = np.maximum(rows, 1.0)
     counts, total = np.clip(present, 0.0, rows[:, np.newaxis]), np.log(rows[:, np.newaxis] + 2 * smoothing)

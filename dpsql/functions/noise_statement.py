@@ -1,24 +1,24 @@
-"""What the receipt of a release says about its noise: the field `noise`, from released numbers and public arguments.
+"""The field `noise` of a release's receipt, from released numbers and public arguments.
 
 ==============  ==============================================================================================
 key             meaning
 ==============  ==============================================================================================
-verdict         the verdict of the call: `clear` only if every row is, else the first doubt (`call_verdict`)
-claim           what `clear` claims of a row
-confidence      how often it holds, at least
-resolution      largest effect that noise alone makes at that confidence, in `unit`; None where rows differ in unit
-unit            of the resolution
-rows_needed     rows (of two_stage blocks) from which some data could be clear; None where that is not known
-lead,           only of a selection whose set has a verdict of its own: the noisy lead over shuffled targets, and the
+verdict         the verdict of the call: `clear` only if every row is clear, else the first doubt (`call_verdict`)
+claim           the claim of `clear` about a row
+confidence      the least probability that the claim holds
+resolution      largest effect of noise alone at that confidence, in `unit`; None if rows have different units
+unit            unit of the resolution
+rows_needed     rows (two_stage: blocks) from which some data could be clear; None if unknown
+lead,           only for a selection whose set has its own verdict: the noisy lead over shuffled targets, and the
 lead_std_error  standard deviation of its noise
-glass_box       only of an additive model: how far each feature moves a prediction over its interval, the farthest first
-bounds          only where aggregates or quantiles drew bounds: the released interval of each target, or None
-left_out,       only where `left_out_share` paid for it: noisy numbers of the units and rows that limits left out, of a
-                query a list of them by part; and
-next_step       what to do where that, or what drawn bounds clipped, biases a row
+glass_box       only for an additive model: how far each feature moves a prediction over its interval, largest first
+bounds          only if aggregates or quantiles drew bounds: the released interval of each target, or None
+left_out,       only if `left_out_share` paid for it: noisy numbers of the units and rows that limits left out (for a
+                query: a list of them by part); and
+next_step       the remedy if row limits or private bounds bias a row
 ==============  ==============================================================================================
 
-No number of rows that was counted is used; `rows_needed` follows from the arguments.
+The statement uses no exact row count; `rows_needed` follows from the arguments.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from dpsql.released.verdicts import FAILURE, call_verdict, count_reach
 
 _ROWS = "rows"
 _EXCLUDES_NULL = "the interval excludes 0"
-# What clear claims of a row, by the name of its shape.
+# The claim of `clear` about a row, by the name of its shape.
 CLAIMS: Mapping[str, str] = {
     "aggregated": f"{_EXCLUDES_NULL}; of an average, it is at most half as wide as the bounds",
     "histogram": "the interval excludes 0: the bin holds rows",
@@ -88,18 +88,18 @@ _LEADING = "the features together go with the target as no features do with a ta
 
 
 def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) -> dict[str, Json]:
-    """Return what is said about the noise of a release.
+    """Return the statement about the noise of a release.
 
     Parameters
     ----------
     function : str
-        Its SQL function.
+        SQL function of the release.
     arguments : mapping
-        The public arguments that the ledger keeps.
+        The public arguments in the ledger.
     result : object
-        What the ledger keeps of it.
+        The result in the ledger.
     """
-    if function not in FUNCTIONS:  # a query's columns tell of their own noise, with errors := true
+    if function not in FUNCTIONS:  # errors := true reports the noise of a query
         statements: list[Json] = [left_out_statement(part, has_names=False) for part in _parts_that_tell(result)]
         nothing: dict[str, Json] = {
             "verdict": None,
@@ -148,13 +148,13 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
 
 
 def _parts_that_tell(result: Any) -> list[Mapping[str, Any]]:
-    """Return the parts of a query that tell what row limits left out."""
+    """Return the parts of a query that measure the rows that limits left out."""
     parts = result.get("parts", ()) if isinstance(result, Mapping) else ()
     return [part for part in parts if isinstance(part, Mapping) and "left_out" in part]
 
 
 def _left_out(result: Any, verdict: str | None) -> dict[str, Json]:
-    """Return what the limits of privacy units left out, where that was measured; and what to do about biased rows."""
+    """Return the measured effect of limits of privacy units, if any, and the remedy for biased rows."""
     if not isinstance(result, Mapping) or "aggregates" not in result:
         return {}
     limits: dict[str, Json] = {"left_out": left_out_statement(result)} if "left_out" in result else {}
@@ -168,12 +168,12 @@ def _left_out(result: Any, verdict: str | None) -> dict[str, Json]:
 
 
 def _glass_box(result: Any) -> dict[str, Json]:
-    """Return what each feature of an additive model adds."""
+    """Return the effect of each feature of an additive model."""
     return {"glass_box": glass_box(result)} if isinstance(result, Mapping) and result.get("steps") else {}
 
 
 def _drawn_bounds(result: Any) -> dict[str, Json]:
-    """Return the bounds that were drawn for a first pass, if any were: those that values are clipped to."""
+    """Return the private bounds of a first pass, if any: the ones that clip values."""
     if not isinstance(result, Mapping):
         return {}
     intervals = [(block["drawn"], block["bounds"]) for block in result.get("blocks", ()) if "drawn" in block]
@@ -185,7 +185,7 @@ def _drawn_bounds(result: Any) -> dict[str, Json]:
 
 
 def _stored_plan(function: str, arguments: Mapping[str, Any], result: Any) -> Plan | None:
-    """Return the plan of a release, where its noise follows from it; None for other releases, and older selections."""
+    """Return the plan of a release if it determines the noise; None for other releases and older selections."""
     kind = FUNCTIONS[function].plan
     has_plan = kind is QuantilePlan or (isinstance(result, Mapping) and "compared" in result)
     if not has_plan or not issubclass(kind, (QuantilePlan, SisPlan, KendallPlan, TwoStagePlan)):
@@ -203,7 +203,7 @@ def _nothing(shape: Shape, result: Any) -> _Resolution:
 
 
 def _longest(value: str, ends: tuple[str, ...], unit: str) -> Callable[[Shape, Any], _Resolution]:
-    """Return the function that reads the longest way from a number to an end of its interval."""
+    """Return the function that reads the longest distance from a number to an end of its interval."""
 
     def read(shape: Shape, result: Any) -> _Resolution:
         rows = shape.entries(result)
@@ -220,7 +220,7 @@ def _longest(value: str, ends: tuple[str, ...], unit: str) -> Callable[[Shape, A
 
 
 def _of_aggregates(shape: Shape, result: Any) -> _Resolution:
-    """Return the resolution of one aggregate of one target; those of several have several units."""
+    """Return the resolution of one aggregate of one target; several aggregates have several units."""
     if len(result["aggregates"]) * len(result["blocks"]) > 1:
         return None, None
     unit = _ROWS if result["aggregates"] == ["count"] else "unit of the value"

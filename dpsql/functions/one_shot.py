@@ -1,4 +1,4 @@
-"""One-shot selection of the k best candidates: the mechanisms, their arguments, and the noise of each."""
+"""One-shot selection of the k best candidates: the mechanisms, their arguments, and their noise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FEW = 100
 def one_shot_noise(
     *, mechanism: str, gamma: Fraction, spread: float, epsilon: Fraction, k: int, count: int
 ) -> list[Quantity]:
-    """Return how noisy a one-shot selection from `count` candidates is, if the range of their scores is `spread`."""
+    """Return the noise of a one-shot selection from `count` candidates whose scores have the range `spread`."""
     if mechanism == "canonical_lipschitz":
         scale = spread / float(epsilon)
         gap = scale / float(gamma) * log_of_other_subsets(count, k, 1 - CONFIDENCE)
@@ -62,7 +62,7 @@ class OneShotPlan(SelectionPlan):
         return OneShotSelection("selection", self.mechanism, self.selection_epsilon, self.k, self.gamma)
 
     def selection_noise(self, count: int) -> list[Quantity]:
-        """Return how noisy the selection from `count` features would be."""
+        """Return the expected noise of the selection from `count` features."""
         epsilon, k = self.selection_epsilon, self.k
         return one_shot_noise(
             mechanism=self.mechanism, gamma=self.gamma, spread=self.spread, epsilon=epsilon, k=k, count=count
@@ -73,7 +73,7 @@ class OneShotPlan(SelectionPlan):
         return float(rows)
 
     def certainty(self, n_features: int) -> Certainty | None:
-        """Return from how many rows or blocks a feature can be sure to be selected; None where that is not known."""
+        """Return the rows or blocks from which a feature can be sure to be selected; None if unknown."""
         if self.mechanism == "canonical_lipschitz":
             return None
         noise = "exponential" if self.mechanism == "one_shot" else "gumbel"
@@ -89,7 +89,7 @@ def log_of_other_subsets(count: int, k: int, share: float) -> float:
 
 
 def few_subsets(count: int, k: int, most: int) -> bool:
-    """Return whether there are at most so many k-subsets; their number may have a million digits."""
+    """Return whether there are at most `most` k-subsets; their number may have a million digits."""
     subsets, small = 1, min(k, count - k)
     for step in range(small):
         subsets = subsets * (count - step) // (step + 1)

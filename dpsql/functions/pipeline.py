@@ -1,7 +1,7 @@
 """dp_pipeline: select features and fit a linear model to them, under one budget and with one receipt.
 
-Without `k` nothing is selected: all features are fitted, with the whole budget, as by `dp_linear_regression`.
-At tens of features a selection costs more accuracy than it saves. Above `MOST_UNSELECTED` features `k` is required.
+Without `k` it fits all features with the whole budget, as `dp_linear_regression` does. At tens of features a
+selection costs more accuracy than it saves. Above `MOST_UNSELECTED` features `k` is required.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from dpsql.released.results import NO_SELECTION, selected
 
 @dataclass(frozen=True)
 class _Selector:
-    """A selector: its plan, its call, arguments that are always the same, and its usual share of epsilon.
+    """A selector: its plan, its call, its fixed arguments, and its default share of epsilon.
 
-    On held-out rows the fit of 5 features was best with .3 for covariances and residual sums, whose ranges are wide;
+    On held-out rows, the fit of 5 features was best with .3 for covariances and residual sums, which have wide ranges;
     Kendall's tau did as well with .05 as with .5.
     """
 
@@ -67,9 +67,9 @@ SELECTORS: dict[str, _Selector] = {
     "best_subset": _Selector(BestSubsetPlan, BestSubsetCall, {"intercept": True}, Fraction(3, 10)),
     "sis": _Selector(SisPlan, CollectedSisCall, {"center": "target", "verdict_share": 0}, Fraction(3, 10)),
 }
-# Most features that are fitted without a selection.
+# Largest number of features to fit without a selection.
 MOST_UNSELECTED = 50
-# Arguments of the selection alone.
+# Arguments of the selection only.
 _SELECTING = ("selector", "selection_share", "selection_blocks")
 
 
@@ -77,9 +77,9 @@ _SELECTING = ("selector", "selection_share", "selection_blocks")
 class PipelinePlan(Plan):
     """The checked public arguments of one ``dp_pipeline`` call.
 
-    The argument of the same name says what each field means; `automatic`, whether 'auto' chose the method. Without `k`
-    the fields of the selection are None. The selection spends nothing of `delta`; `fitting` holds the other arguments
-    of the fit, as given.
+    The argument of the same name documents each field; `automatic` is whether 'auto' chose the method. Without `k` the
+    fields of the selection are None. The selection spends none of `delta`; `fitting` holds the other arguments of the
+    fit, as given.
     """
 
     k: int | None
@@ -129,7 +129,7 @@ class PipelinePlan(Plan):
     def from_arguments(
         cls, source: str, arguments: Mapping[str, object], protection: Mapping[str, object] | None = None
     ) -> Self:
-        """Check the arguments of a call and of both its parts; see `Plan.from_arguments`."""
+        """Check the arguments of a call and of its two parts; see `Plan.from_arguments`."""
         unused = [name for name in _SELECTING if arguments.get(name) is not None]
         if arguments.get("k") is None and unused:
             raise ParameterError(
@@ -178,7 +178,7 @@ class PipelinePlan(Plan):
 
     @cached_property
     def selection(self) -> SelectionPlan | None:
-        """The plan of the selection; None where all features are fitted."""
+        """The plan of the selection; None to fit all features."""
         if self.selector is None or self.selection_share is None:
             return None
         selector = SELECTORS[self.selector]
@@ -186,7 +186,7 @@ class PipelinePlan(Plan):
         settings = {**self._shared, **own, **selector.fixed}
         if self.selector == "kendall":
             del settings["blocks"]
-        if self.selector == "sis" and self.lower is None:  # ranks need no bounds, and nothing to centre
+        if self.selector == "sis" and self.lower is None:  # ranks need no bounds and no centre
             settings = {**settings, **NOT_STATED, "score": "rank", "center": None}
         return selector.plan.from_arguments(self.source, settings)
 
@@ -206,7 +206,7 @@ class PipelinePlan(Plan):
         return RegressionPlan.from_arguments(self.source, {**self._shared, **settings, **own})
 
     def _passes(self) -> tuple[Pass, ...]:
-        """Return the passes of the selection, then those of the fit, a fold; a row has one key in all of them."""
+        """Return the passes of the selection, then those of the fit, as folds; a row keeps one key throughout."""
         selecting = () if self.selection is None else self.selection.passes
         passes = (*selecting, *self.regression.passes)
         hint = "Give selector := 'sis', and lower and upper with it." if any(scan.keeps_rows for scan in passes) else ""
@@ -233,29 +233,29 @@ class PipelinePlan(Plan):
         self.regression.check_drawable(min(self.k or count, count))
 
     def takes_all(self, count: int) -> bool:
-        """Whether there are fewer features than a selection would choose, so that there is none."""
+        """Return whether the call fits all features: no selection, or `k` above their number."""
         return self.selection is None or (self.k is not None and self.k > count)
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments as they are stored, without who chose the method."""
+        """The arguments as stored, without `automatic`."""
         return {name: value for name, value in super().public_arguments.items() if name != "automatic"}
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as earlier versions recorded the same call, for which 'auto' was never 'additive'."""
+        """Yield the arguments as earlier versions recorded the same call; their 'auto' never chose 'additive'."""
         yield from before_additive(self.public_arguments, super().earlier_arguments(), self.automatic)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: the selection, then the fit; where all features are fitted, that of the fit."""
+        """The measurement: the selection, then the fit; the fit alone if all features are fitted."""
         return self.measured_with(self.regression.measurement)
 
     def measured_with(self, fit: Measurement) -> Measurement:
-        """Return the measurement of the selection, if there is one, and of a fit."""
+        """Return the measurement of the selection, if any, and of a fit."""
         return fit if self.selection is None else measurement_of(self.selection.measurement, fit)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy both parts would be."""
+        """Return the expected noise of both parts."""
         selecting = None if self.takes_all(n_features) else self.selection
         selected = [] if selecting is None else selecting.noise(n_features, n_rows)
         return [*selected, *self.regression.noise(min(self.k or n_features, n_features), n_rows)]
@@ -268,7 +268,7 @@ class PipelineCall(Call):
 
     @cached_property
     def selection(self) -> Call | None:
-        """The call of the selection, with the same column types; None where all features are fitted."""
+        """The call of the selection, with the same column types; None to fit all features."""
         plan, target = self.plan.selection, self.target
         if plan is None or self.plan.selector is None or self.plan.takes_all(len(self.features)):
             return None
@@ -298,7 +298,7 @@ class PipelineCall(Call):
     def prepare(self, statistic: Fitting, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model to the selected features, or to all."""
         draw = statistic.draw(progress)
-        if self.selection is None and self.plan.selection is not None:  # nothing was selected, or charged for it
+        if self.selection is None and self.plan.selection is not None:  # no selection, and no cost for one
             measured = draw.measurement if isinstance(draw, Draw) else self.plan.regression.measurement
             return Draw(measured, self._with_selection(draw.run if isinstance(draw, Draw) else draw))
         if isinstance(draw, Draw):  # the fit released nothing, but the selection is still charged
@@ -306,7 +306,7 @@ class PipelineCall(Call):
         return self._with_selection(draw)
 
     def _with_selection(self, run: Callable[[], Json]) -> Callable[[], Json]:
-        """Return the draw of a fit whose result also says who selected."""
+        """Return the draw of a fit, with the selector's name in its result."""
         return lambda: {**known(dict, run()), "selection": (self.selection and self.plan.selector) or NO_SELECTION}
 
     def fit(self, names: list[str]) -> Collector:
@@ -338,7 +338,7 @@ class _Selecting(RowTransform[Collector]):
         self._affine = selection.target.affine
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add a batch of rows, with the target coded as the selection reads it."""
+        """Add a batch of rows, with the target coded for the selection."""
         coded = target if self._affine is None else quantise(target.copy(), *self._affine)
         self.inner.add(coded, features, batch)
 

@@ -1,4 +1,4 @@
-"""What a query would cost and how noisy its columns would be: from public arguments alone, before anything is read."""
+"""The expected cost and noise of a query, from public arguments alone, before dpsql reads anything."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from dpsql.mechanisms.aggregates import expected_block
 from dpsql.released.covariance import estimates
 from dpsql.statistics.aggregates import COUNT, SUM
 
-# Rows of a group, of which half are at each bound: errors of averages and deviations are of such a group.
+# Errors of averages and deviations are for a group of so many rows, half of them at each bound.
 _ROWS = 1000
 _TOLD_OF_PARTS = ("least_count", "persons_off", "bounds_rows_needed")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One line of what is expected.
+    """One line of the expected cost and noise.
 
     Attributes
     ----------
     column : str or None
-        Of the result; None of the query as a whole.
+        Column of the result; None for the query as a whole.
     quantity : str
     value : float or None
-        None where it depends on the rows.
+        None if it depends on the rows.
     meaning : str
     """
 
@@ -42,15 +42,15 @@ class Expected:
 
 
 def expected(plan: QueryPlan | None, split: Split, answers: Sequence[Mapping[str, Any]]) -> list[Expected]:
-    """Return what a query costs, and the noise of each of its columns.
+    """Return the cost of a query and the noise of each of its columns.
 
     Parameters
     ----------
     plan : QueryPlan or None
-        None of a query that reads no row of people.
+        None for a query that reads no row of people.
     split : Split
     answers : sequence of mapping
-        Where the answers of each core are, see `dpsql.functions.query_parts.Answers`.
+        Places of the answers of each core, see `dpsql.functions.query_parts.Answers`.
     """
     if plan is None:
         return [Expected(None, "epsilon", 0.0, "nothing is charged: no row of people is read")]
@@ -67,7 +67,7 @@ def expected(plan: QueryPlan | None, split: Split, answers: Sequence[Mapping[str
         for core, listed in zip(split.cores, answers, strict=True)
         for aggregate, answer in zip(core.aggregates, listed["answers"], strict=True)
     }
-    for (name, _), numbers in zip(split.columns, split.noisy, strict=False):  # errors stand behind the columns
+    for (name, _), numbers in zip(split.columns, split.noisy, strict=False):  # errors follow the columns
         for number in dict.fromkeys(numbers):
             aggregate, answer = where[number]
             for quantity, value, meaning in _noise(aggregate, answer, plan.parts[answer["part"]]):

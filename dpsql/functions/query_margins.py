@@ -1,7 +1,7 @@
-"""The grouping sets of a query as one vector: all sets are groups of it, and count the same rows.
+"""The grouping sets of a query as one vector: the groups of all sets, over the same rows.
 
-The rows that count are those whose keys are all listed, sampled once for all sets. So the exact numbers of a coarse set
-add up those of the finest one, and what is released is fitted to that (`dpsql.released.query`).
+A row counts if all its keys are listed; sampling happens once for all sets. So the exact numbers of a coarse set are
+sums of the finest set, and the released numbers are fitted to agree (`dpsql.released.query`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MarginsPlan(VectorPlan):
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
-        """What a unit contributes to each set: its rows in all, in as many groups as it has there."""
+        """The contribution of a unit to each set: all its rows, in at most the number of groups of the set."""
         finest, lists = self.contribution, self.keys or ()
         contributions = []
         for positions in self.sets:
@@ -73,7 +73,7 @@ class MarginsPlan(VectorPlan):
 
     @cached_property
     def part(self) -> MarginsNoise:  # type: ignore[override]
-        """The part that draws: of the laws that are at hand the one with the smallest errors."""
+        """The part that draws the noise: the available law with the smallest errors."""
         laws = (LAPLACE, GAUSSIAN) if self.law == AUTO and self.delta is not None else (self.law,)
         parts: list[MarginsNoise] = []
         refused = []

@@ -1,6 +1,6 @@
-"""dp_regression_metrics: how good predictions are, from five exact sums over held-out rows.
+"""dp_regression_metrics: the quality of predictions, from five exact sums over held-out rows.
 
-Units: target t and prediction p are integers in ``[-S, S]`` (`fixed_point`) by the same public bounds; the error
+Units: target t and prediction p are integers in ``[-S, S]`` (`fixed_point`) with the same public bounds; the error
 ``e = t - p`` is clipped to ``[-B, B]``, with B at most ``2 S``. One row moves the five sums by at most
 
 ==============  ============  =================  ==============  ==============
@@ -13,12 +13,12 @@ e squared       B² / 2        5/15               B²              6/15
 size of e       B / 2         2/15               B               3/15
 ==============  ============  =================  ==============  ==============
 
-Where a row is added or removed, sums of squares and sizes are taken about the middle of what one row adds: a square
-less ``S**2 / 2``, and so on, which halves their noise; the sum itself is that plus the noisy rows times the middle. The
-noise of the rows then enters R² twice, with opposite signs. For a privacy unit, multiply by the number of rows it may
-have. Each sum gets Laplace noise at its share of epsilon, and the shares add up to epsilon. Squares and absolute errors
-are not negative, so replacing a row moves their sums by no more than adding one does. Under replace, a privacy unit may
-be replaced by one with fewer rows, so the number of rows gets noise too.
+Under add_remove, sums of squares and sizes are centred at the middle of one row's range: a square less ``S**2 / 2``,
+and so on. This halves their noise; the sum itself is the centred sum plus the noisy rows times the middle. The noise of
+the rows then enters R² twice, with opposite signs. For a privacy unit, multiply by its largest number of rows. Each sum
+gets Laplace noise at its share of epsilon, and the shares add up to epsilon. Squares and absolute errors are not
+negative, so a replaced row moves their sums by no more than an added row does. Under replace, a unit with fewer rows
+may replace a privacy unit, so the number of rows gets noise too.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from dpsql.released.metrics import NoisySum, metric_rows
 from dpsql.statistics.gram import ErrorSums, error_centres, sensitivities
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")
-# Shares of epsilon where a row is added or removed, and where one is replaced; see the module's text.
+# Shares of epsilon under add_remove and under replace; see the module docstring.
 _SHARES = tuple(tuple(Fraction(part, 15) for part in parts) for parts in ((4, 2, 2, 5, 2), (2, 2, 2, 6, 3)))
-# Of a target in half widths of its bounds, for an estimate.
+# Assumed variance of a target, in squared half widths of its bounds.
 _LIKELY_VARIANCE = 0.25
 _ROWS_NEEDED = (
     "rows from which the interval of R² is at most 1 wide, if R² is 1/2 and the target's standard deviation a quarter "
     "of the width of its bounds"
 )
-# Noise of a smaller scale, in units, is none.
+# Noise of a smaller scale, in units, is zero.
 _FINE = Fraction(1, 28)
 # Sums that need noise of a larger scale than this limit of the sampler are rounded to a coarser unit.
 _WIDEST = 1 << 48
@@ -130,7 +130,7 @@ class MetricsPlan(Plan):
 
     @cached_property
     def largest_error(self) -> int:
-        """The bound B of an error as an integer, S being half the width of the bounds; at least 1."""
+        """The bound B of an error as an integer, at least 1; S is half the width of the bounds."""
         if self.error_bound is None:
             return 2 * FIXED_POINT_ONE
         return int(min(2.0, max(self.error_bound / self.half_width, 2.0**-20)) * FIXED_POINT_ONE)
@@ -142,7 +142,7 @@ class MetricsPlan(Plan):
 
     @property
     def centres(self) -> tuple[int, int, int, int, int]:
-        """What each sum loses per row before it gets noise."""
+        """Offset per row that each sum loses before noise."""
         return error_centres(self.relation, self.largest_error)
 
     @cached_property
@@ -167,7 +167,7 @@ class MetricsPlan(Plan):
         return tuple(part.scale() for part in self.sums)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, in half widths of the bounds."""
+        """Return the expected noise of the call, in half widths of the bounds."""
         squares = float(self.scales[3]) / FIXED_POINT_ONE**2
         out: list[Quantity] = [("squares_noise_scale", squares, "scale of the noise on the sum of squared errors")]
         if n_rows is not None:
@@ -176,7 +176,7 @@ class MetricsPlan(Plan):
         return out
 
     def _rows_needed(self) -> int:
-        """Return the rows from which R² is known to within 1/2, for an R² of 1/2 and a target of public spread."""
+        """Return the rows that determine R² to within 1/2, for an R² of 1/2 and a target of assumed variance."""
         scale, unexplained = FIXED_POINT_ONE, 0.5
         rows, _, squares, errors, _ = (
             float(part.width) / unit
@@ -210,11 +210,11 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Json]]:
     Notes
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``: five sums, each with discrete Laplace noise at its share.
-    - **Neighbouring relation**: that of the plan.
+    - **Neighbouring relation**: the plan's.
     - **Sensitivity**: L1 of each sum; see the module docstring.
     - **Assumes**: exact integer sums.
     - **Interval**: each contains the metric of these rows, with values clipped to the bounds, with a chance of at least
-      95 %. They do not account for sampling error. See `dpsql.released.metrics`.
+      95 %. The intervals do not cover sampling error. See `dpsql.released.metrics`.
     """
     scale = FIXED_POINT_ONE
     noisy = [
@@ -231,6 +231,6 @@ def _noisy(part: SumWithNoise, total: int) -> int:
 
 
 def _step(part: SumWithNoise) -> int:
-    """Return what discrete noise and rounding add to Laplace noise at most."""
-    # Discrete noise is floor(X) - floor(Y) where Laplace noise is X - Y. So fine, it is 0 but for a chance of 1e-12.
+    """Return the most that discrete noise and rounding add to Laplace noise."""
+    # Discrete noise is floor(X) - floor(Y) if Laplace noise is X - Y. Noise so fine is 0, but for a chance of 1e-12.
     return 0 if part.unit_scale < _FINE else 2 * part.unit - 1

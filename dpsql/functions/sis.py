@@ -54,7 +54,7 @@ from dpsql.statistics.xty import (
 
 CENTERS = ("public", "target")
 SCORES = ("covariance", "rank")
-# Names of selected features to what the ledger keeps of them.
+# Maps names of selected features to their ledger record.
 _Record = Callable[[Sequence[str]], dict[str, Json]]
 _WITHOUT_BOUNDS = "Or compare ranks, which need none: score := 'rank'."
 
@@ -114,7 +114,7 @@ class SisPlan(OneShotPlan, ScoredPlan):
         return not self.by_rank
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass, after another for a private centre; ranks compare all pairs of rows."""
+        """Return one pass, after another for a private centre; ranks compare all pairs of rows."""
         if self.by_rank:
             return (Pass(keeps_rows="Use dp_kendall with blocks := and row_id :=, or leave score out."),)
         scan = Pass(XTY if self.layout.kind == "long" and self.is_summed_in_sql else COLLECTED)
@@ -122,7 +122,7 @@ class SisPlan(OneShotPlan, ScoredPlan):
 
     @classmethod
     def stand_ins(cls, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return values for required arguments that the noise does not depend on; ranks take no bounds."""
+        """Return values for required arguments that do not affect the noise; ranks take no bounds."""
         ranked = arguments.get("score") == "rank"
         return {
             name: value for name, value in super().stand_ins(arguments).items() if not (ranked and name in NOT_STATED)
@@ -130,7 +130,7 @@ class SisPlan(OneShotPlan, ScoredPlan):
 
     @classmethod
     def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
-        """Fill in the owner's stated values; scores by rank use no bounds, neither given nor stated ones."""
+        """Fill in the values that the owner declared; scores by rank use no bounds, given or declared."""
         if cls.arguments["score"].read(arguments) == "rank":
             unused = [name for name in NOT_STATED if arguments[name] is not None]
             if cls.arguments["center"].read(arguments) != "public":
@@ -166,7 +166,7 @@ class SisPlan(OneShotPlan, ScoredPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: the centre, if it is private, the selection, and what its verdict is paid for."""
+        """The measurement: the private centre, if any, the selection, and the paid part of the verdict."""
         if self.paid_part is not None:
             return measurement_of(self.selection_part, self.paid_part)
         if self.center == "public":
@@ -181,14 +181,14 @@ class SisPlan(OneShotPlan, ScoredPlan):
         return centre.scale()
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scale of the noise for a private centre, and of that on scores."""
+        """Return the scales of the noise for a private centre and on scores."""
         return (*((self.center_scale,) if self.center == "target" else ()), *self.score_scales)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be.
+        """Return the expected noise of the call.
 
         One unit is the largest change of a score by one added row; scores by rank are scaled Kendall taus, at most half
-        the number of rows. Two levels count only where the arguments name them, not where the column's type does.
+        the number of rows. Two levels count only if the arguments name them, not if the column's type does.
         """
         out, share, meaning = self.selection_noise(n_features), 1, "that gap as a share of the largest score, n_rows"
         if self.by_rank:
@@ -206,7 +206,7 @@ class SisPlan(OneShotPlan, ScoredPlan):
 
     @property
     def spread(self) -> float:
-        """Range of the scores in the unit of `noise`. Two levels count where the arguments name them."""
+        """Range of the scores in the unit of `noise`. Two levels count if the arguments name them."""
         if self.by_rank:
             return float(rank_spread(self.relation, two_levels=self.has_two_levels))
         return utility_range(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE**2
@@ -229,7 +229,7 @@ class SisCall(BoundedCall):
     def start(self) -> Collector | None:
         """Return the collector of the first pass; None if SQL sums.
 
-        It ranks rows, or sums products, or if the mean of the target is private, the target.
+        The collector ranks rows, sums products or, for a private mean of the target, sums the target.
         """
         if self.plan.by_rank:
             return RankScores(len(self.features), two_levels=self.target.levels is not None)
@@ -238,7 +238,7 @@ class SisCall(BoundedCall):
         return TargetSums() if self.plan.center == "target" else CrossProducts(self.maps)
 
     def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
-        """Pass a batch of rows to a collector; products read the columns where they are."""
+        """Pass a batch of rows to a collector; products read the columns in place."""
         if isinstance(collector, CrossProducts) and self.plan.layout.kind != "long":
             self._add_products(collector, rows)
         else:
@@ -262,13 +262,13 @@ class SisCall(BoundedCall):
 
     @cached_property
     def absent(self) -> NDArray[np.int64]:
-        """Value 0 of each feature, quantised for products, used where long rows have no cell for it; shape (d,)."""
+        """Value 0 of each feature, quantised for products, for long rows without a cell of it; shape (d,)."""
         return super().absent if self.plan.by_rank else absent_values(self.maps)
 
     def cell_products(
         self, features: NDArray[np.int64], values: NDArray[np.float64], target: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return what cells of long rows add to the products of absent cells, in units of ``S**2``; shape (cells,)."""
+        """Return the amounts that cells of long rows add to absent cells' products, in ``S**2``; shape (cells,)."""
         return cell_products(self.maps, self.absent, features, values, target)
 
     def prepare(self, statistic: Integers | CrossProducts | RankScores, progress: Progress) -> Callable[[], Json]:
@@ -354,12 +354,12 @@ def draw_with_verdict(
     two_levels: bool,
     top: int | None,
 ) -> Json:
-    """Draw as `draw_by_rank` does, and then the lead of the set, or the scores of its features and the number of rows.
+    """Draw the selection by rank, then the lead of the set, or the scores of its features and the number of rows.
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon``: the selection, then `LeadNoise` or `RankScoreNoise` for the features
-      that it chose. `top`, the best that shuffled targets have (`dpsql.statistics.lead.shuffled_top`), is private.
+    - **Guarantee**: pure DP at ``plan.epsilon``: the selection, then `LeadNoise` or `RankScoreNoise` for the selected
+      features. `top`, the best value of shuffled targets (`dpsql.statistics.lead.shuffled_top`), is private.
     """
     names = draw_by_rank(plan, utility, spread, features)
     positions = {name: position for position, name in enumerate(features)}

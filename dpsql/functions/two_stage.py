@@ -103,14 +103,14 @@ class TwoStagePlan(OneShotPlan):
         return read | cls._read(arguments, "rows_per_block", *fitting, "mechanism", "gamma")
 
     def _passes(self) -> tuple[Pass, ...]:
-        """One pass; on an engine workers draw nothing, so that a private number of blocks takes a pass before it."""
+        """Return the passes. Workers of an engine draw nothing, so a private number of blocks needs its own pass."""
         if self.engine is None:
             return (Pass(),)
         return (Pass(keyed=True),) * (1 if self.blocks is not None else 2)
 
     @property
     def rule(self) -> VoteRule:
-        """What a block votes for."""
+        """The rule for the votes of a block."""
         return VoteRule(self.k, self.penalty, self.standardize, self.intercept)
 
     @cached_property
@@ -143,7 +143,7 @@ class TwoStagePlan(OneShotPlan):
         return (part.scale(),)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be. Scores are votes, at most the number of blocks."""
+        """Return the expected noise of the call. Scores are votes, at most the number of blocks."""
         out, blocks = self.selection_noise(n_features), self.blocks
         gap = out[-1][1]
         if self.rows_per_block is not None:
@@ -162,14 +162,14 @@ class TwoStageCall(Call):
     plan: TwoStagePlan
 
     def start(self) -> Collector:
-        """Return an empty collection of rows; on an engine that of the first pass: the votes, or a count of rows."""
+        """Return an empty collection of rows; on an engine, empty votes or, in a first pass, a count of rows."""
         plan, width = self.plan, len(self.features)
         if plan.engine is None:
             return KeyedRows(width)
         return CountedRows(plan, width) if plan.blocks is None else BlockVotes(width, plan.blocks, plan.rule)
 
     def prepare(self, statistic: KeyedRows | BlockVotes, progress: Progress) -> Callable[[], Json]:
-        """Fit every block and count the votes, if no worker has; return the draw of the selection."""
+        """Fit every block and count the votes, unless workers did; return the draw of the selection."""
         plan, features = self.plan, self.features
         if isinstance(statistic, BlockVotes):
             votes = statistic.votes
@@ -194,7 +194,7 @@ class CountedRows(RowTransform[RowCount]):
 
 
 def draw_blocks(plan: TwoStagePlan, rows: int) -> int:
-    """Return the number of blocks: the public one, or one drawn from the number of rows.
+    """Return the public number of blocks, or draw it from the number of rows.
 
     Notes
     -----
@@ -230,7 +230,7 @@ def count_votes(
 
 
 def draw_votes(plan: TwoStagePlan, votes: NDArray[np.int64]) -> list[int]:
-    """Draw the k positions with most votes.
+    """Draw the k positions with the most votes.
 
     Notes
     -----

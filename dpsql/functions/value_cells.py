@@ -1,7 +1,7 @@
-"""Public cells of numbers, and the cell of a number: in SQL, and the same in Python.
+"""Public cells of numbers, and the cell of a number, in SQL and in Python.
 
 SQL and Python agree on every double: both compare with the same edges, or do the same elementwise arithmetic. A
-`DerivedKey` is a key of groups that a row does not hold, but that follows from one of its values.
+`DerivedKey` is a group key that a row does not store: it follows from one of the row's values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ValueCells(ABC):
     ----------
     edges : ndarray of float64, shape (count - 1,)
         The numbers between the cells, ascending. A number is in cell i or above exactly when it is at least
-        ``edges[i - 1]``; in `BinCells` and `MagnitudeCells` otherwise.
+        ``edges[i - 1]``. `BinCells` and `MagnitudeCells` differ.
     """
 
     edges: NDArray[np.float64]
@@ -46,26 +46,26 @@ class ValueCells(ABC):
 
     @abstractmethod
     def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the cells of numbers that are between the bounds, shape (rows,)."""
+        """Return the cells of numbers between the bounds, shape (rows,)."""
 
     @abstractmethod
     def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
-        """Return the query that turns the column `number` of another one into the column `cell`.
+        """Return the query that turns the column `number` of another query into the column `cell`.
 
-        Numbers are clipped to the bounds; `missing` is the cell of NULL and NaN. They must be opaque to the planner,
-        which could decide the comparisons from a file's statistics.
+        The query clips numbers to the bounds; `missing` is the cell of NULL and NaN. Numbers must be opaque to the
+        planner, which could decide the comparisons from a file's statistics.
         """
 
 
 class FormulaCells(ValueCells):
-    """Cells that one SQL expression tells."""
+    """Cells that one SQL expression computes."""
 
     @abstractmethod
     def sql(self, value: str) -> str:
         """Return SQL for the cell of a number between the bounds."""
 
     def clipped_sql(self, value: str, lower: float, upper: float, missing: str) -> str:
-        """Return SQL for the cell of any number, clipped to the bounds; `missing` is the one of NULL and NaN.
+        """Return SQL for the cell of any number, clipped to the bounds; `missing` is the cell of NULL and NaN.
 
         The number must be opaque to the planner, as for `query`.
         """
@@ -95,12 +95,12 @@ class EvenCells(FormulaCells):
     Attributes
     ----------
     ends : tuple of float
-        lower and upper.
+        Lower and upper.
 
     Raises
     ------
     ParameterError
-        P036: the cells are finer than doubles are.
+        P036: the cells are finer than doubles.
     """
 
     def __init__(self, lower: float, upper: float, cells: int) -> None:
@@ -126,7 +126,7 @@ class EvenCells(FormulaCells):
             if not high.any():
                 break
             edges[high] = below[high]
-        # Beside zero doubles are finer than what they are added to, so that thousands of steps change nothing.
+        # Near zero doubles are finer than the numbers they are added to, so thousands of steps change nothing.
         far = (self.of(edges) < numbers) | ((self.of(np.maximum(below, lower)) >= numbers) & (below >= lower))
         edges[far] = self._smallest(numbers[far], lower, upper)
         if (self.of(edges) != numbers).any():
@@ -137,8 +137,8 @@ class EvenCells(FormulaCells):
         self.ends = lower, upper
 
     def _smallest(self, numbers: NDArray[np.int64], lower: float, upper: float) -> NDArray[np.float64]:
-        """Return the smallest double of each cell, by halving the doubles between the bounds."""
-        # Integers in the order of the doubles that have these bits.
+        """Return the smallest double of each cell, by bisection over the doubles between the bounds."""
+        # Integers have the order of the doubles with the same bits.
         first, last = (_ordered(np.full(len(numbers), end)) for end in (lower, upper))
         for _ in range(64):
             half = (first >> 1) + (last >> 1) + (first & last & 1)
@@ -147,11 +147,11 @@ class EvenCells(FormulaCells):
         return _doubles(last)
 
     def middle(self, cell: int) -> float:
-        """Return the middle of a cell: rounded once, and in the cell."""
+        """Return the middle of a cell: rounded once, and inside the cell."""
         return middle(*self.limits(cell, cell))
 
     def limits(self, first: int, last: int) -> tuple[float, float]:
-        """Return the ends of the cells first to last."""
+        """Return the ends of the range of cells from first to last."""
         lower, upper = self.ends
         start = lower if first == 0 else float(self.edges[first - 1])
         return start, upper if last == len(self.edges) else float(self.edges[last])
@@ -164,7 +164,7 @@ class EvenCells(FormulaCells):
 
     @property
     def learned(self) -> tuple[float, float, float, float, int, int]:
-        """What `LearnedCells` need: the ends, where cells start, how many there are to a unit, and the outermost."""
+        """The input of `LearnedCells`: ends, start of the cells, cells per unit, and the outermost cells."""
         if self._unit != 1:
             raise InternalError("I032", "cells that are drawn are too wide. Report it.")
         return *self.ends, self._start, self._per_unit, 0, self._cells - 1
@@ -176,27 +176,27 @@ class EvenCells(FormulaCells):
 
 
 def _ordered(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return integers that are in the order of doubles."""
+    """Return integers in the order of the doubles."""
     bits = values.view(np.int64)
     ordered: NDArray[np.int64] = np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
     return ordered
 
 
 def _doubles(ordered: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the doubles of integers of `_ordered`."""
+    """Return the doubles of the integers of `_ordered`."""
     bits = np.where(ordered < 0, np.iinfo(np.int64).min - ordered, ordered)
     return bits.view(np.float64)
 
 
 class LearnedCells(ValueCells):
-    """Cells of equal width whose ends are drawn while a statement runs: the same cells as `EvenCells` has there.
+    """Cells of equal width whose ends are drawn while a statement runs: the cells of `EvenCells` for the same ends.
 
-    They are told by the one entry of the list `drawn`, which stands beside every number, as `EvenCells.learned`.
+    The list `drawn` next to every number has one entry, `EvenCells.learned`.
 
     Parameters
     ----------
     most : int
-        How many there are at most.
+        Largest number of cells.
     """
 
     def __init__(self, most: int) -> None:
@@ -208,7 +208,7 @@ class LearnedCells(ValueCells):
         return self._most
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Refuse: the ends are not known here."""
+        """Refuse: the ends are not known in Python."""
         raise InternalError("I032", "cells were asked for whose ends are not drawn. Report it.")
 
     def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
@@ -226,7 +226,7 @@ class LearnedCells(ValueCells):
 
 
 def _even_cell(moved: str, per_unit: str, last: str) -> str:
-    """Return SQL of the cell of equal width that a number is in, which is given from the start of the cells."""
+    """Return SQL for the cell of equal width of a number, given as distance from the start of the cells."""
     return call("least", cast(call("floor", call("*", moved, per_unit)), "INTEGER"), last)
 
 
@@ -252,23 +252,23 @@ class CutCells(FormulaCells):
 
 
 class BinCells(ValueCells):
-    """Bins that hold their upper end, as those of DuckDB's histogram do.
+    """Bins that include their upper end, as in DuckDB's histogram.
 
     Parameters
     ----------
     edges : sequence of float
-        Strictly ascending. Bin i holds the numbers above ``edges[i - 1]`` and up to ``edges[i]``; the first one those
-        up to ``edges[0]``, and the last one those above all edges.
+        Strictly ascending. Bin i holds the numbers above ``edges[i - 1]`` and up to ``edges[i]``; the first bin holds
+        those up to ``edges[0]``, and the last bin those above all edges.
     """
 
     def __init__(self, edges: Sequence[float]) -> None:
         self.edges = np.array(edges, dtype=np.float64)
 
     def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
-        """Return the query that turns numbers into bins: a search by halves, one step of it a projection.
+        """Return the query that turns numbers into bins: a binary search, with one projection per step.
 
-        A thousand edges take ten comparisons per row. Edges are filled up with infinity, which no number exceeds. After
-        some steps `cell` is the number of the part that a number is in, and the edge in its middle is compared next.
+        A thousand edges take ten comparisons per row. Infinity, which no number exceeds, pads the edges. After some
+        steps `cell` is the part that holds the number, and the next step compares the edge in its middle.
         """
         steps = len(self.edges).bit_length()
         edges = np.append(self.edges, [math.inf] * ((1 << steps) - 1 - len(self.edges)))
@@ -296,7 +296,7 @@ class MagnitudeCells(FormulaCells):
         self.edges = fine_edges()[1:-1]
 
     def sql(self, value: str) -> str:
-        """Return the cell as SQL: exponent and leading bits of the fraction are one number."""
+        """Return the cell as SQL: exponent and leading bits of the fraction form one number."""
         bits = cast(cast(call("abs", value), "BIT"), "BIGINT")
         steps = call("-", call(">>", bits, str(MAGNITUDE_BITS)), str(MAGNITUDE_START))
         steps = call("least", call("greatest", steps, "0"), str(ZERO_FINE))
@@ -314,20 +314,20 @@ class MagnitudeCells(FormulaCells):
 
 @dataclass(frozen=True)
 class DerivedKey:
-    """A key of groups that follows from a value: which public cell it is in.
+    """A group key that follows from a value: its public cell.
 
-    The cell of a row depends on that row alone, so grouping by it is grouping by one more column.
+    The cell of a row depends on that row alone, so grouping by it is like grouping by one more column.
 
     Attributes
     ----------
     cells : ValueCells
     lower, upper : float
-        Public bounds to which values are clipped; infinite for none.
+        Public bounds that clip values; infinite for none.
     missing : bool
         Whether NULL and NaN have a cell of their own, the last one. Otherwise rows without a value are in no group.
     divides : bool
-        Whether each cell is a group of its own, of which a privacy unit has a limited number. Otherwise the group is
-        what the columns of `by` say, and cells only divide its rows.
+        Whether each cell is a group of its own, and a privacy unit has a limited number of them. Otherwise the columns
+        of `by` determine the group, and cells only divide its rows.
     """
 
     cells: ValueCells
@@ -342,7 +342,7 @@ class DerivedKey:
         return self.cells.count + self.missing
 
     def query(self, numbers: str) -> str:
-        """Return the query that turns the opaque column `number` of another one into `cell`; rows in none go."""
+        """Return the query that turns the opaque column `number` into `cell`, and drops rows without a cell."""
         missing = str(self.cells.count) if self.missing else "NULL"
         query = self.cells.query(numbers, self.lower, self.upper, missing)
         return query if self.missing else f"SELECT * FROM ({query}) WHERE cell IS NOT NULL"

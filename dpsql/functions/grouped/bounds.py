@@ -1,4 +1,4 @@
-"""dp_bounds: a private interval that holds the bulk of one column, or of each group of it, without any prior bounds."""
+"""dp_bounds: a private interval that holds the bulk of one column, or of each of its groups, without prior bounds."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ class BoundsPlan(ColumnPlan):
 
     @cached_property
     def derived(self) -> DerivedKey:
-        """The universal cells; a row without a value is in none."""
+        """The universal cells; rows without a value are in no cell."""
         return DerivedKey(MagnitudeCells(), -math.inf, math.inf, missing=False, divides=False)
 
     @property
     def interval_noise(self) -> IntervalNoise:
-        """The noise of each interval: of a unit all rows count that its limits leave, in all groups together."""
+        """The noise of each interval. All rows of a unit within its limits count, over all groups."""
         return IntervalNoise(self.epsilon, self.neighbours, self.contribution.rows, self.failure)
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: the interval of the column, or those of all groups."""
+        """The measurement: the interval of the column, or one interval per group."""
         return measurement_of(ScannedInterval("interval", self.interval_noise))
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
@@ -68,7 +68,7 @@ class BoundsPlan(ColumnPlan):
         return self.interval_noise.scales
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, of the rows of one group: what an interval needs and leaves out."""
+        """Return the expected noise for one group: the rows that an interval needs, and those it excludes."""
         noise = self.interval_noise
         return [
             (
@@ -93,7 +93,7 @@ class BoundsCall(ColumnCall):
         return super().start() if self.plan.by else MagnitudeHistogram(0, target=True)
 
     def prepare(self, statistic: GroupedSums | MagnitudeHistogram, progress: Progress) -> Callable[[], Json]:
-        """Return the draw of the interval, or of those of all groups."""
+        """Return the draw of the interval, or of one interval per group."""
         part: ScannedInterval = self.plan.measurement["interval"]
         error: dict[str, Json] = {"std_error": part.noise.deviation}
         if isinstance(statistic, MagnitudeHistogram):

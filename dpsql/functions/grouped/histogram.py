@@ -1,19 +1,19 @@
 """dp_histogram: private counts of a column's values between public edges, in groups, with cumulative counts.
 
-Every row is in one bin, or in none if its value is missing and missing values are not counted. A bin of a group of `by`
-is a group of its own, so a privacy unit has rows in at most `max_groups_per_unit` pairs of key and bin. Bins are never
-taken from the data: edges at quantiles of the rows would show the rows.
+Every row is in one bin, or in none if its value is missing and missing values are not counted. Each pair of key and bin
+is a group, so a privacy unit has rows in at most `max_groups_per_unit` pairs. Bins never come from the data: edges at
+quantiles of the rows would reveal the rows.
 
 =====================  =================================================================  ============================
-curve                  what gets noise                                                    L1, squared L2 (add_remove)
+curve                  noisy numbers                                                      L1, squared L2 (add_remove)
 =====================  =================================================================  ============================
 identity               every count                                                        K1, K2
 tree, wavelet,         the products of a strategy with the counts of each key             K1 a, K1**2 b, see
 toeplitz                                                                                  `dpsql.mechanisms.prefix_sums`
 =====================  =================================================================  ============================
 
-Under replace both double. K1 and K2 are those of `dpsql.contract.relation`. A strategy's products pool the bins of
-a unit, so K2 is not enough for them: two rows in two bins may add up in one product.
+Replace doubles both. `dpsql.contract.relation` defines K1 and K2. A strategy's products pool the bins of a unit, so K2
+does not bound them: two rows in two bins may add up in one product.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from dpsql.released.histogram import curve_record, histogram_record
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, GroupCount, Sums
 from dpsql.statistics.grouped_sums import GroupedSums
 
-# One less than a strategy takes, for the bin of missing values.
+# One less than a strategy's limit, for the bin of missing values.
 _MOST_BINS = MOST_CELLS - 1
 _hint = "Give ascending numbers from public knowledge, such as [0, 10, 20]."
 
 
 def _bins(bins: object) -> tuple[float, ...] | int:
-    """Return the edges; of a bare number, how many bins of equal width it asks for."""
+    """Return the edges, or the number of bins of equal width if `bins` is a bare number."""
     items = parameters.list_items(bins, most=_MOST_BINS)
     if items is None:
         return parameters.positive_integer("bins", bins, hint=_hint, most=_MOST_BINS)
@@ -79,12 +79,12 @@ def _bins(bins: object) -> tuple[float, ...] | int:
 class HistogramPlan(ValuePlan):
     """The checked public arguments of one ``dp_histogram`` call."""
 
-    bins: tuple[float, ...]  # the edges between two bins, ascending
+    bins: tuple[float, ...]  # the edges between bins, ascending
     lower: float | None  # None for open ends
     upper: float | None
     null_bin: bool
     delta: Fraction | None
-    law: str  # the noise that was asked for
+    law: str  # the requested noise
     curve: str
     confidence: Fraction
 
@@ -157,7 +157,7 @@ class HistogramPlan(ValuePlan):
 
     @cached_property
     def noise_law(self) -> str:
-        """The law of the noise: the one that was asked for, or that is smaller."""
+        """The law of the noise: the requested one, or the one with less noise."""
         if self.delta is None or self.law == LAPLACE:
             return LAPLACE
         if self.law == GAUSSIAN or self.curve == "toeplitz":
@@ -178,7 +178,7 @@ class HistogramPlan(ValuePlan):
 
     @property
     def strategy(self) -> PrefixStrategy | None:
-        """What is multiplied with the counts; None where every count gets noise by itself."""
+        """The matrix that multiplies the counts; None if every count gets its own noise."""
         if self.curve == "identity":
             return None
         strategy = prefix_strategy(self.derived.count, name=self.curve, noise=self.noise_law)
@@ -191,7 +191,7 @@ class HistogramPlan(ValuePlan):
 
     @cached_property
     def part(self) -> GroupedNoise | CumulativeCounts:
-        """The part that draws."""
+        """The part that draws the noise."""
         if self.strategy is None:
             return grouped_noise("counts", self.epsilon, self.delta, self.contribution, (GroupCount(),), self.noise_law)
         delta = None if self.mu is None else self.delta
@@ -215,7 +215,7 @@ class HistogramPlan(ValuePlan):
         return () if self.mu is None else (self.mu / self.contribution.rows,)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be."""
+        """Return the expected noise of the call."""
         count, last = histogram_errors(self)
         out: list[Quantity] = [
             ("count_std_error", count, "standard deviation of the noise on the rows of a bin, on average"),
@@ -282,7 +282,7 @@ class HistogramCall(CountedCall):
 
 
 def draw_histogram(plan: HistogramPlan, counts: Longs) -> dict[str, Json]:
-    """Draw all bins of all keys; return what the ledger keeps of them.
+    """Draw all bins of all keys; return the record for the ledger.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def draw_histogram(plan: HistogramPlan, counts: Longs) -> dict[str, Json]:
     Notes
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``; with Gaussian noise (epsilon, delta)-DP and mu-GDP.
-    - **Sensitivity**: see the module's text.
+    - **Sensitivity**: see the module docstring.
     """
     if isinstance(plan.part, GroupedNoise):
         flat = counts.ravel()

@@ -1,10 +1,10 @@
-"""The argument `left_out_share`: a part of epsilon that tells how much the limits of privacy units leave out.
+"""The argument `left_out_share`: a share of epsilon that measures how much row limits of privacy units leave out.
 
-The statistic and its sensitivity are in `dpsql.statistics.aggregates`, what its noisy numbers say of a row's verdict in
-`dpsql.released.aggregates`. It has Laplace noise, whatever the law of the rest.
+`dpsql.statistics.aggregates` has the statistic and its sensitivity. `dpsql.released.aggregates` derives a row's verdict
+from the noisy numbers. The measurement has Laplace noise, whatever the law of the rest.
 
-Nothing is charged where no limit can leave a row out, where the share is 0, and where keys are private: there the rows
-of keys that are not released are left out, too.
+It costs nothing if no limit can leave a row out, if the share is 0, or if keys are private: then the rows of keys that
+are not released are left out, too.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares
 from dpsql.statistics.aggregates import Block, left_out_blocks, left_out_contribution
 
 USUAL_SHARE = Fraction(1, 20)
-# The field of what an engine hands over that says what a record is of: a group, the rows that fell away, or the units
-# that have such rows. The last two stand behind the groups.
+# The field of an engine's result that names the kind of a record: a group, the rows left out, or the units with such
+# rows. The last two come after the groups.
 RECORD = "record"
 GROUP, ROWS, UNITS = range(3)
 
@@ -48,7 +48,7 @@ LEFT_OUT_SHARE = optional_share(
 
 
 class Enforced(NamedTuple):
-    """Which limits on a privacy unit may leave a row out, because the others do not imply them."""
+    """Limits on a privacy unit that may leave a row out, because the other limits do not imply them."""
 
     groups: bool
     rows_per_group: bool
@@ -56,7 +56,7 @@ class Enforced(NamedTuple):
 
 
 def enforced_limits(rows: int, groups: int, rows_per_group: int, *, group_count: int | None, alone: bool) -> Enforced:
-    """Return which limits may leave a row out.
+    """Return the limits that may leave a row out.
 
     A unit with m rows is in at most m groups, and has at most m rows in each.
 
@@ -65,7 +65,7 @@ def enforced_limits(rows: int, groups: int, rows_per_group: int, *, group_count:
     rows, groups, rows_per_group : int
         The limits of one unit.
     group_count : int or None
-        Number of groups in all; None if it is not public.
+        Number of all groups; None if it is not public.
     alone : bool
         Whether a unit has at most one row in a group.
     """
@@ -79,7 +79,7 @@ def enforced_limits(rows: int, groups: int, rows_per_group: int, *, group_count:
 
 
 def read_left_out_share(arguments: Mapping[str, object], *, may_leave_out: bool) -> Fraction | None:
-    """Return the share of epsilon that tells what was left out; None for nothing.
+    """Return the share of epsilon that measures the rows left out; None for no measurement.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def read_left_out_share(arguments: Mapping[str, object], *, may_leave_out: bool)
     Raises
     ------
     ParameterError
-        P006: it is no share. P045: a share is given where nothing can be left out.
+        P006: the value is not a share. P045: a share is given but nothing can be left out.
     """
     read = LEFT_OUT_SHARE.read(arguments)
     share = None if read is None else known(Fraction, read)
@@ -105,9 +105,9 @@ def read_left_out_share(arguments: Mapping[str, object], *, may_leave_out: bool)
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutPlan(DrawnBoundsPlan):
-    """The plan of a function that tells what the limits of privacy units leave out."""
+    """The plan of a function that measures how much limits of privacy units leave out."""
 
-    left_out_share: Fraction | None  # None where nothing is told
+    left_out_share: Fraction | None  # None for no measurement
 
     @classmethod
     def _left_out_share(
@@ -119,14 +119,14 @@ class LeftOutPlan(DrawnBoundsPlan):
         *,
         alone: bool,
     ) -> Fraction | None:
-        """Return the share of epsilon that tells what limits leave out.
+        """Return the share of epsilon that measures the rows left out.
 
         Parameters
         ----------
         arguments : mapping
         layout : Layout
         own, bounds : mapping
-            The checked fields of the keys, and of the bounds.
+            The checked fields of the keys and of the bounds.
         alone : bool
             Whether a unit has at most one row in a group.
         """
@@ -145,7 +145,7 @@ class LeftOutPlan(DrawnBoundsPlan):
         return share
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as earlier versions recorded the same call, which did not tell what limits leave out."""
+        """Yield the arguments as earlier versions recorded the same call, without this measurement."""
         yield from super().earlier_arguments()
         if self.left_out_share == USUAL_SHARE:
             yield {name: value for name, value in self.public_arguments.items() if name != "left_out_share"}
@@ -157,29 +157,29 @@ class LeftOutPlan(DrawnBoundsPlan):
 
     @property
     def measures_left_out(self) -> bool:
-        """Whether it is told how much the limits of units leave out."""
+        """Whether the call measures how much limits of units leave out."""
         return self.left_out_share is not None
 
     @cached_property
     def remaining_epsilon(self) -> Fraction:
-        """Epsilon that is left for the aggregates."""
+        """Epsilon that remains for the aggregates."""
         return self.epsilon - self.bounds_epsilon - self.epsilon * (self.left_out_share or 0)
 
     @cached_property
     def left_out_parts(self) -> tuple[GroupedNoise, ...]:
-        """The part that draws what was left out, if it is told."""
+        """The part that measures the rows left out, if any."""
         if self.left_out_share is None:
             return ()
         return (left_out_noise(self.epsilon * self.left_out_share, self.contribution, self.blocks),)
 
 
 def left_out_noise(epsilon: Fraction, contribution: Contribution, blocks: tuple[Block, ...]) -> GroupedNoise:
-    """Return the part that draws what was left out, beside blocks of what counts: Laplace noise, equal shares.
+    """Return the part that measures the left-out rows, for `blocks` of rows that count: Laplace noise, equal shares.
 
     Notes
     -----
-    - **Guarantee**: pure `epsilon`-DP, beside that of the other parts.
-    - **Neighbouring relation**: that of `contribution`.
+    - **Guarantee**: pure `epsilon`-DP, in addition to the other parts.
+    - **Neighbouring relation**: the one of `contribution`.
     - **Sensitivity**: `dpsql.statistics.aggregates`.
     """
     noise_blocks = left_out_blocks(blocks)

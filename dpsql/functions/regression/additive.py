@@ -1,9 +1,9 @@
-"""An additive model: boosted AdaSSP first, then steps per feature on its residuals, read by the same two ways.
+"""An additive model: boosted AdaSSP first, then steps per feature on its residuals.
 
-An engine reads its rows once for bins and the bound of residuals, and once for every round.
+DuckDB keeps its rows. An engine reads its rows once for bins and the bound of residuals, and once for every round.
 
-What each stage gets is public: half of what is left after bounds and moments. Where the rows are few for the noise, by
-their released number, the linear fit gets all of it, and there are no steps: `AdditiveModel.has_steps`.
+The budget of each stage is public: half of the rest after bounds and moments. If the released number of rows is small
+for the noise, the linear fit gets the whole rest, and there are no steps: `AdditiveModel.has_steps`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from dpsql.statistics.regression import RowMap, Scales
 # Share of the linear fit, and shares of the steps: bins, the bound of residuals, and the rounds.
 _LINEAR = Fraction(1, 2)
 _STEPS = (("bins", Fraction(3, 20)), ("residuals", Fraction(3, 100)), ("steps", Fraction(82, 100)))
-# Rows times mu, over the root of the features and per row of a unit, from which steps tell more than they cost: where
-# the noise on a cell's rows is some twice the rows in it. `benchmarks/papers/additive_study.py` measures it.
+# Steps gain more than they cost from this value of rows times mu, over the root of the features and the row limit per
+# unit: there the noise on a cell's rows is about twice its rows. `benchmarks/papers/additive_study.py` measures it.
 WORTH_STEPS = 300.0
-# Of the share of bounds, that of ends within public ones where only the features have these, or only the target.
+# Part of the share of bounds for ends within public bounds, if only the features or only the target have public bounds.
 _FEATURES, _TARGET = Fraction(1, 2), Fraction(1, 5)
 
 
 def steps_rows_needed(features: int, mu: float) -> float:
-    """Return from how many rows there are steps, where a unit is a row and all Gaussian releases spend mu."""
+    """Return the rows from which there are steps, if a unit is a row and all Gaussian releases spend mu."""
     return WORTH_STEPS * math.sqrt(features) / mu
 
 
@@ -46,7 +46,7 @@ class AdditiveModel(BoostedAdaSsp):
 
     @classmethod
     def own_arguments(cls, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Refuse a norm, to which rows of a linear model alone are shortened."""
+        """Refuse a norm: only a linear model shortens rows to it."""
         if arguments.get("row_norm") is not None:
             raise ParameterError(
                 "P045", "row_norm has no effect on the steps of method := 'additive'. Leave it out, or take another."
@@ -55,27 +55,27 @@ class AdditiveModel(BoostedAdaSsp):
 
     @property
     def fit_parts(self) -> tuple[tuple[str, Fraction], ...]:
-        """A half for the linear fit, and the rest for the steps."""
+        """Half for the linear fit, and the rest for the steps."""
         return (("fit", _LINEAR), *((name, part * (1 - _LINEAR)) for name, part in _STEPS))
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """Those of boosting; on an engine one for bins and the bound of residuals, and one for each round of steps."""
+        """The passes of boosting; on an engine also one for bins and the bound of residuals, one per round of steps."""
         more = 0 if self.plan.engine is None else 1 + VISITS * MOST_ROUNDS
         return (*super().passes, *(Pass(),) * more)
 
     def has_steps(self, mapped: RowMap) -> bool:
-        """Whether there are steps: always where the number of rows was not released, and some feature is kept."""
+        """Return whether there are steps: if a feature is kept, and the rows suffice or their number is unreleased."""
         features = len(mapped.scales.middle)
         rows = None if mapped.standard is None else mapped.standard.rows
         return features > 0 and (rows is None or rows >= self._rows_needed(features))
 
     def _rows_needed(self, features: int) -> float:
-        """Return from how many rows there are steps."""
+        """Return the rows from which there are steps."""
         return steps_rows_needed(features, float(self.mu)) * self.plan.max_rows_per_unit
 
     def spend_fit(self, columns: Columns, mapped: RowMap) -> Fraction:
-        """Return the mu of the linear fit: that of the steps, too, where there are none."""
+        """Return the mu of the linear fit, with the mu of the steps if there are none."""
         part: GaussianNoise = self.measurement["fit"]
         if self.has_steps(mapped):
             return self.spend_part(columns, "fit")
@@ -83,14 +83,14 @@ class AdditiveModel(BoostedAdaSsp):
         return share_of_mu(columns.more * squared / self.mu**2, self.mu)
 
     def spend_part(self, columns: Columns, name: str) -> Fraction:
-        """Return the mu of a part of the fit, with its share of what ends within public bounds leave; use it up."""
+        """Spend a part of the fit, with its share of the unspent mu of ends within public bounds; return its mu."""
         part: GaussianNoise = self.measurement["fit"]
         spent = part.spend(name)
         return spent if columns.more == 1 else share_of_mu(columns.more * spent**2 / self.mu**2, self.mu)
 
     @property
     def narrows_features(self) -> bool:
-        """Whether features have public bounds, and are measured in deviations."""
+        """Whether features have public bounds, and the fit standardizes them."""
         return self.standardizes and self.plan.lower is not None
 
     @property
@@ -100,7 +100,7 @@ class AdditiveModel(BoostedAdaSsp):
 
     @property
     def ends_share(self) -> Fraction:
-        """That of bounds, or a part of it where some are drawn without public ones: the features, or the target."""
+        """The share of bounds; a part of it if only the features, or only the target, have public bounds."""
         features = self.narrows_features
         if features and self.plan.target_is_bounded:
             return self.plan.bounds_share
@@ -111,7 +111,7 @@ class AdditiveModel(BoostedAdaSsp):
         )
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the linear stage would be, and from how many rows there are steps."""
+        """Return the expected noise of the linear stage, and the rows from which there are steps."""
         needed = self._rows_needed(max(1, n_features))
         return [
             *super().noise(n_features, n_rows),
@@ -123,7 +123,7 @@ class AdditiveModel(BoostedAdaSsp):
         return AdditiveRows(columns) if self.plan.engine is None else super().bounded(columns)
 
     def following(self, columns: Columns, fit: LinearFit, mapped: RowMap, scales: Scales) -> Collector:
-        """Return the collector of bins and residuals; of nothing where there are no steps."""
+        """Return the collector of bins and residuals, or the finished call if there are no steps."""
         stage = RegressionStage(columns, fit, mapped, scales)
         return FirstWeights(stage) if self.has_steps(mapped) else Finished(stage.result(None))
 
@@ -168,7 +168,7 @@ class RegressionStage(StepStage):
 
 
 class AdditiveRows(BoostedRows):
-    """The stored rows, which boosting reads and then the steps."""
+    """The stored rows: boosting reads them, then the steps."""
 
     def draw(self, progress: Callable[[float], None]) -> Result:
         """Draw the linear fit, bins and the bound of residuals, and every round of steps."""

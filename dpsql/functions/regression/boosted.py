@@ -1,4 +1,4 @@
-"""Boosted AdaSSP: products once, residuals in rounds. DuckDB's rows are kept; an engine reads them in every round."""
+"""Boosted AdaSSP: products once, residuals in rounds. DuckDB keeps its rows; an engine reads them in every round."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from dpsql.statistics.counts import GridHistogram
 from dpsql.statistics.gram import ColumnMoments
 from dpsql.statistics.regression import CELLS, QuantisedMagnitudes, RoundProducts, RowMap, Scales, Standard, StoredRows
 
-# The middle of the target, and what boosting clips residuals to: the farther of the outer two from it, times a factor
-# that makes it the 5 % and 95 % quantiles of a normal target. Drawn themselves, these are lost among empty cells where
-# the target fills few cells of its bounds, as years do.
+# Quantiles for the middle of the target, and for the clip of residuals: the larger distance of the outer two from the
+# middle, times a factor that reaches the 5 % and 95 % quantiles of a normal target. Direct draws of those are lost
+# among empty cells if the target fills few cells of its bounds, as years do.
 _TARGET_QUANTILES = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 _REACH = 1.28
-# Ends of features are drawn where rows are at least so many deviations of a prefix sum: with fewer, slopes are noise,
-# and predictions are better where units are too wide.
+# Ends of features are drawn from this number of rows, in deviations of a prefix sum: with fewer rows, slopes are noise,
+# and units that are too wide predict better.
 _LEAST_ROWS = 20.0
-# Drawn ends of the target that are so many times closer than public ones hold few of the even cells between these.
+# Drawn ends of the target that are this many times closer than public ones hold few even cells of the public bounds.
 _NARROW = 8.0
 
 
@@ -76,7 +76,7 @@ class BoostedAdaSsp(LeastSquares):
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """A pass each for bounds and the rows; on an engine one for scales and one for every round."""
+        """One pass for bounds and one for the rows; an engine reads the rows once for scales and once per round."""
         fitting = 1 if self.plan.engine is None else self._scales_first + self.rounds
         return (Pass(),) * (self.draws_bounds + fitting)
 
@@ -96,7 +96,7 @@ class BoostedAdaSsp(LeastSquares):
         super().check_features(count)
 
     def following(self, columns: Columns, fit: LinearFit, mapped: RowMap, scales: Scales) -> Collector | None:
-        """Return the collector of the first pass after boosting; None where that was all. Asked on engines alone."""
+        """Return the collector of the first pass after boosting; None if there is none. Only engines call this."""
         return None
 
     def bounded(self, columns: Columns) -> Collector:
@@ -109,7 +109,7 @@ class BoostedAdaSsp(LeastSquares):
 
 
 class BoostedRows(KeptFeatures[StoredRows]):
-    """The stored rows, which every round reads."""
+    """The stored rows; every round reads them."""
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns.kept, StoredRows(columns.mapped, columns.target))
@@ -120,7 +120,7 @@ class BoostedRows(KeptFeatures[StoredRows]):
         return self._columns.result(*self.fitted(progress))
 
     def fitted(self, progress: Callable[[float], None], *, last: bool = True) -> tuple[LinearFit, RowMap, Scales]:
-        """Draw the linear fit; the stored rows are given up unless it is not the last that reads them."""
+        """Draw the linear fit; free the stored rows if it is the `last` to read them."""
         plan, mapped = self._columns.plan, self._columns.mapped
         if self._columns.standardizes and self._columns.kept:
             moments = ColumnMoments(mapped)
@@ -153,9 +153,9 @@ class BoostedRows(KeptFeatures[StoredRows]):
 
 
 class BoostingScales(KeptFeatures[Several]):
-    """Boosting on an engine, before the first round: what scales are drawn from.
+    """Boosting on an engine, before the first round: the statistics for the scales.
 
-    That is the target's histogram and the moments of the features; and their magnitudes, where ends may be drawn within
+    These are the target's histogram and the moments of the features; and magnitudes, if ends may be drawn within
     public bounds.
     """
 
@@ -193,18 +193,18 @@ class BoostingScales(KeptFeatures[Several]):
 
 
 class BoostingRound(KeptFeatures[RoundProducts]):
-    """A round of boosting on an engine: one pass over the rows, with the coefficients that the round before released.
+    """A round of boosting on an engine: one pass over the rows, with the coefficients of the previous round.
 
     Parameters
     ----------
     columns : Columns
     mapped : RowMap
     scales : Scales
-        Of the target.
+        Scales of the target.
     coefficients : ndarray of float64
-        Those that residuals are taken of.
+        Coefficients that define the residuals.
     run : Boosting, optional
-        The fit, which asks for products round by round; it starts with the Gram matrix that the first round computes.
+        The fit, which requests products round by round; it starts with the Gram matrix of the first round.
     """
 
     ending = ("_columns", "_mapped", "_scales", "_run")
@@ -240,7 +240,7 @@ class BoostingRound(KeptFeatures[RoundProducts]):
         return self._columns.result(model, self._mapped, self._scales)
 
     def _draw_round(self) -> tuple[NDArray[np.float64] | LinearFit, Boosting]:
-        """Draw this round: coefficients or the fit, and the fit that goes on."""
+        """Draw this round; return coefficients or the finished fit, and the run."""
         plan, run = self._columns.plan, self._run
         if run is None:
             run = ada_ssp.boosting(
@@ -264,16 +264,16 @@ Counted = Callable[[Sequence[int], bool], list[Longs]]
 
 
 def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowMap:
-    """Return the map to standardised rows, with ends of columns drawn where their public bounds are far too wide.
+    """Return the map to standardised rows; draw ends of columns whose public bounds are far too wide.
 
-    Ends of the target are drawn wherever rows are enough: moments tell nothing of it.
+    Ends of the target are drawn if there are enough rows: moments say nothing about the target.
 
     Notes
     -----
-    - **Guarantee**: Gaussian DP at the mu of `LeastSquares.ends_share` or less. What is left of its square goes to the
-      fit, which is released after it, whatever was drawn: squares of mu add up to the same.
-    - **Sensitivity**: `dpsql.mechanisms.prefix_bounds`. Which ends are drawn, and with how much noise, follows from the
-      released moments.
+    - **Guarantee**: Gaussian DP at the mu of `LeastSquares.ends_share` or less. The unspent part of its square goes to
+      the fit, which is released later, whatever was drawn: the sum of squares of mu is the same.
+    - **Sensitivity**: `dpsql.mechanisms.prefix_bounds`. The released moments determine which ends are drawn, and
+      their noise.
     """
     plan, method, mapped = columns.plan, columns.method, columns.mapped
     unit = plan.neighbours, plan.max_rows_per_unit
@@ -319,9 +319,9 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
 
 
 def _draw_scales(columns: Columns, cells: CellCounts, magnitudes: Counted) -> Scales:
-    """Return the scales, with that of the target derived from its private quantiles.
+    """Return the scales; the target's scale comes from its private quantiles.
 
-    Where the ends of the target were drawn, and hold few of the even cells between its public bounds, the quantiles are
+    If the ends of the target were drawn, and hold few of the even cells between its public bounds, the quantiles are
     drawn among the cells of its type.
 
     Notes

@@ -1,4 +1,4 @@
-"""What AdaSSP and boosted AdaSSP share: the budget, the columns, and private bounds before the fit."""
+"""The common part of AdaSSP and boosted AdaSSP: the budget, the columns, and private bounds before the fit."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from dpsql.statistics.regression import (
 
 # The Gaussian release of ends within public bounds.
 ENDS = "ends"
-# Where a clip would move a column's slope by at most this share of it, by released numbers, the column is not clipped.
+# A column is not clipped if, by released numbers, a clip would move its slope by at most this share of the slope.
 LIGHT = 0.125
-# Share of the fit's budget for the squares of the target, where sampling counts.
+# Share of the fit's budget for the squares of the target, if sampling counts.
 _SQUARES = Fraction(1, 10)
 
 
@@ -79,36 +79,36 @@ class LeastSquares(Method):
 
     @property
     def fit_parts(self) -> tuple[tuple[str, Fraction], ...]:
-        """How the mu squared of the fit is shared, by the name of each release; the linear fit's is 'fit'."""
+        """Share of the fit's mu squared of each release, by its name; the linear fit is 'fit'."""
         return (("fit", Fraction(1)),)
 
     def spend_fit(self, columns: Columns, mapped: RowMap) -> Fraction:
-        """Return the mu that the linear fit of rows mapped so may spend, and use it up."""
+        """Spend the mu of the linear fit of mapped rows, and return it."""
         part: GaussianNoise = self.measurement["fit"]
         return part.spend("fit")
 
     @property
     def narrows_features(self) -> bool:
-        """Whether ends of features may be drawn within their public bounds, where these turn out to be far too wide."""
+        """Whether ends of features may be drawn within public bounds that turn out to be far too wide."""
         return False
 
     @property
     def narrows_target(self) -> bool:
-        """Whether ends of the target are drawn within its public bounds, where rows are enough."""
+        """Whether ends of the target are drawn within its public bounds if there are enough rows."""
         return False
 
     @property
     def ends_share(self) -> Fraction:
-        """Share of mu squared for ends within public bounds; what they leave goes to the fit."""
+        """Share of mu squared for ends within public bounds; the fit gets the unspent part."""
         return Fraction(0)
 
     @abstractmethod
     def bounded(self, columns: Columns) -> Collector:
-        """Return the collector that follows once the bounds are known."""
+        """Return the collector that follows the bounds."""
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Names of the arguments of standardizing, where nothing is standardized."""
+        """Names of the arguments for standardizing, if nothing is standardized."""
         return () if self.standardizes else super().unused
 
     @property
@@ -131,7 +131,7 @@ class LeastSquares(Method):
             )
 
     def numbers(self, count: int, bounds: int) -> int:
-        """Return how many noisy numbers a call of `count` features releases, with the bounds of so many columns."""
+        """Return the number of noisy numbers of a call with `count` features, and with bounds of `bounds` columns."""
         columns = count + 1
         scaling = scaling_numbers(bounds, count if self.standardizes else 0)
         return scaling + columns * (columns + 1) // 2 + 1 + self.rounds * columns
@@ -156,12 +156,12 @@ class LeastSquares(Method):
 
     @property
     def fit_mu(self) -> Fraction:
-        """Mu left for the fit, where no ends are drawn within public bounds."""
+        """Mu of the fit if no ends are drawn within public bounds."""
         shares = dict(self.gaussian_shares)
         return share_of_mu(1 + self._unspent(shares), shares["fit"]) if self.ends_share else shares["fit"]
 
     def _unspent(self, shares: Mapping[str, Fraction]) -> Fraction:
-        """Return the mu squared of ends, over that of all parts of the fit."""
+        """Return the mu squared of ends, divided by the sum over all parts of the fit."""
         return shares[ENDS] ** 2 / sum((shares[name] ** 2 for name, _ in self.fit_parts), Fraction(0))
 
     def check_drawable(self) -> None:
@@ -178,7 +178,7 @@ class LeastSquares(Method):
         return measurement_of(GaussianNoise("fit", self.mu, rest, self.plan.delta, self.gaussian_shares))
 
     def longest(self, n_features: int) -> int | None:
-        """Return the norm to which rows of features are shortened, where nothing is standardized; None for no limit."""
+        """Return the norm limit for rows of features if nothing is standardized; None for no limit."""
         norm = self.plan.row_norm
         if norm is not None and norm < math.sqrt(n_features):
             return max(1, math.floor(norm * FIXED_POINT_ONE))
@@ -191,7 +191,7 @@ class LeastSquares(Method):
         return largest_norm(n_features, self.longest(n_features))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy a call would be. Columns are in half widths of their bounds, or in standard deviations."""
+        """Return the expected noise of a call. Columns are in half widths of their bounds, or standard deviations."""
         plan = self.plan
         unit = STANDARD_ONE if self.standardizes else FIXED_POINT_ONE
         scale = self.releases**0.5 / float(self.fit_mu)
@@ -226,15 +226,15 @@ class LeastSquares(Method):
                 return NoModel(call, "the noise hides where the target's values lie", bounds)
             return self.bounded(Columns(self, call, intervals if features is None else features, of_target))
 
-        # Nothing is counted where types alone determine the bounds.
+        # Types that determine the bounds need no counts.
         kinds = call.kinds[:-1] if features is None else ()
         return Magnitudes(self.plan, kinds, call.kinds[-1] if target is None else None, following)
 
 
 class Columns:
-    """The columns of a fit: those with bounds, how they are mapped to [-1, 1], and how a model is mapped back.
+    """The columns of a fit: the columns with bounds, their map to [-1, 1], and the map of a model back.
 
-    A column whose bounds are undetermined is left out. Which these are was released, so they are public.
+    A column with undetermined bounds is left out. The release names these columns, so they are public.
 
     Attributes
     ----------
@@ -246,17 +246,18 @@ class Columns:
     kept : list of int
         Positions of the features with bounds.
     reach : list of float
-        How many deviations from the mean the bounds of each of these are at most. A flag gets units so wide that its
-        rows count in full; rows in which another whole feature is far from the mean count less.
+        Largest distance of the bounds of each kept feature from its mean, in deviations. A flag gets units so wide that
+        its rows count in full; rows with another whole feature far from its mean count less.
     scales : Scales
     mapped : RowMap
     target : (float, float)
-        Its bounds, which are drawn ones within public ones where these are narrowed; and what they were before.
+        Bounds of the target: its public bounds, or drawn ends within them.
     public_target : (float, float)
+        Bounds of the target before drawn ends.
     narrowable : list of int
-        Places, among those that are kept, of features whose ends may be drawn within their public bounds.
+        Places, among the kept features, of features whose ends may be drawn within public bounds.
     more : Fraction
-        Factor of the mu squared of all parts of the fit: it gets what ends within public bounds leave.
+        Factor of the mu squared of all parts of the fit: it adds the unspent part of ends within public bounds.
     """
 
     def __init__(
@@ -287,17 +288,17 @@ class Columns:
 
     @property
     def pairs(self) -> list[Interval]:
-        """The bounds of each feature that is kept."""
+        """The bounds of each kept feature."""
         return list(zip(*self._ends.tolist(), strict=True))
 
     def cells(self, position: int | None) -> TypedCells:
-        """Return the cells within the public bounds of a feature that is kept, or of the target for None."""
+        """Return the cells within the public bounds of a kept feature, or of the target for None."""
         if position is None:
             return self.target_cells().within(*self.public_target)
         return TypedCells.of(self.call.kinds[self.kept[position]]).within(*self.pairs[position])
 
     def magnitudes(self, positions: Sequence[int], *, target: bool) -> QuantisedMagnitudes:
-        """Return the empty histogram of the magnitudes of some features that are kept, and of the target."""
+        """Return the empty histogram of the magnitudes of some kept features, and of the target."""
         cells = {position: TypedCells.of(self.call.kinds[self.kept[position]]) for position in positions}
         return QuantisedMagnitudes(self.mapped, cells, self.target_cells() if target else None, self.public_target)
 
@@ -306,19 +307,19 @@ class Columns:
         return TypedCells.of(self.call.kinds[-1], octave)
 
     def narrow_target(self, column: ColumnBounds) -> None:
-        """Take drawn ends of the target, within its public bounds; if they are clear, as public bounds are."""
+        """Narrow the target's bounds to drawn ends within them, if the ends are as clear as public bounds."""
         ends = within(column, self.target)
         if ends is not None and column.clear:
             self.target, self._of_target = ends, replace(column, interval=ends)
 
     def narrow(self, position: int, column: ColumnBounds) -> None:
-        """Note that a feature is measured, and clipped, by drawn ends: its verdict and error are those of these."""
+        """Record that drawn ends scale and clip a feature: its verdict and error come from these ends."""
         bounds = list(self._bounds)
         bounds[self.kept[position]] = replace(bounds[self.kept[position]], clear=column.clear, seen=column.seen)
         self._bounds = bounds
 
     def standardised(self, standard: Standard) -> RowMap:
-        """Return the map to standardised rows, in which light tails are not clipped, by released numbers alone."""
+        """Return the map to standardised rows; by released numbers alone, it leaves light tails unclipped."""
         mapped = self.mapped.standardised(standard)
         light = [share.slope <= LIGHT for share in self._clipped(mapped, hidden=0.0)]
         return replace(mapped, whole=np.array(light, dtype=bool) | self._whole_flags)
@@ -326,9 +327,9 @@ class Columns:
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()
     ) -> Callable[[], Json]:
-        """Return the released model in the units of the columns, from the fit of rows that were mapped so.
+        """Return the released model in the units of the columns, from the fit of mapped rows.
 
-        `steps` has those of an additive stage for each feature that is kept, in the units of the columns.
+        `steps` has the steps of an additive stage for each kept feature, in the units of the columns.
         """
         unit = self.call.target_unit
         matrix = _unmapping(mapped, scales, unit)
@@ -360,9 +361,9 @@ class Columns:
     def _with_clips(
         self, errors: NDArray[np.float64], slopes: NDArray[np.float64], mapped: RowMap
     ) -> NDArray[np.float64]:
-        """Return standard errors, intercept first, that also hold what clipping moves if the truth is linear.
+        """Return standard errors, intercept first, that include the effect of clipping on a linear truth.
 
-        A column's slope is off by a share of itself; what is cut off of it is noise of the rows to the other columns.
+        A column's slope is off by a share of itself; for the other columns, the part cut off is noise of the rows.
         """
         shares = [
             share if share.slope else replace(share, slope=unseen)
@@ -380,10 +381,10 @@ class Columns:
         return combined
 
     def _unseen(self, mapped: RowMap) -> list[float]:
-        """Return how far rows beyond the bounds of a column that is not clipped may move its slope, as a share of it.
+        """Return the largest share by which rows beyond the bounds of an unclipped column may move its slope.
 
-        A row far out weighs as much as one at `DEVIATIONS`. Noise hides a standard deviation of a prefix sum of them.
-        They move the slope by no more than the tail within the bounds would, if that were clipped.
+        A row far out weighs as much as a row at `DEVIATIONS`. Noise hides such rows up to a standard deviation of a
+        prefix sum. They move the slope by no more than a clip of the tail within the bounds would.
         """
         tails = self._clipped(replace(mapped, whole=self._whole_flags), hidden=0.0)
         columns = [self._bounds[feature].seen for feature in self.kept]
@@ -393,21 +394,21 @@ class Columns:
         ]
 
     def _clipped(self, mapped: RowMap, **more: float) -> list[ClippedShare]:
-        """Return how far the clips of a map move the coefficients of each column that is kept."""
+        """Return the effect of a map's clips on the coefficients of each kept column."""
         columns = [self._bounds[feature].seen for feature in self.kept]
         pairs = zip(columns, mapped.counted(*self._ends), strict=True)
         return [ClippedShare() if seen is None else seen.clipped(*ends, **more) for seen, ends in pairs]
 
 
 def _spread(values: NDArray[np.float64], positions: list[int], width: int) -> NDArray[np.float64]:
-    """Return values at their places among zeros."""
+    """Return zeros with values at some positions."""
     vector = np.zeros(width)
     vector[positions] = values
     return vector
 
 
 def _unmapping(mapped: RowMap, scales: Scales, unit: float) -> NDArray[np.float64]:
-    """Return the matrix that maps coefficients of mapped columns to those of the columns, intercept first."""
+    """Return the matrix from coefficients of mapped columns to coefficients of the columns, intercept first."""
     middle, slopes = mapped.columns
     matrix = np.diag(np.concatenate(([float(mapped.one)], slopes))) / (scales.target_scale * unit)
     matrix[0, 1:] = -middle * np.diag(matrix)[1:]

@@ -1,6 +1,6 @@
-"""The additive stage of a call, once its linear fit is drawn: a first pass for weights, and one for each round.
+"""The additive stage of a call, after the draw of its linear fit: a first pass for weights, and one for each round.
 
-DuckDB's rows are kept, as one byte per feature; an engine reads them in every pass.
+DuckDB keeps its rows, as one byte per feature; an engine reads its rows in every pass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StepStage(ABC):
     Attributes
     ----------
     kept : sequence of int
-        Positions of the features that are fitted.
+        Positions of the fitted features.
     rows : CellMap
     """
 
@@ -40,14 +40,14 @@ class StepStage(ABC):
 
     @abstractmethod
     def rounds(self, counted: CellWeights) -> StepRounds:
-        """Draw what the first pass tells, and return the rounds."""
+        """Draw from the first pass, and return the rounds."""
 
     @abstractmethod
     def result(self, steps: AdditiveSteps | None) -> Result:
         """Return the released model."""
 
     def draw(self, rows: CodedRows, progress: Progressing) -> Result:
-        """Draw the first pass and every round over rows that are kept."""
+        """Draw the first pass and every round over stored rows."""
         counted = self.weights()
         rows.into(counted)
         rounds = self.rounds(counted)
@@ -60,7 +60,7 @@ class StepStage(ABC):
         return self.result(rounds.result())
 
     def shapes(self, steps: AdditiveSteps, unit: float) -> list[Mapping[str, Json] | None]:
-        """Return each feature's steps, one unit of which is ``1 / unit``; None for a feature without any."""
+        """Return each feature's steps, divided by `unit`; None for a feature without steps."""
         shapes: list[Mapping[str, Json] | None] = []
         for edges, values, errors in zip(self.rows.edges, steps.values, steps.std_errors, strict=True):
             starts = np.flatnonzero(np.diff(values) != 0.0)
@@ -84,12 +84,12 @@ class FirstWeights(KeptFeatures[CellWeights]):
         self._stage = stage
 
     def turn(self, progress: Progressing) -> Collector:
-        """Draw what this pass tells."""
+        """Draw from this pass."""
         return _round(self._stage, self._stage.rounds(self.inner))
 
 
 class StepRound(KeptFeatures[ResidualSums]):
-    """A round of steps on an engine: one pass over the rows, with the steps that the rounds before released."""
+    """A round of steps on an engine: one pass over the rows, with the steps that earlier rounds released."""
 
     ending = ("_stage", "_rounds")
 
@@ -109,12 +109,12 @@ class StepRound(KeptFeatures[ResidualSums]):
 
 
 def _round(stage: StepStage, rounds: StepRounds) -> Collector:
-    """Return the next round, or what is left of a call that has no more."""
+    """Return the next round, or the finished call after the last round."""
     return StepRound(stage, rounds) if rounds.left else Finished(stage.result(rounds.result()))
 
 
 class Finished(Ignoring):
-    """The passes that are left out once the model is drawn."""
+    """The unused passes after the draw of the model."""
 
     def __init__(self, result: Result) -> None:
         self._result = result

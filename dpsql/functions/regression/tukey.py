@@ -1,8 +1,8 @@
 """The Tukey mechanism as passes over the rows: a row count, ranges per block, and products per block.
 
-Blocks have no bounds in common, so a model may predict anything. Its predictions are clipped to the public bounds of
-the target, or else to a private interval of it (`dpsql.mechanisms.interval_scan`), drawn after the pass over the ranges
-at `range_epsilon`: pure, and added to what the count and the model spend. The ends of the data would not be private.
+Blocks share no bounds, so a model may predict anything. Predictions are clipped to the public bounds of the target, or
+else to its private interval (`dpsql.mechanisms.interval_scan`), drawn after the pass over the ranges. The interval
+costs `range_epsilon`: pure DP, in addition to the count and the model. The ends of the data would not be private.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpsql.mechanisms.tukey import DeepModel, models_needed, row_budget
 from dpsql.statistics.counts import MagnitudeHistogram, RowCount
 from dpsql.statistics.votes import BlockProducts, ColumnRanges, blocks_from_count
 
-# With fewer rows per coefficient the call stops after the count, because the test would almost surely fail.
+# The call stops after the count with fewer rows per coefficient: the test would almost surely fail.
 _FEWEST_MODELS = 500
 _LARGEST_MODEL_EPSILON = Fraction(200)
 # Chance that a claim about the range of predictions is false.
@@ -56,7 +56,7 @@ class Tukey(Method):
 
     @property
     def draws_range(self) -> bool:
-        """Whether the range of predictions is private; with public bounds of the target it is these."""
+        """Whether the range of predictions is private; public bounds of the target replace it."""
         return self.plan.clip and not self.plan.target_is_bounded
 
     @property
@@ -78,12 +78,12 @@ class Tukey(Method):
 
     @cached_property
     def range_noise(self) -> IntervalNoise:
-        """The noise of that range."""
+        """The noise of the range of predictions."""
         return IntervalNoise(self.range_epsilon, self.plan.neighbours, self.plan.max_rows_per_unit, _RANGE_FAILURE)
 
     @cached_property
     def model_epsilon(self) -> Fraction:
-        """Epsilon that is left for the Tukey mechanism."""
+        """Epsilon that remains for the Tukey mechanism."""
         return self.plan.epsilon - self.count_epsilon - self.range_epsilon
 
     @cached_property
@@ -95,7 +95,7 @@ class Tukey(Method):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The count and the range, where they are private, and the model."""
+        """The count and the range, if they are private, and the model."""
         parts: list[Part] = []
         if self.draws_count:
             parts.append(LaplaceNoise("count", self.count_epsilon, self.plan.max_rows_per_unit))
@@ -112,7 +112,7 @@ class Tukey(Method):
             refuse_wide_noise(part.scale())
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how many blocks and rows a call would need."""
+        """Return the blocks and rows that a call needs."""
         needed = models_needed(n_features + 1, *self.model_budget)
         fewest = float(_FEWEST_MODELS * (n_features + 1))
         out: list[Quantity] = [
@@ -136,7 +136,7 @@ class Tukey(Method):
         return Counted(self, call) if self.plan.n_rows is None else self.blocked_by_rows(call, self.plan.n_rows)
 
     def blocked_by_rows(self, call: RegressionCall, rows: int) -> Collector:
-        """Return the pass after it is known that there are at least `rows` rows.
+        """Return the pass that follows a lower bound `rows` on the number of rows.
 
         The blocks are enough for the test, and none is too small to fit.
         """
@@ -144,7 +144,7 @@ class Tukey(Method):
         return self.blocked(call, max(1, min(models_needed(columns, *self.model_budget), rows // columns)))
 
     def blocked(self, call: RegressionCall, blocks: int) -> Collector:
-        """Return the pass after the number of blocks is known."""
+        """Return the pass that follows the number of blocks."""
         count = len(call.features)
         intervals = call.intervals
         if intervals is None or call.bounded_target is None:
@@ -200,7 +200,7 @@ class Ranges(RowTransform[Several]):
         Notes
         -----
         - **Guarantee**: pure DP at ``Tukey.range_epsilon``, see `dpsql.mechanisms.interval_scan`.
-        - **Sensitivity**: as there; the rows of a privacy unit are at most ``max_rows_per_unit``.
+        - **Sensitivity**: as there; a privacy unit has at most ``max_rows_per_unit`` rows.
         """
         interval, (ranges, values) = None, self.inner.folds
         if not isinstance(ranges, ColumnRanges) or not isinstance(values, MagnitudeHistogram):
@@ -229,7 +229,7 @@ class Products(RowTransform[BlockProducts]):
 
     @property
     def _clips(self) -> Mapping[str, Json]:
-        """Bounds of predictions: private ones, None if these are undetermined, or public ones."""
+        """Bounds of predictions: private bounds, None if these are undetermined, or public bounds."""
         return self._call.clips(self._call.bounded_target if self._interval is None else self._interval.ends)
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
@@ -247,6 +247,6 @@ class Products(RowTransform[BlockProducts]):
         point = part.draw(models)
         reason = "" if point is not None else "the models of the blocks differ too much, or are too few"
         result = self._call.result(point, bounds=self._bounds, reason=reason, clips=self._clips)
-        if self._method.draws_range and self._interval is None:  # for nothing: the target has levels
+        if self._method.draws_range and self._interval is None:  # not needed: the target has levels
             return Draw(self._method.measurement.only("count", "model"), lambda: result)
         return lambda: result
