@@ -32,7 +32,7 @@ Rules for every engine:
   a batch on its way, or a client may read it again. So the worker or server numbers the records
   (`dpsql.engines.driver`); the driver refuses a result with a missing or repeated record.
 - **The worker wraps errors** before the engine logs them, and the driver wraps them again: the text of an exception may
-  contain a value. Running out of memory costs the charge like any other failure.
+  contain a value. The driver charges running out of memory like any other failure.
 
 DuckDB is the first engine. dpsql does not call DuckDB through this protocol: SQL needs one statement in the caller's
 own transaction, with its temporary tables. So the gate, the ticket and the macros of `dpsql.engines.duckdb` build the

@@ -175,7 +175,7 @@ class PastReleases:
         return self.of_age(plan, asker.max_age, fresh=asker.fresh)
 
     def of_question(self, plan: AnyPlan, name: Callable[[dict[str, Json]], str]) -> AnyPlan:
-        """Return a plan under the name that its arguments give, as an earlier version had them if that is stored."""
+        """Return a plan under the name from its arguments; use an earlier version's name if only that one is stored."""
         first, *earlier = (
             replace(plan, release=name(record)) for record in (plan.public_arguments, *plan.earlier_arguments())
         )
