@@ -113,7 +113,7 @@ class Attached:
         return None if path is None else TableName.on_engine(self.name, path)
 
     def source(self, plan: Plan) -> object:
-        """Return the source that a call reads: the full name of a table (a tuple), the name of a view, or a frame."""
+        """Return the source of a call: a table's full name (a tuple), a view's name, or a frame."""
         if plan.placement is not None and plan.placement.tables:
             return tuple(parts_of(plan.source, most=None)[1:])
         return self.frames.get(plan.source, plan.source)
@@ -258,7 +258,7 @@ class Attached:
         )
 
     def _provenance(self, source: str) -> Provenance | UnseenError:
-        """Return the origin of a view's or a frame's rows, or the error that names the unseen part."""
+        """Return the origin of a view's or frame's rows, or the unseen part's error."""
         try:
             return self.engine.provenance(self.frames.get(source, self.relative(source)))
         except UnseenError as unseen:
@@ -277,7 +277,7 @@ class Attached:
             )
 
     def owned(self, function: str, source: object) -> Owned:
-        """Return a table of the engine's catalog that its owner names; this reads types only.
+        """Return a table of the engine's catalog that its owner names; read only types.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class Attached:
         return Owned(table, name, tuple(self.schema(_parts(table)).names))
 
     def budgeted(self, source: object, unit: object) -> tuple[str, Owned | None]:
-        """Return the source that `dp_protect` names: a table, or the name of a view or a frame for its budget.
+        """Return the source that `dp_protect` names: a table, or a view's or frame's name for its budget.
 
         Raises
         ------

@@ -83,7 +83,7 @@ class Provenance:
         Raises
         ------
         UnseenError
-            The numbers of columns differ.
+            One has more columns.
         """
         if len(self.columns) != len(other.columns):
             raise UnseenError("a union of other columns")
@@ -121,7 +121,7 @@ def scan_of_files(files: Sequence[str]) -> Scan:
     Raises
     ------
     SourceError
-        S052: the list has a file twice, so the scan would read each of its rows twice.
+        S052: the list has a file twice, so a scan reads its rows twice.
     """
     if repeated(files) is not None:
         raise SourceError(

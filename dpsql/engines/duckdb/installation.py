@@ -45,7 +45,7 @@ _lock = threading.RLock()
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Options of `duckdb.connect` other than the path."""
+    """Options of `duckdb.connect` except the path."""
 
     read_only: bool
     config: dict[str, str | bool | int | float | list[str]]
@@ -114,7 +114,7 @@ def install(
 
 
 def session_of(connection: duckdb.DuckDBPyConnection) -> Session:
-    """Return the shared state of this instance's connections; raise `LedgerError` if none has dpsql."""
+    """Return the shared state of this instance's connections; `LedgerError` without dpsql."""
     instance = _instance_of(connection)
     if instance is None or instance.session is None:
         raise _without_session()
@@ -202,10 +202,10 @@ class _Instance:
 
 
 def _on_close(connection: duckdb.DuckDBPyConnection, action: Callable[[], None]) -> duckdb.DuckDBPyConnection:
-    """Run `action` when the connection closes; return a cursor of the connection, which closes with it.
+    """Run `action` when the connection closes; return a cursor, which closes with it.
 
-    DuckDB does not report that a connection closes, but it drops the Python functions that the connection's cursors
-    registered. This cursor rolls its function back at once, so nobody can call the function.
+    DuckDB does not report that a connection closes, but it drops the Python functions of the connection's cursors. This
+    cursor rolls its function back at once, so nobody can call the function.
     """
 
     def nothing() -> str:

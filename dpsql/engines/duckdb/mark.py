@@ -30,7 +30,7 @@ ROWS = "SELECT database_name, schema_name, database_oid FROM system.main.duckdb_
 
 @dataclass(frozen=True)
 class Mark:
-    """The database ID of a database.
+    """The ID of a database.
 
     Attributes
     ----------
@@ -45,21 +45,21 @@ class Mark:
 
     @classmethod
     def of(cls, ledger_id: str, database: str) -> Mark:
-        """Return the database ID that ties a database to a ledger."""
+        """Return the ID that ties a database to a ledger."""
         return cls(ledger_id[:_digits], database)
 
     @property
     def schema(self) -> str:
-        """The name of the schema with the database ID."""
+        """The name of the schema with this ID."""
         return f"dpsql_ledger_{self.ledger}_{self.database}"
 
     def is_of(self, ledger_id: str) -> bool:
-        """Whether the database ID names this ledger."""
+        """Whether the ID names this ledger."""
         return self.ledger == ledger_id[:_digits]
 
 
 def new_mark(ledger_id: str) -> Mark:
-    """Return an ID for a database without an ID."""
+    """Return an ID for a database without one."""
     return Mark.of(ledger_id, secrets.token_hex(_digits // 2))
 
 
@@ -75,7 +75,7 @@ def of_mark(plan: str) -> bool:
 
 
 def record_named() -> SourceError:
-    """Return the refusal of a source in the schema with the database ID."""
+    """Return the refusal of a source in an ID's schema."""
     return SourceError(
         "S016", "the source is no table: dpsql keeps there what was spent. Look at it with SELECT * FROM dp_budget()."
     )
@@ -137,7 +137,7 @@ def _refuse_id(alias: str, mark: Mark, ledger_id: str) -> None:
 
 
 def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: str) -> str | None:
-    """Write the database ID for a ledger, even if the caller's transaction is rolled back.
+    """Write a database's ID, even if the caller's transaction is rolled back.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def change_mark(
     ledger_id: str,
     record: Callable[[Mark | None, Mark], object],
 ) -> tuple[Mark | None, Mark]:
-    """Tie a database to another ledger, in one transaction; the database keeps its digits.
+    """Tie a database to another ledger, in one transaction; it keeps its digits.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Run one pass over some rows of another engine, with the statement that DuckDB runs on its own tables.
+"""One pass over some rows of another engine, with the statement that DuckDB runs on its own tables.
 
 A worker has its own DuckDB, in memory and with one thread, because the engine decides the number of workers. This
-DuckDB has the functions that read rows, and no function that plans, charges or draws.
+DuckDB has functions that read rows, and none that plans, charges or draws.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class PartStatements:
     def parts(self, task: Task, rows: pa.Table) -> pa.Array:
         """Return the part of each row, in row order; NULL for rows without a privacy unit.
 
-        DuckDB loses the order of a table of ten batches or more, even in one thread, if the query has a subquery next
-        to the scan. So every row has a column with its position.
+        DuckDB loses the order of a table of ten batches or more, even in one thread, if a subquery is next to the scan.
+        So every row carries its position.
         """
         statement = split_sql(_of_part(task), task.function, task.number, task.blocks, task.parts)
         table = _workers.run(_Part(task), statement, rows.append_column(POSITION, pa.array(np.arange(len(rows)))))
@@ -173,7 +173,7 @@ def with_judged(plan: Plan, schema: pa.Schema) -> Plan:
     Raises
     ------
     ParameterError
-        P080, P082, P084: the condition does not fit the types. P083: the types are unknown.
+        P080, P082, P084: the condition does not fit. P083: the types are unknown.
     """
     if plan.condition is None:
         return plan

@@ -184,7 +184,7 @@ class PastReleases:
         return next((candidate for candidate in earlier if self.replay(candidate) is not None), first)
 
     def _latest(self, plan: AnyPlan) -> tuple[int, Entry | None]:
-        """Return the number of the latest release under a plan's name, from 0, with it; 0 and None before the first."""
+        """Return the latest release under a plan's name, with its number from 0; 0 and None if there is none."""
         entry = self.replay(plan)
         if entry is None:
             return 0, None
@@ -207,8 +207,8 @@ class PastReleases:
     def older(self, plan: Plan) -> Older:
         """Return a function for a call's fingerprints in versions with other defaults.
 
-        The fingerprints include those of a one-table dataset that is now one of several tables. On request, they
-        include those from before the ledger recorded the meaning of a source.
+        It includes those of a one-table dataset that is now one of several tables; on request, also those from before
+        the ledger recorded a source's meaning.
         """
 
         def older(before_lineage: bool) -> set[str]:

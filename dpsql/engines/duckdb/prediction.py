@@ -140,7 +140,7 @@ def _step(steps: FeatureSteps, value: str) -> str:
 
 
 def _clipped(value: str, lower: float, upper: float) -> str:
-    """Return a double clipped to bounds; NaN and NULL are unchanged."""
+    """Return a double clipped to bounds; NaN and NULL remain."""
     low, high = double(lower), double(upper)
     return (
         f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} WHEN {_is_nan(value)} THEN {value} "

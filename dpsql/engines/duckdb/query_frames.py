@@ -59,11 +59,11 @@ def query_frame(
     ----------
     session : Session
     turns : Turns
-        The turns of a connection that closes after the query.
+        On a connection that closes after the query.
     sql : str
-        The query reads the frame as ``self``.
+        Reads the frame as ``self``.
     arguments : mapping
-        The arguments of ``dp_query``.
+        As for ``dp_query``.
     rows : FrameRows
 
     Raises
@@ -75,7 +75,7 @@ def query_frame(
     InternalError
         I001: reading the rows failed; the charge remains.
     DpsqlError
-        The errors of a query of tables.
+        As for a query of tables.
     """
     claim = _claim(session, rows)
     _create(turns, rows.schema)

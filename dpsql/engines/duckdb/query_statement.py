@@ -46,11 +46,11 @@ class QueryStatement:
     plan : QueryPlan
     split : Split
     answers : sequence of mapping
-        The places of each core's answers, see `dpsql.functions.query_parts.Answers`.
+        The places of the cores' answers, see `dpsql.functions.query_parts.Answers`.
     errors : bool
-        Whether released tables include the errors of their numbers.
+        Whether released tables have their numbers' errors.
     confidence : float
-        The confidence of intervals.
+        For intervals.
     replayed : bool
         Whether an earlier version wrote the statement: it reads the stored release and never runs again.
     """
@@ -84,7 +84,7 @@ class QueryStatement:
         return spread(self.split, core) if self.errors else []
 
     def sql(self, *, noted: bool = False) -> str:
-        """Return the statement that runs, charges and releases; or the statement that reads a `replayed` release."""
+        """Return the statement that runs, charges and releases, or that reads a `replayed` release."""
         if self.replayed:
             return self.stored_sql()
         return self._over(self._release(noted=noted), self._free, noted=noted)
@@ -113,7 +113,7 @@ class QueryStatement:
 
     @property
     def _covers(self) -> str:
-        """Return the column that says which rows count, with the name that DuckDB gives a second column of one name."""
+        """Return the column that says which rows count, named as DuckDB names a repeated column."""
         names = {fold(name) for name, _ in self.split.columns}
         name, number = COVERS, 0
         while name in names:
@@ -215,7 +215,7 @@ def stub_sql(split: Split, *, errors: bool) -> str:
 
 
 def shown(statement: QueryStatement) -> tuple[str, ...]:
-    """Return the explanation of a query before it runs, line by line; the last line is the statement."""
+    """Return a query's explanation before it runs, line by line, and the statement as the last line."""
     plan, lines = statement.plan, list(statement.split.notes)
     if plan.during is not None:
         lines.append(f"rows of {plan.during.text}, by the {plan.during.dated.period}")

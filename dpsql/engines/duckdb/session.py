@@ -77,7 +77,7 @@ class Session(Calls):
     engines : EngineRegistry
         Knows the engines that calls name.
     strict : bool
-        Refuse datasets without a declared budget.
+        Refuse datasets that were never protected.
     location : str, optional
         The ledger's location as the caller gave it.
     """
@@ -194,9 +194,9 @@ class Session(Calls):
     def note(
         self, function: str, plan: Plan, *, aggregate: bool, lines: Callable[[], tuple[str, ...]] | None = None
     ) -> None:
-        """Record a planned call for an explanation, or raise if the budgets do not allow the call.
+        """Record a planned call for an explanation, or raise if the budgets do not allow it.
 
-        `lines` returns the explanation in addition to the cost, line by line, and the statement.
+        `lines` returns its explanation in addition to the cost, line by line, and the SQL.
         """
         planned = self._planned.get(threading.get_ident())
         # The name's meaning is unknown until the statement runs.
@@ -269,9 +269,9 @@ class Session(Calls):
         return ticket
 
     def open_query(self, call: QueryCall) -> tuple[int, tuple[int, ...]]:
-        """Start a query and all its parts; return the query's ticket and the parts' tickets.
+        """Start a query and all its parts; return its ticket and theirs.
 
-        The query and its parts share one permit, so the query pays for the sampling and the failures of its parts.
+        The query pays for its parts' samples and failures: the query and its parts share a permit.
         """
         ticket = self.open_call(call, call.plan.function)
         query = self.running(ticket)
@@ -308,10 +308,10 @@ class Session(Calls):
                 self._calls.pop(part, None)
 
     def release_once(self, ticket: int, work: Callable[[RunningCall], Entry]) -> Entry:
-        """Return the release of a call; `work` makes the release the first time.
+        """Return a call's release; `work` makes it the first time.
 
-        DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery): the second
-        evaluation returns the same release, without another draw or charge.
+        DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery): the release is
+        the same, without another draw or charge.
         """
         with self._lock:
             entry = self._released.get(ticket)
@@ -345,7 +345,7 @@ class Session(Calls):
         return self.release(running, self.guarded(ticket, prepare))
 
     def turn(self, ticket: int, number: int, complete: Callable[[RunningCall], Collector]) -> None:
-        """End a pass over the rows, once: draw the noise for the next pass.
+        """End a pass over the rows, once: draw for the next pass.
 
         Parameters
         ----------
@@ -373,7 +373,7 @@ class Session(Calls):
 
     @property
     def opened(self) -> int:
-        """Number of calls that have passed their gate."""
+        """Number of calls beyond their gate."""
         return self._opened
 
     def fail_open_calls(self, plan: Plan, since: int) -> bool:
@@ -388,9 +388,9 @@ class Session(Calls):
         return bool(dead)
 
     def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
-        """Run a part of a call that reads rows; if the part fails, commit the charge without a result.
+        """Run a part of a call that reads rows; if it fails, commit the charge without a result.
 
-        So the part may sample at the call's cost: the next pass, or the long work, may need a sample.
+        So the part may sample at the call's cost: the next pass, or the long work, may need it.
 
         Raises
         ------
@@ -440,7 +440,7 @@ class Session(Calls):
             self.charge_lost(plan)
 
     def stop_named(self, name: str | None) -> None:
-        """Let running calls with a name fail at the next step of their long work."""
+        """Let calls with a name fail at the next step of their long work."""
         for running in self._running_as(name):
             running.stopped.set()
 
@@ -450,7 +450,7 @@ class Session(Calls):
         Returns
         -------
         entry : Entry or None
-            The result of the same named release, if another driver has it by now; then this charges nothing.
+            The result of the same named release, if another driver has it by now; this charges nothing.
 
         Raises
         ------
@@ -490,7 +490,7 @@ class Session(Calls):
                 self.charge_lost(running.call.plan, running.reservation)
 
     def charge_lost(self, plan: Plan, reservation: int | None = None) -> None:
-        """Charge a call, without a result, because it may have read rows."""
+        """Charge a call that may have read rows, without a result."""
         self.ledger.charge_failure(self._charge(plan), reservation=reservation)
 
 

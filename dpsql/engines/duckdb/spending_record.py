@@ -193,7 +193,7 @@ def write(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, ledger: 
 
 
 def _forget(cursor: duckdb.DuckDBPyConnection, schema: str, before: int) -> None:
-    """Delete old rows, except the last row of each account and rows that declare budgets."""
+    """Delete old rows, but not each account's last row and rows that declare budgets."""
     row = cursor.execute(f"SELECT count(*) FROM {schema}.spent").fetchone()
     if row is not None and row[0] > 2 * _MOST:
         last = f"SELECT max(sequence) FROM {schema}.spent GROUP BY dataset, block"
@@ -232,7 +232,7 @@ class Accepted:
 
 
 def lost(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> list[Lost]:
-    """Return the spending that the connection's database remembers and a ledger lacks; change nothing."""
+    """Return spending that a ledger lacks and its database remembers; change nothing."""
     with connection.cursor() as cursor:
         database, mark = mark_of_main(cursor)
         memory = None if mark is None else read(cursor, database, mark)
@@ -240,7 +240,7 @@ def lost(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> list[Lost]:
 
 
 def accept(connection: duckdb.DuckDBPyConnection, ledger: Ledger, *, adopt: bool = False) -> Accepted:
-    """Charge a ledger for spending that only the connection's database remembers, and tie the two.
+    """Charge a ledger for spending that only its database remembers, and tie the two.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The SQL of a synthetic table: rows of a released tree, with the source's names and types. The SQL reads no table."""
+"""The SQL of a synthetic table: a released tree's rows, with the source's names and types. It reads no table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_seed(seed: object) -> str | None:
     Raises
     ------
     ParameterError
-        P013: the seed is neither.
+        P013: any other type.
     """
     if seed is None:
         return None
@@ -32,7 +32,7 @@ def read_count(count: object) -> int | None:
     Raises
     ------
     ParameterError
-        P002, P050: the number is no integer from 0 to `MOST_ROWS`.
+        P002, P050: no integer from 0 to `MOST_ROWS`.
     """
     if count is None:
         return None
@@ -48,7 +48,7 @@ def synthetic_sql(stored: StoredRelease, count: int | None, seed: str | None) ->
     Parameters
     ----------
     stored : StoredRelease
-        A release of dp_synthetic.
+        From dp_synthetic.
     count : int or None
     seed : str or None
     """
