@@ -1,9 +1,9 @@
 """Spark as an engine: Apache Spark or Sail over Spark Connect, or Apache Spark in the driver's own JVM.
 
 Rows remain with Spark's workers. The driver requests column types, a plan's text, and the records of tasks, which are
-the result of one job: Spark accepts one attempt of each task into a result, whatever the number of attempts. However, a
-client that lost its connection may read a result again, Sail does not give a batch's position in it, and neither server
-gives the number of batches. So tasks end their records, and the server numbers them (`dpsql.engines.driver`).
+the result of one job: Spark accepts one attempt of each task into a result, whatever the number of attempts. But a
+client that lost its connection may read a result again, Sail gives no batch's position in it, and neither server gives
+the number of batches. So tasks end their records, and the server numbers them (`dpsql.engines.driver`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SparkEngine:
     session : pyspark.sql.SparkSession
         A session of Spark Connect, or of the driver's own JVM.
     tasks : int, optional
-        Most tasks that read a source; a task reads several partitions if needed. For the default see
+        Largest number of tasks that read a source; a task reads several partitions if needed. For the default see
         `dpsql.spark.context`.
 
     Raises
@@ -187,8 +187,7 @@ class SparkEngine:
         Raises
         ------
         SourceError
-            S026: the workers lack dpsql, have another version, or run another Python. S030: the server does
-            not answer.
+            S026: the workers lack dpsql or have another version or Python. S030: the server does not answer.
         """
 
         def rehearse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -332,7 +331,7 @@ class SparkEngine:
         return rows if self._tasks is None else rows.coalesce(self._tasks)
 
     def _run_on_workers(self, function: Mapped, kind: pa.Schema) -> list[dict[str, Any]]:
-        """Return what workers make from rows that are nobody's: as many as Apache Spark runs at once, one on Sail."""
+        """Return workers' output from rows without a unit: all parallel workers of Apache Spark, one worker on Sail."""
         batches = _collected(lambda: self._session.range(_NOBODY).mapInArrow(function, _spark_schema(kind)), kind)
         return [row for batch in batches for row in batch.to_pylist()]
 

@@ -194,7 +194,7 @@ class ConnectReader:
         return alias.name[0], self._passed(alias.expr, below)[1]
 
     def _passed(self, expression: Any, below: Provenance) -> Passed:
-        """Return an expression's name, and the column that it is."""
+        """Return an expression's name, and its source column or None."""
         kind = expression.WhichOneof("expr_type")
         if kind == "alias":
             return self._aliased(expression.alias, below)

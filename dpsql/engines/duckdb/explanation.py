@@ -118,7 +118,7 @@ def planned_calls(session: Session, connection: duckdb.DuckDBPyConnection, state
         )
     with session.planning() as planned:
         connection.execute(f"EXPLAIN {statement}").fetchall()
-    # The macro of the aggregate form asks for its plan twice.
+    # The macro of the aggregate form requests its plan twice.
     aggregates = [call for call in planned if call.aggregate]
     return [call for call in planned if not call.aggregate] + aggregates[::2]
 

@@ -52,7 +52,7 @@ class QueryStatement:
     confidence : float
         For intervals.
     replayed : bool
-        Whether an earlier version wrote the statement: it reads the stored release and never runs again.
+        Whether the statement has an earlier version's form: it reads the stored release and never runs anew.
     """
 
     plan: QueryPlan

@@ -353,7 +353,7 @@ class Session(Calls):
         number : int
             The number of the ending pass, from 1.
         complete : callable
-            Returns the pass's collector, which has every row.
+            Returns the pass's collector, once it has every row.
         """
 
         def work(running: RunningCall) -> None:

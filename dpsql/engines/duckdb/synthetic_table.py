@@ -7,7 +7,7 @@ from dpsql.errors import ParameterError
 from dpsql.ledger.rows import StoredRelease
 from dpsql.rendering import call, cast, element, identifier, text
 
-# Most rows of one statement; another seed gives more rows.
+# Maximum number of rows of one statement; another seed gives more.
 MOST_ROWS = 5 * MOST_ITEMS
 
 

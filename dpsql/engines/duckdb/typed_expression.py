@@ -145,8 +145,8 @@ class _Typing:
     def tree(self, sql: str, types: Sequence[tuple[str, Type]], texts: Sequence[str]) -> Bound | None:
         """Return the typed tree of an expression over columns of these types; None if DuckDB does not bind it.
 
-        DuckDB 2.0 computes a cast of a literal while it binds. So the cast `texts` are columns. A result that is not a
-        number is no JSON, and counts as not bound.
+        DuckDB 2.0 computes a cast of a literal while it binds. So the cast `texts` are columns. A NaN result is not
+        JSON, and counts as not bound.
         """
         columns = [f"{_nothing(kind.in_utc)} AS {identifier(name)}" for name, kind in types]
         columns += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
