@@ -1,19 +1,19 @@
-"""An engine under the name by which calls refer to it: its sources, and the budgets that they are charged to.
+"""Engines by the names that calls use: the sources of each engine, and their budgets.
 
-Budgets on an engine follow from the names of tables:
+The names of tables decide budgets on an engine:
 
-- A table of the engine's catalog has one budget, under its full name behind the engine's:
-  ``lake.spark_catalog.clinic.visits``. However a call spells it, the engine says which table that is (`Engine.table`),
-  and the call reads the table by its full name, so that no temporary view can take its place. Its owner may declare it
-  public, or derived, as a table of DuckDB; if the ledger protects anything, a table of which nothing is declared is
-  not answered, whatever budget the caller names.
-- A view, a query or a frame has the budgets of the tables that the engine's own plan shows (`engines/provenance.py`).
-  Whose rows are in files and in memory, the caller must say, and the guarantee tells that it was claimed. Where the
-  plan shows an operator that is not known, the source is refused, unless the budget's owner answers all claims. Nothing
-  is declared of a view or a frame: it may be replaced.
+- A table of the engine's catalog has one budget, under the names of the engine and the table:
+  ``lake.spark_catalog.clinic.visits``. The engine identifies the table in any spelling (`Engine.table`), and the call
+  reads the table by its full name, so no temporary view can replace it. Its owner may declare it public or derived,
+  like a table of DuckDB. If the ledger protects anything, dpsql refuses a table without a declaration, whatever budget
+  the caller names.
+- A view, a query or a frame has the budgets of the tables in the engine's own plan (`engines/provenance.py`). The
+  caller must name the budget of rows in files and in memory, and the guarantee tells that the caller claimed it. dpsql
+  refuses a plan with an unknown operator, unless the budget has ``claims := 'all'``. Nobody can declare a view or a
+  frame: it may be replaced.
 
-An engine's catalog carries no mark of its ledger, and any other may be attached under its name. So, as in a database
-without a mark, a budget is kept in the ledger, while public and derived tables are declared for one session.
+An engine's catalog has no database ID, and any other catalog may be attached under its name. So, as for a database
+without an ID, the ledger stores the budgets, and public and derived tables are declared for one session.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from dpsql.engines.task import Predictor, plain
 from dpsql.errors import ParameterError, SourceError
 from dpsql.released.model import LinearModel
 
-# Number of parts that rows are grouped into: enough for many workers, few enough for small states.
+# Default number of parts of the rows: enough for many workers, few enough for small states.
 PARTS = 64
 
 
 @dataclass
 class Attached:
-    """An engine under the name by which calls refer to it, and the frames that calls read.
+    """An engine under the name that calls use, and the frames that calls read.
 
     Attributes
     ----------
     name : str
-        In small letters, as SQL compares names.
+        In lower case, as SQL compares names.
     engine : Engine
     parts : int
-        Number of parts that rows are grouped into. All rows of a part are in the memory of a worker at once.
+        Number of parts of the rows. A worker has all rows of a part in memory at once.
     frames : dict
-        Frames of the engine by the names that stand for them in a plan.
+        Frames of the engine by their names in a plan.
 
     Raises
     ------
@@ -93,16 +93,16 @@ class Attached:
     # Sources.
 
     def relative(self, source: str) -> str:
-        """Return the name of a source in the engine: a first part that is the engine's name is left out, once.
+        """Return the name of a source in the engine: remove the engine's name at the front, once.
 
-        This is the only place where that part means anything. A database that has the engine's name is written with
-        both: ``lake.lake.visits``.
+        Only this function gives the first part a meaning. The name of a database with the engine's name has both parts:
+        ``lake.lake.visits``.
         """
         first, dot, rest = source.partition(".")
         return rest if dot and fold(first) == self.name else source
 
     def table(self, source: str) -> TableName | None:
-        """Return the identity of a table of the engine's catalog; None for anything else.
+        """Return the identity of a table of the engine's catalog; None for any other source.
 
         Raises
         ------
@@ -113,14 +113,14 @@ class Attached:
         return None if path is None else TableName.on_engine(self.name, path)
 
     def source(self, plan: Plan) -> object:
-        """Return what a call reads: the full name of a table (a tuple), the name of a view, or a frame."""
+        """Return the source of a call: a table's full name (a tuple), a view's name, or a frame."""
         if plan.placement is not None and plan.placement.tables:
             return tuple(parts_of(plan.source, most=None)[1:])
         return self.frames.get(plan.source, plan.source)
 
     @contextmanager
     def holding(self, name: str, frame: object) -> Iterator[None]:
-        """Let a name stand for a frame in the body of a with statement."""
+        """Register a frame under a name for the `with` block."""
         self.frames[name] = frame
         try:
             yield
@@ -128,13 +128,13 @@ class Attached:
             del self.frames[name]
 
     def schema(self, source: object) -> pa.Schema:
-        """Return the column types of a source; no row is read.
+        """Return the column types of a source without reading rows.
 
         Raises
         ------
         SourceError
-            S024: the engine has no such source. S056: it has no columns. S039: two columns differ in case alone. SQL
-            cannot tell them apart, so one of them might pass for the column of the privacy unit.
+            S024: the engine has no such source. S056: the source has no columns. S039: two columns differ in case
+            alone. SQL cannot tell them apart, so one could pass for the privacy unit's column.
         """
         schema = plain(self.engine.schema(source))
         if not schema.names:
@@ -152,12 +152,12 @@ class Attached:
         return schema
 
     def predictions(self, model: LinearModel, source: object) -> object:
-        """Return a lazy frame of the engine: the rows of a source with a released model's predictions.
+        """Return a lazy frame of the engine: a source's rows with a released model's predictions.
 
         Raises
         ------
         SourceError
-            S024: the engine has no such source. Others as of `Predictor.check`.
+            S024: the engine has no such source. Other errors: see `Predictor.check`.
         """
         read = self.relative(source) if isinstance(source, str) else source
         predictor = Predictor(model)
@@ -167,13 +167,13 @@ class Attached:
     # Budgets.
 
     def place(self, sources: Sources, source: str, dataset: str | None, privacy_unit: str | None) -> Placement:
-        """Decide which budget a source of the engine is charged to.
+        """Decide which budget pays for a source of the engine.
 
         Parameters
         ----------
         sources : Sources
         source : str
-            As the caller wrote it; or the name that stands for a frame.
+            As the caller wrote it, or the name of a frame.
         dataset : str or None
             The budget that the caller names.
         privacy_unit : str or None
@@ -182,10 +182,10 @@ class Attached:
         Raises
         ------
         SourceError
-            S024: the engine has no such source. S025: whose rows it holds cannot be seen, and no budget is named.
-            Others as of `place_on_engine`.
+            S024: the engine has no such source. S025: the plan does not show the rows' owner, and the caller names no
+            budget. Other errors: see `place_on_engine`.
         BudgetError
-            B006: nothing is declared of the table.
+            B006: the table has no declaration.
         """
         table, name = self.table(source), self.relative(source)
         declarations = sources.declarations()
@@ -217,7 +217,7 @@ class Attached:
             )
             unit, date = (None, None) if claimed else (unit, date)
         else:
-            assert table is not None  # noqa: S101 - it is what has no provenance
+            assert table is not None  # noqa: S101 - only a table has no provenance
             charged, unit, date = place_on_engine(
                 source,
                 table,
@@ -236,13 +236,13 @@ class Attached:
             claimed=claimed,
             unit=unit,
             date=date,
-            direct=True,  # no view of DuckDB's is read
+            direct=True,  # the call reads no DuckDB view
             governed=governed,
             engine=self.label,
         )
 
     def _claimed(self, source: str, dataset: str | None, claim: str | None, budgets: Sequence[str]) -> str:
-        """Return the budget that the caller says the rows of a view or a frame belong to."""
+        """Return the budget that the caller claims for the rows of a view or a frame."""
         if claim is not None:
             return claim
         name = self.relative(source)
@@ -258,14 +258,14 @@ class Attached:
         )
 
     def _provenance(self, source: str) -> Provenance | UnseenError:
-        """Return what the rows of a view or a frame come from, or what cannot be seen."""
+        """Return the origin of a view's or frame's rows, or the unseen part's error."""
         try:
             return self.engine.provenance(self.frames.get(source, self.relative(source)))
         except UnseenError as unseen:
             return unseen
 
     def _refuse_unseen(self, source: str, what: str, claim: str, declarations: Declarations) -> None:
-        """Raise unless a budget's owner answers claims about rows of which nothing is seen."""
+        """Raise unless a budget's owner accepts claims about rows of unseen origin."""
         label = "a frame" if source in self.frames else source
         refuse_claim(label, claim, declarations)
         if declarations.claims(claim) != "all":
@@ -277,19 +277,19 @@ class Attached:
             )
 
     def owned(self, function: str, source: object) -> Owned:
-        """Return a table of the engine's catalog that its owner names; types alone are read.
+        """Return a table of the engine's catalog that its owner names; read only types.
 
         Parameters
         ----------
         function : str
             Such as ``'dp_public'``.
         source : str
-            As its owner wrote it.
+            As the owner wrote it.
 
         Raises
         ------
         SourceError
-            S024: the engine has no such source. S040: it is a view or a frame.
+            S024: the engine has no such source. S040: the source is a view or a frame.
         """
         name = text("source", source, hint="Give the name of a table of the engine.")
         table = self.table(name)
@@ -303,12 +303,12 @@ class Attached:
         return Owned(table, name, tuple(self.schema(_parts(table)).names))
 
     def budgeted(self, source: object, unit: object) -> tuple[str, Owned | None]:
-        """Return what `dp_protect` names: a table, or a view or a frame, whose budget has the name alone.
+        """Return the source that `dp_protect` names: a table, or a view's or frame's name for its budget.
 
         Raises
         ------
         SourceError
-            S024: the engine has no such source. S002: it has no column of the unit's name.
+            S024: the engine has no such source. S002: the source has no column with the unit's name.
         """
         name = text("dataset", source, hint="Give the name of a table of the engine.")
         if self.table(name) is not None:
@@ -319,7 +319,7 @@ class Attached:
         return self.relative(name), None
 
     def base(self, source: str) -> str:
-        """Return the budget's name of a table of the engine; any other name, such as of another budget, as it is."""
+        """Return the budget name of a table of the engine; return any other name unchanged."""
         try:
             table = self.table(source)
         except SourceError as missing:
@@ -329,18 +329,18 @@ class Attached:
         return source if table is None else table.budget
 
     def catalog(self) -> list[tuple[TableName, str]]:
-        """Return the tables of the engine's catalog, each with what a statement calls it."""
+        """Return the tables of the engine's catalog, each with its spelling in a statement."""
         listed = self.engine.catalog().items()
         return [(TableName.on_engine(self.name, parts), f"{self.name}.{spelled}") for spelled, parts in listed]
 
 
 class Engines:
-    """The engines that are attached to one instance of DuckDB, by their names.
+    """The engines of one DuckDB instance, by name.
 
     Parameters
     ----------
     sources : Sources
-        Keeps what is declared of their tables.
+        Stores the declarations of their tables.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -348,9 +348,9 @@ class Engines:
         self._attached: dict[str, Attached] = {}
 
     def attach(self, attached: Attached) -> None:
-        """Let calls refer to an engine by its name; another engine of this name is replaced.
+        """Attach an engine under its name; replace another engine with this name.
 
-        What was declared of the tables of the other one is forgotten: this one may have other tables of their names.
+        The session forgets declarations of the replaced engine's tables: the new engine may use their names for others.
         """
         standing = self._attached.get(attached.name)
         if standing is not None and standing.engine is not attached.engine:
@@ -363,7 +363,7 @@ class Engines:
         Raises
         ------
         ParameterError
-            P074: none is attached under this name.
+            P074: no engine has this name.
         """
         name = text("engine", name, hint="Give the name of an attached engine.")
         attached = self._attached.get(fold(name))
@@ -379,13 +379,13 @@ class Engines:
     def place(
         self, engine: object, source: str, dataset: str | None, privacy_unit: str | None
     ) -> tuple[str, Placement]:
-        """Return the name of an engine, and the budgets of its source; errors as of `named` and `Attached.place`."""
+        """Return the engine's name and the budgets of its source; for errors see `named` and `Attached.place`."""
         attached = self.named(engine)
         return attached.name, attached.place(self._sources, source, dataset, privacy_unit)
 
 
 def engines_of(session: Session) -> Engines:
-    """Return the engines that were handed to a session."""
+    """Return the engines of a session."""
     if not isinstance(session.engines, Engines):
         raise TypeError("the session has no engines")
     return session.engines

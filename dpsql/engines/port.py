@@ -1,42 +1,42 @@
-"""The port of an engine, which holds rows and runs dpsql's code over them. An engine sees no noise and no ledger.
+"""The port of an engine, which stores rows and runs dpsql's code over them. An engine sees no noise and no ledger.
 
-The driver is the process that holds the ledger and the entropy. A worker is whatever the engine runs Python in: a
-thread, a process, another machine. A release uses the port in this order (`dpsql.engines.driver`)::
+The driver is the process with the ledger and the entropy. A worker is the engine's place for Python: a thread, a
+process or another machine. A release uses the port in this order (`dpsql.engines.driver`)::
 
-    schema              the call is resolved, and the budget checked; nothing was read, so failing costs nothing
-    fold, fold_parts    one action for each pass over the rows: from the moment the first is submitted every failure,
-                        cancel or interrupt commits the charge, once
+    schema              the driver resolves the call and checks the budget, and reads no rows: a failure costs nothing
+    fold, fold_parts    one action for each pass over the rows: once the driver submits the first action, every
+                        failure, cancel or interrupt commits the charge, once
     charge and draw     in one transaction of the ledger, after the last action
 
-If a later pass uses noise from an earlier one, this order would use noise before it is charged. Such a call is charged
-in full before its first draw. The release completes that entry; if the driver dies, the charge stands.
+If a later pass needs noise from an earlier pass, this order would use noise before the charge. So the driver charges
+such a call in full before its first draw. The release completes that entry; if the driver dies, the charge remains.
 
-What runs in a worker is a `Task` (`dpsql.engines.task`): the kernels, and for everything that has a form in SQL
-(samples of a unit's rows, long rows, groups, conditions) the statement that DuckDB runs on its own tables, in a DuckDB
-of the worker's own. So an engine decides nothing about a statistic. It moves rows, and it groups them by one integer.
+A worker runs a `Task` (`dpsql.engines.task`): the kernels, and for everything with a form in SQL (samples of a unit's
+rows, long rows, groups, conditions) the statement that DuckDB runs on its own tables, in the worker's own DuckDB. So an
+engine decides nothing about a statistic. The engine moves rows and groups them by one integer.
 
 Rules for every engine:
 
 - **One place judges values.** Rows reach the task in their own Arrow types. The engine never casts, compares or rounds
-  a value. The user's own view may filter and compute; it applies before everything else.
-- **The engine groups by one integer** that the task computes, from the bytes of an identity (`dpsql.kernels.identity`)
-  and a key. No collation or type of the engine decides who is the same person.
-- **No entropy in a worker.** A retry would draw again. Randomness per row is a keyed hash of the row's contents. The
-  key is fresh for every call, even if a named call repeats.
+  a value. The user's own view may filter and compute; it applies first.
+- **The engine groups by one integer.** The task computes this integer from the bytes of an identity
+  (`dpsql.kernels.identity`) and a key. No collation or type of the engine decides who is the same person.
+- **No entropy in a worker.** A retry would draw again. Randomness per row is a keyed hash of the row's contents. Every
+  call has a fresh key, even if a named call repeats.
 - **A state is as secret as rows.** So are its size, if it depends on names, its number of rows, and the reason why two
-  states do not fit. None of these numbers may appear in an error, a receipt, a log or a progress bar.
+  states do not fit. No error, receipt, log or progress bar may show them.
 - **A state travels as Arrow** (`Fold.state`), never as pickle: loading a pickle runs the sender's code. The driver
   sends the task itself as a pickle; a worker trusts its driver.
-- **Each row counts once.** A state comes back as the result of the engine's own job, one record for every partition or
-  part. No accumulators, side files or side tables, because they also see failed attempts. A result may lose a batch on
-  its way, or be read anew, so it is numbered where it is made (`dpsql.engines.driver`); the driver refuses a result
-  in which a record is missing or comes twice.
-- **Errors are wrapped in the worker**, before the engine logs them, and again on the driver: the text of an exception
-  may contain a value. Running out of memory is charged like any other failure.
+- **Each row counts once.** A state comes back in the result of the engine's own job, one record for every partition or
+  part. Accumulators, side files and side tables are forbidden, because they also see failed attempts. A result may lose
+  a batch on its way, or a client may read it again. So the worker or server numbers the records
+  (`dpsql.engines.driver`); the driver refuses a result with a missing or repeated record.
+- **The worker wraps errors** before the engine logs them, and the driver wraps them again: the text of an exception may
+  contain a value. The driver charges running out of memory like any other failure.
 
-DuckDB is the first engine. It is not called through this protocol: SQL needs one statement in the caller's own
-transaction, with its temporary tables, so the gate, the ticket and the macros of `dpsql.engines.duckdb` build the same
-passes into that statement.
+DuckDB is the first engine. dpsql does not call DuckDB through this protocol: SQL needs one statement in the caller's
+own transaction, with its temporary tables. So the gate, the ticket and the macros of `dpsql.engines.duckdb` build the
+same passes into that statement.
 """
 
 from __future__ import annotations
@@ -51,71 +51,72 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from dpsql.engines.provenance import Provenance
 
-# The column that `Work.split` adds: the part that a row belongs to.
+# The column that `Work.split` adds: the part of a row.
 PART = "dpsql_part"
-# The column of a record by which an engine groups records to merge them.
+# The record column that groups records for a merge.
 NODE = "dpsql_node"
-# How many there are.
+# Number of nodes.
 NODES = 256
 
 Mapped: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Work(Protocol):
-    """What an engine runs over the rows of one pass. It can be pickled, and depends on no state of the process."""
+    """The work of an engine over the rows of one pass; it can be pickled and needs no state of the process."""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one record for some of the rows; no record for no batches at all is as good as one of none."""
+        """Yield one record for some rows; without batches, no record and an empty record are equivalent."""
 
     def merge(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one record for some records."""
 
     def part_of(self, rows: pa.Table) -> pa.Array:
-        """Return the part of every row; NULL for rows that belong to nobody, which count nowhere."""
+        """Return the part of every row; NULL for rows without a privacy unit, which never count."""
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the integer column `PART`. Rows that belong to nobody are left out."""
+        """Yield the rows with the integer column `PART`, without rows that have no privacy unit."""
 
     @property
     def parts(self) -> int:
-        """Number of parts; 0 if rows need not be grouped."""
+        """Number of parts; 0 if rows need no grouping."""
 
     @property
     def is_direct(self) -> bool:
-        """Whether rows are added as they are; otherwise by a statement, which costs the less the more rows it reads."""
+        """Whether the work adds rows directly; else a statement adds them, at a lower cost per row if rows are many."""
 
     @property
     def record(self) -> pa.Schema:
-        """The type of a record, the same for every call."""
+        """The type of a record, equal for all calls."""
 
     @property
     def is_wide(self) -> bool:
-        """Whether an engine of many machines should merge records by `NODE` before they reach the driver."""
+        """Whether an engine of many machines should merge records by `NODE` before the driver gets them."""
 
 
 class Engine(Protocol):
-    """An engine, which holds rows.
+    """An engine, which stores rows.
 
-    A *source* is the name of a table or view as the caller wrote it, the full name of a table as `table` returned it
-    (a tuple), or a frame of the engine's own.
+    A *source* is the name of a table or view as the caller wrote it, the full name of a table from `table` (a tuple),
+    or a frame of the engine itself.
 
     Attributes
     ----------
     name : str
-        What it is called in receipts and messages, such as ``'polars'``.
+        The engine's name in receipts and messages, such as ``'polars'``.
     version : str
-        Its version, for the receipt.
+        The engine's version, for the receipt.
     """
 
     name: str
     version: str
 
     def table(self, source: str) -> tuple[str, ...] | None:
-        """Return the parts of the full name of a table of the catalog; None for a view, a query or a frame.
+        """Return the parts of the full name of a catalog table; None for a view, a query or a frame.
 
-        Budgets are kept under this name, so it must be the same for every spelling that the engine takes for one table,
-        and no two tables may share it: as the catalog stores it, with catalog and schema. A view may read any table, so
-        the caller must say whose rows it has. That holds for a temporary view, too, which has the name of a table.
+        The ledger stores budgets under this name. So all spellings that the engine accepts for one table must give one
+        name, and no two tables may share a name: return the catalog's spelling, with catalog and schema. A view may
+        read any table, so the caller must name the owner of its rows. A temporary view with a table's name is a view,
+        too.
 
         Raises
         ------
@@ -124,13 +125,13 @@ class Engine(Protocol):
         """
 
     def catalog(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the full names of the catalog's tables, each by a spelling that `table` takes; no views or frames."""
+        """Return the full names of the catalog's tables, by a spelling that `table` accepts; no views or frames."""
 
     def schema(self, source: object) -> pa.Schema:
         """Return the column types.
 
-        This runs on the driver; no row is read, and no user function runs. A source whose types would be inferred from
-        its rows (CSV, JSON) must come with types. Otherwise the refusal of a call would depend on rows.
+        This runs on the driver, reads no row, and runs no user function. A source whose types an engine would infer
+        from rows (CSV, JSON) must come with types. Otherwise the refusal of a call would depend on rows.
 
         Raises
         ------
@@ -139,21 +140,21 @@ class Engine(Protocol):
         """
 
     def provenance(self, source: object) -> Provenance:
-        """Return what the rows of a view, a query or a frame come from, as the engine's own plan shows it.
+        """Return the origin of the rows of a view, a query or a frame, from the engine's own plan.
 
-        This runs on the driver, and no row is read. An operator or a function counts as seen only where a list names
-        it, because each row of what it reads then yields at most one row, whatever other rows there are.
+        This runs on the driver and reads no row. An operator or a function counts as seen only if a list names it: then
+        each row of its input yields at most one row, whatever other rows exist.
 
         Raises
         ------
         UnseenError
-            The plan has something that is not on the list.
+            The plan has an operator or function outside the list.
         SourceError
-            S024: there is no such source. S052: it names a file twice.
+            S024: there is no such source. S052: the source names a file twice.
         """
 
     def check(self, work: Work) -> None:
-        """Raise if the workers cannot run the work; no row of a source is read.
+        """Raise if the workers cannot run the work; this reads no row of a source.
 
         Raises
         ------
@@ -162,7 +163,7 @@ class Engine(Protocol):
         """
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> Iterable[pa.RecordBatch]:
-        """Run the work once over each partition of the rows, however the engine cuts them; an action.
+        """Run the work once over each partition of the rows, whatever the partitions are; an action.
 
         A task may run again: one of its records counts, and gets a number.
 
@@ -170,40 +171,40 @@ class Engine(Protocol):
         ----------
         source : source
         columns : sequence of str
-            The columns to read; no others are read.
+            The engine reads these columns only.
         work : Work
 
         Returns
         -------
         records : iterable of pyarrow.RecordBatch
-            Numbered, and a last one behind them; see `dpsql.engines.driver`.
+            With numbers, and a final record; see `dpsql.engines.driver`.
         """
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterable[pa.RecordBatch]:
-        """Run the work over all rows of each part; an action. Parameters as of `fold`.
+        """Run the work over all rows of each part; an action. For parameters see `fold`.
 
         One run may have several parts, one after another: the work reads small parts together.
 
-        A hint to partition by `PART` is no guarantee: DataFusion 55 drops one. Use an operator whose meaning requires
-        the grouping, such as a sort or a grouped map. The driver refuses a part that comes twice.
+        A hint to partition by `PART` is no guarantee: DataFusion 55 drops one. Use an operator that requires the
+        grouping, such as a sort or a grouped map. The driver refuses a part that comes twice.
         """
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> object:
-        """Return a lazy frame of the engine: the rows of a source with more columns; nothing is read here.
+        """Return a lazy frame of the engine: a source's rows with added columns; this reads no row.
 
         Parameters
         ----------
         source : source
         function : callable
-            Takes batches of rows, with all columns of the source, and yields each with the added columns behind them.
-            It can be pickled.
+            Takes batches of rows with all columns of the source, and yields each batch with the added columns at the
+            end. It can be pickled.
         added : pyarrow.Schema
-            The added columns. Those of the source keep their types.
+            The added columns. The source's columns keep their types.
         """
 
 
 def parts_apart(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of one part after another, with its number, in the order in which they come; leave out others."""
+    """Yield each part's number and rows, in the order of the rows; skip rows without a part."""
     runs = pc.run_end_encode(rows.column(PART))
     for part, (start, stop) in zip(runs.values.to_pylist(), pairwise([0, *runs.run_ends.to_pylist()]), strict=True):
         if part is not None:

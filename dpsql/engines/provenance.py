@@ -1,12 +1,12 @@
-"""Where the rows of a source on an engine come from, as far as the engine's own plan shows it.
+"""The origin of the rows of an engine's source, as the engine's own plan shows it.
 
-An engine reads its own, structured plan of a source into a `Provenance`: the scans that the rows come from, and the
-columns that are passed on as they are. It knows a short list of operators: scans, filters, projections and unions of
-all rows; and a list of functions whose value follows from their arguments. So each row of a scan yields at most one row
-of each mention of that scan, whatever other rows there are. Where a plan has anything else, `UnseenError` says what.
+An engine reads its own structured plan of a source into a `Provenance`: the scans of the rows, and the unchanged
+columns. The readers accept a short list of operators: scans, filters, projections and unions of all rows; and a list of
+functions whose value follows from their arguments. So each row of a scan yields at most one row for each mention of
+that scan, whatever other rows exist. For any other plan, `UnseenError` names the unknown part.
 
-The lists stand beside the readers of the plans, `polars_plan.py`, `datafusion_plan.py` and `spark_plan.py`: one name
-each, of the engine's own. What is not on a list is not seen, also if a later version of an engine brings it.
+The lists are in the readers of the plans, `polars_plan.py`, `datafusion_plan.py` and `spark_plan.py`, with each
+engine's own names. dpsql does not see operators outside the lists, even if a later engine version adds them.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Any, TypeAlias, TypeVar
 from dpsql.contract.parameters import fold
 from dpsql.errors import SourceError
 
-# The name of a column, and of the column of each scan that it is; None for one that is computed.
+# A column's name, and the name of the same column in each scan; None for a computed column.
 Passed: TypeAlias = tuple[str, tuple[str, ...] | None]
 _Frame = TypeVar("_Frame")
 
 
 class UnseenError(Exception):
-    """A plan has an operator, a function or a type that is not on the engine's list; its name is the message."""
+    """A plan has an operator, a function or a type outside the engine's list; the message is its name."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A reading of rows.
+    """A read of rows.
 
     Attributes
     ----------
     table : tuple of str or None
         The full name of a table of the engine's catalog.
     files : tuple of str
-        Paths of files and folders. Without these and without a table, the rows are in memory.
+        Paths of files and folders. Without paths and without a table, the rows are in memory.
     """
 
     table: tuple[str, ...] | None = None
@@ -47,13 +47,13 @@ class Scan:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What the rows of a source come from.
+    """The origin of a source's rows.
 
     Attributes
     ----------
     scans : tuple of Scan
     columns : tuple of (str, tuple of str or None)
-        The columns in their order: each with its name, and with the name of the column of each scan that it is.
+        The columns in order: each with its name, and the name of the same column in each scan.
     """
 
     scans: tuple[Scan, ...]
@@ -65,12 +65,12 @@ class Provenance:
         return cls((scan,), tuple((name, (name,)) for name in names))
 
     def column(self, name: str) -> tuple[str, ...] | None:
-        """Return what a column is in each scan; None if it is computed, or if two columns have the name."""
+        """Return a column's name in each scan; None if it is computed, or if two columns have the name."""
         matches = [passed for column, passed in self.columns if fold(column) == fold(name)]
         return matches[0] if len(matches) == 1 else None
 
     def has(self, name: str) -> bool:
-        """Whether there is a column of a name, as SQL compares names."""
+        """Whether a column has this name, as SQL compares names."""
         return any(fold(column) == fold(name) for column, _ in self.columns)
 
     def select(self, columns: Iterable[Passed]) -> Provenance:
@@ -78,7 +78,7 @@ class Provenance:
         return replace(self, columns=tuple(columns))
 
     def together(self, other: Provenance) -> Provenance:
-        """Return the rows of both, column by column; files that differ become one scan, as files of one folder are.
+        """Return the rows of both, column by column; different files become one scan, like files of one folder.
 
         Raises
         ------
@@ -100,12 +100,12 @@ class Provenance:
 
 
 def union(parts: Iterable[Provenance]) -> Provenance:
-    """Return all rows of some provenances; see `Provenance.together`."""
+    """Return all rows of the provenances; see `Provenance.together`."""
     return reduce(Provenance.together, parts)
 
 
 def repeated(files: Sequence[str]) -> str | None:
-    """Return a file that stands twice in a list of paths, or lies in a folder that stands there; None for none."""
+    """Return a path that is twice in a list, or inside a listed folder; None if there is none."""
     seen: set[str] = set()
     for path in sorted(files):
         parts = path.split("/")
@@ -116,12 +116,12 @@ def repeated(files: Sequence[str]) -> str | None:
 
 
 def scan_of_files(files: Sequence[str]) -> Scan:
-    """Return a scan of files, under their plain paths.
+    """Return a scan of files, by their plain paths.
 
     Raises
     ------
     SourceError
-        S052: a file stands twice, so that each of its rows is read twice.
+        S052: the list has a file twice, so a scan reads its rows twice.
     """
     if repeated(files) is not None:
         raise SourceError(
@@ -131,19 +131,19 @@ def scan_of_files(files: Sequence[str]) -> Scan:
     return Scan(files=tuple(files))
 
 
-# Frames that dpsql made, each with the frame whose rows it has: no plan shows what a function of Python does.
+# Frames from dpsql, each with the origin of its rows: no plan shows the effect of a Python function.
 _origins: dict[int, tuple[weakref.ref[object], object]] = {}
 
 
 def made_from(frame: _Frame, origin: object) -> _Frame:
-    """Note that each row of a frame is one row of another, with the columns that it had, and return the frame."""
+    """Record that each row of a frame is one row of the origin with unchanged columns, and return the frame."""
     number = id(frame)
     _origins[number] = weakref.ref(frame, lambda _: _origins.pop(number, None)), origin
     return frame
 
 
 def seen_through(source: Any, read: Callable[[Any], Provenance]) -> Provenance:
-    """Return the provenance of a source; of a frame that dpsql made, of what it was made from."""
+    """Return the provenance of a source; for a frame from dpsql, the provenance of its origin."""
     origin = _origins.get(id(source))
     if origin is None or origin[0]() is not source:
         return read(source)

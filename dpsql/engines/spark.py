@@ -1,9 +1,9 @@
 """Spark as an engine: Apache Spark or Sail over Spark Connect, or Apache Spark in the driver's own JVM.
 
-Rows stay with Spark's workers. The driver asks for column types, for a plan's text, and for the records of tasks, which
-are the result of one job: Spark takes one attempt of each task into a result, however many it makes. A client that lost
-its connection may read a result anew, though, Sail does not say where in it a batch belongs, and neither says how many
-there are. So tasks end their records, and the server numbers them (`dpsql.engines.driver`).
+Rows remain with Spark's workers. The driver requests column types, a plan's text, and the records of tasks, which are
+the result of one job: Spark accepts one attempt of each task into a result, whatever the number of attempts. But a
+client that lost its connection may read a result again, Sail gives no batch's position in it, and neither server gives
+the number of batches. So tasks end their records, and the server numbers them (`dpsql.engines.driver`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql.catalog import Table
     from pyspark.sql.types import DataType
 
-# What makes another attempt read other rows, as plans of Spark and Sail spell it: a text in a query may look like it,
-# and where the plan is seen, that decides.
+# Functions that make another attempt read other rows, as plans of Spark and Sail spell them. A string in a query may
+# look like them; if dpsql sees the plan, the plan decides.
 _RANDOM = re.compile(r"\b(rand|randn|random|randstr|shuffle|uniform|uuid)\(|\bSample \d")
-# Arrow's types of plain types: `to_arrow_type` of PySpark takes other arguments in 4.3 than in 4.1.
+# Arrow's types of plain types: PySpark's `to_arrow_type` has other arguments in 4.3 than in 4.1.
 _ARROW_TYPES = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -54,17 +54,17 @@ _ARROW_TYPES = {
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
 }
-# A scan of Parquet files as Sail's plans spell it, and the setting of a session whose server reads them as they are.
+# A scan of Parquet files in Sail's plans, and the session setting for a server that reads them exactly.
 _SAILS_PARQUET, EXACT_PARQUET = "file_type=parquet", "dpsql.exactParquet"
-# What Sail's plans show where a count comes from the statistics of files.
+# Sail's plan node for a count from the statistics of files.
 _FROM_STATISTICS = "PlaceholderRowExec"
-# What a worker says when it is checked.
+# A worker's answer to a check.
 _CHECKED = pa.schema([("version", pa.string()), ("cores", pa.int64())])
-# Rows that are nobody's, enough for every worker to get some.
+# Number of rows without a privacy unit, enough for every worker to get some.
 _NOBODY = 1 << 16
-# Tasks that read a source for each core.
+# Tasks per core that read a source.
 _PER_CORE = 4
-# Names that Spark takes without quotes.
+# Names that Spark accepts without quotes.
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _Result = TypeVar("_Result")
 
@@ -75,10 +75,10 @@ class SparkEngine:
     Parameters
     ----------
     session : pyspark.sql.SparkSession
-        Of Spark Connect, or of the driver's own JVM.
+        A session of Spark Connect, or of the driver's own JVM.
     tasks : int, optional
-        Partitions of a source are read together, so that no more tasks read it than this. `dpsql.spark.context` says
-        what holds by default.
+        Largest number of tasks that read a source; a task reads several partitions if needed. For the default see
+        `dpsql.spark.context`.
 
     Raises
     ------
@@ -97,7 +97,7 @@ class SparkEngine:
     def table(self, source: str) -> tuple[str, ...] | None:
         """Return catalog, namespace and name of a table, as the catalog spells them; None for a view.
 
-        On Sail names that differ in case are two tables. The ledger ignores case, so they share one budget.
+        On Sail, names that differ in case are two tables. The ledger ignores case, so they share one budget.
         """
         return _full_name(_ask(lambda: self._session.catalog.getTable(source), source))
 
@@ -118,13 +118,13 @@ class SparkEngine:
     def schema(self, source: object) -> pa.Schema:
         """Return the column types that the server resolves.
 
-        A column of a type that no call reads, such as a map or an interval, is left out.
+        The schema omits columns of types that no call reads, such as a map or an interval.
 
         Raises
         ------
         SourceError
-            S024: there is no such source. S030: the server does not answer. S031: it reads other rows at every attempt,
-            as far as the text of its plan shows. S034: it is Parquet on a server of Sail that may leave NaN out.
+            S024: there is no such source. S030: the server does not answer. S031: the text of the source's plan shows
+            that it reads other rows at every attempt. S034: the source is Parquet on a Sail server that may omit NaN.
         """
         frame = self._frame(source)
         fields = _ask(lambda: frame.schema.fields, source)
@@ -148,15 +148,15 @@ class SparkEngine:
         return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
 
     def _is_exact(self, frame: DataFrame) -> bool:
-        """Whether Sail reads Parquet as it is: its user says so, and its plan of a count does not come from statistics.
+        """Whether Sail reads Parquet exactly: its user says so, and its plan of a count does not use statistics.
 
-        No plan shows whether a filter skips files by their statistics: there the user's word alone counts.
+        No plan shows whether a filter skips files by their statistics: for filters, only the user's word counts.
         """
         promise = self._session.conf.get(EXACT_PARQUET, "false") == "true"
         return promise and _FROM_STATISTICS not in _plan_text(frame.groupBy().count())
 
     def provenance(self, source: object) -> Provenance:
-        """Return what the rows of a view or a frame come from; the server tells the names of columns alone."""
+        """Return the origin of a view's or a frame's rows; the server gives only the names of columns."""
         return seen_through(source, self._provenance)
 
     def _is_seen(self, source: object) -> bool:
@@ -182,12 +182,12 @@ class SparkEngine:
         return ConnectReader(self.table, names).rows(frame_plan.root)
 
     def check(self, work: Work) -> None:
-        """Run the work in workers, over no rows; their number says how many tasks are worth their while.
+        """Run the work in workers, over no rows; the number of workers gives the useful number of tasks.
 
         Raises
         ------
         SourceError
-            S026: the workers lack dpsql, have another version, or run another Python. S030: the server does not answer.
+            S026: the workers lack dpsql or have another version or Python. S030: the server does not answer.
         """
 
         def rehearse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -201,7 +201,7 @@ class SparkEngine:
         try:
             workers = self._run_on_workers(rehearse, _CHECKED)
         except InternalError:
-            _ask(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # or is the server lost?
+            _ask(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # raises if the server is lost
             workers = []
         if {worker["version"] for worker in workers} != {__version__}:
             raise SourceError(
@@ -215,11 +215,11 @@ class SparkEngine:
             self._tasks = None if elastic else _PER_CORE * max(len(workers), cores)
 
     def fold(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
-        """Run the work over each of Spark's partitions; no row is shuffled.
+        """Run the work over each of Spark's partitions, without a shuffle of rows.
 
-        The row that ends the job is a partition of its own behind all others. The numbers follow from the partitions,
-        so another attempt or job repeats them: a client of Sail that cannot come back to its job begins it anew, and
-        PySpark adds what it sends to what it had.
+        The row that ends the job is a partition after all others. The partitions determine the numbers, so another
+        attempt or job repeats them: a Sail client that cannot return to its job starts it again, and PySpark appends
+        the new results to the earlier ones.
         """
         kind = work.record if work.is_wide else ending(work.record)
 
@@ -270,7 +270,7 @@ class SparkEngine:
         return self._merged(states, work)
 
     def _merged(self, states: Callable[[], DataFrame], work: Work) -> list[pa.RecordBatch]:
-        """Run a job whose records are merged by node, before they reach the driver."""
+        """Run a job that merges records by node before they reach the driver."""
 
         def merge(node: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return work.merge(_renamed(node, work.record.names))
@@ -282,9 +282,9 @@ class SparkEngine:
     ) -> list[pa.RecordBatch]:
         """Run a function over the rows of each key, from 0 on, and return its records with numbers.
 
-        Every key gets a row that is nobody's, and makes at least the row that ends its records. So it is known how many
-        tasks there are, without another one behind them: Sail tries a task behind a shuffle again only while no task
-        beside it has returned anything.
+        Every key gets a row without a privacy unit, and makes at least the row that ends its records. So the number of
+        tasks is known, without another task after them: Sail repeats a task after a shuffle only while no parallel task
+        has returned anything.
         """
         kind = delivered(work.record)
 
@@ -325,18 +325,18 @@ class SparkEngine:
         return _ask(lambda: self._session.table(name), source)
 
     def _rows(self, source: object, columns: Sequence[str]) -> DataFrame:
-        """Return the columns to read, under plain names: a point in a name is a path to Spark, and lost on Sail."""
+        """Return the columns to read, under plain names: Spark reads a point in a name as a path; Sail loses it."""
         rows = self._frame(source).select([*map(_quoted, columns)])
         rows = rows.toDF(*[f"c{number}" for number in range(len(columns))])
         return rows if self._tasks is None else rows.coalesce(self._tasks)
 
     def _run_on_workers(self, function: Mapped, kind: pa.Schema) -> list[dict[str, Any]]:
-        """Return what workers make from rows that are nobody's: as many as Apache Spark runs at once, one on Sail."""
+        """Return workers' output from rows without a unit: all parallel workers of Apache Spark, one worker on Sail."""
         batches = _collected(lambda: self._session.range(_NOBODY).mapInArrow(function, _spark_schema(kind)), kind)
         return [row for batch in batches for row in batch.to_pylist()]
 
     def _lack(self) -> str:
-        """Return what keeps the workers from running dpsql, in words."""
+        """Return, in words, why the workers cannot run dpsql."""
         kind = pa.schema([("found", pa.string())])
 
         def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # needs nothing but PyArrow
@@ -355,26 +355,26 @@ class SparkEngine:
 
 
 def _server(session: SparkSession) -> tuple[str, str]:
-    """Return what a server is, and its version: Sail gives the session the version of Spark whose client it serves."""
+    """Return a server's kind and version: Sail gives the session the version of the Spark whose client it serves."""
     [[version]] = session.sql("SELECT version()").collect()
     spark = session.version
     return ("spark", spark) if version.startswith(spark) else ("sail", version)
 
 
 def _full_name(table: Table) -> tuple[str, ...] | None:
-    """Return the full name of a table of the catalog; None for a view."""
+    """Return the full name of a catalog table; None for a view."""
     if table.isTemporary or table.tableType not in ("MANAGED", "EXTERNAL"):
         return None
     return tuple(part for part in (table.catalog, *(table.namespace or ()), table.name) if part)
 
 
 def _ask(question: Callable[[], _Result], source: object = None) -> _Result:
-    """Return what the server answers before any row is read; its own texts may quote literals of a query.
+    """Return the server's answer before any row is read; its messages may quote literals of a query.
 
     Raises
     ------
     SourceError
-        S024: it cannot resolve the source. S054: it cannot read the source. S030: it does not answer.
+        S024: the server cannot resolve the source. S054: it cannot read the source. S030: it does not answer.
     """
     try:
         return question()
@@ -407,7 +407,7 @@ def _collected(job: Callable[[], DataFrame], kind: pa.Schema) -> list[pa.RecordB
     Raises
     ------
     InternalError
-        I001, in place of what Spark raises and not chained to it: that may quote a value, such as one a view casts.
+        I001, unchained, replaces Spark's error, which may quote a value, such as a value that a view casts.
     """
     try:
         batches: list[pa.RecordBatch] = job().toArrow().cast(kind).to_batches()
@@ -438,7 +438,7 @@ def _plan_text(frame: DataFrame) -> str:
 
 
 def _arrow_type(kind: DataType) -> pa.DataType | None:
-    """Return the Arrow type in which a worker gets values of a type; None for one that this map does not know."""
+    """Return the Arrow type in which a worker gets a type's values; None for a type outside this map."""
     if isinstance(kind, StringType):
         return pa.string()
     if isinstance(kind, DecimalType):
@@ -461,15 +461,15 @@ def _spark_schema(kind: pa.Schema) -> StructType:
 
 
 def open_engine(_: str, location: str) -> SparkEngine:
-    """Return the engine of a server of Spark Connect by its URL; parameters ``dpsql.…`` are settings of the session."""
-    from pyspark.sql.connect.session import SparkSession  # a session on a JVM does not have its packages
+    """Return the engine of a Spark Connect server by its URL; parameters ``dpsql.…`` are settings of the session."""
+    from pyspark.sql.connect.session import SparkSession  # a session on a JVM lacks its packages
 
     address, *parameters = location.split(";")
     ours = dict(parameter.split("=", 1) for parameter in parameters if re.match(r"dpsql\.\w+=", parameter))
     remote = ";".join([address, *(parameter for parameter in parameters if parameter.partition("=")[0] not in ours)])
     url = urlsplit(remote)
     with create_connection((url.hostname, url.port or 15002), timeout=10):  # the client would try for ten minutes
-        session: Any = SparkSession.builder.remote(remote).create()  # not one that another option has opened
+        session: Any = SparkSession.builder.remote(remote).create()  # not another option's session
     for name, value in ours.items():
         session.conf.set(name, value)
     return SparkEngine(session)

@@ -1,7 +1,7 @@
-"""What a plan of Spark shows of where its rows come from: of a client of Spark Connect, or of the driver's JVM.
+"""The origin of rows in a plan of Spark: from a client of Spark Connect, or from the driver's JVM.
 
-A client has its own plan, as it sends it, but not those of the server's views and of queries in SQL: these are not
-seen. The JVM shows its analysed plan, with views and queries in it.
+A client has its own plan, as it sends the plan. The client does not see the plans of the server's views and of SQL
+queries. The JVM shows its analysed plan, which includes views and queries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpsql.contract.query.condition import columns_of
 from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, scan_of_files, union
 from dpsql.errors import ParameterError
 
-# Functions whose value in a row follows from their arguments in that row, as a client calls them.
+# Functions whose value in a row follows from their arguments in that row, by a client's names.
 _FUNCTIONS = frozenset(
     (
         *("+", "-", "*", "/", "%", "=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">=", "and", "or", "not", "!", "in"),
@@ -29,7 +29,7 @@ _FUNCTIONS = frozenset(
         *("upper", "when", "year"),
     )
 )
-# The same for the JVM, by the classes of expressions and in Spark's own package.
+# The same for the JVM, as classes of expressions in Spark's own package.
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions."
 _CLASSES = frozenset(
     (
@@ -43,13 +43,13 @@ _CLASSES = frozenset(
         *("Substring", "Subtract", "UnaryMinus", "Upper", "With", "Year"),
     )
 )
-# Kinds of files, each of whose rows is read once.
+# File formats whose rows Spark reads once.
 _FORMATS = frozenset(("avro", "csv", "json", "orc", "parquet"))
-# What reads each row of a table of the catalog once; a relation of changes, such as Delta's, does not.
+# Relations that read each row of a catalog table once; a relation of changes, such as Delta's, does not.
 _READERS = frozenset(("HadoopFsRelation", "JDBCRelation"))
-# Words of a condition that may stand before a bracket.
+# Words of a condition that may precede a bracket.
 _BEFORE_BRACKETS = frozenset(("and", "or", "not", "in", "between", "like", "ilike", "when", "then", "else", "case"))
-# Strings of a condition that Spark and DuckDB read alike, and what may stand outside of strings.
+# Strings of a condition that Spark and DuckDB read alike, and the characters allowed outside strings.
 _STRINGS = re.compile(r"(?<![\w\"`$])'[^'\\]*'", re.ASCII)
 _PLAIN = re.compile(r"(?:[\w\s<>=!|/:+*%(),.-]|'')*", re.ASCII)
 _PATTERN = re.compile(r"[*?\[\]{}]")
@@ -63,9 +63,9 @@ def files_of(paths: Iterable[str]) -> Scan:
     Raises
     ------
     UnseenError
-        A pattern stands beside other paths, and may name the same files.
+        A pattern next to other paths may match the same files.
     SourceError
-        S052: a file is named twice.
+        S052: the paths name a file twice.
     """
     plain = [re.sub(r"(?<!:)/+", "/", re.sub("^file:/+", "/", path)).rstrip("/") for path in paths]
     if len(plain) > 1 and any(map(_PATTERN.search, plain)):
@@ -77,28 +77,28 @@ def files_of(paths: Iterable[str]) -> Scan:
 
 @dataclass(frozen=True)
 class ConnectReader:
-    """A reader of the plans of a client of Spark Connect.
+    """A reader of plans from a client of Spark Connect.
 
     Parameters
     ----------
     table : callable
-        Returns the full name of a table of the catalog; None for a view.
+        Returns the full name of a catalog table; None for a view.
     names : callable
-        Returns the names of the columns of a relation of a plan.
+        Returns the column names of a relation of a plan.
     """
 
     table: Table
     names: Names
 
     def rows(self, relation: Any) -> Provenance:
-        """Return what the rows of a relation come from; no row is read.
+        """Return the origin of a relation's rows; this reads no row.
 
         Raises
         ------
         UnseenError
-            It has an operator or a function that is not on the list.
+            It has an operator or a function outside the list.
         SourceError
-            S052: a file is read twice.
+            S052: it reads a file twice.
         """
         kind = relation.WhichOneof("rel_type")
         rule = getattr(self, f"_{kind}", None)
@@ -111,7 +111,7 @@ class ConnectReader:
         if read.is_streaming:
             raise UnseenError("a stream")
         if read.WhichOneof("read_type") == "named_table":
-            if read.named_table.options:  # such as Delta's readChangeFeed, which gives a row for every change of one
+            if read.named_table.options:  # such as Delta's readChangeFeed, which gives a row per change of a row
                 raise UnseenError("a table with options")
             path = self.table(read.named_table.unparsed_identifier)
             if path is None:
@@ -194,7 +194,7 @@ class ConnectReader:
         return alias.name[0], self._passed(alias.expr, below)[1]
 
     def _passed(self, expression: Any, below: Provenance) -> Passed:
-        """Return the name of an expression, and the column that it is."""
+        """Return an expression's name, and its source column or None."""
         kind = expression.WhichOneof("expr_type")
         if kind == "alias":
             return self._aliased(expression.alias, below)
@@ -226,10 +226,10 @@ class ConnectReader:
 
 
 def _refuse_text(text: str, below: Provenance) -> None:
-    """Raise unless a text is a condition as calls take it, of columns of a relation and functions on the list.
+    """Raise unless a text is a condition that calls accept, of a relation's columns and listed functions.
 
-    Spark reads the text, and DuckDB reads it here. So it must consist of words, numbers, strings and signs that both
-    read alike: without backslashes, comments, other quotes and prefixes of strings.
+    Spark reads the text, and DuckDB reads it here. So the text may only have words, numbers, strings and signs that
+    both read alike: no backslashes, comments, other quotes or prefixes of strings.
     """
     plain = _STRINGS.sub(" '' ", text)
     try:
@@ -245,9 +245,9 @@ def _refuse_text(text: str, below: Provenance) -> None:
 
 
 def _column(expression: Any, kind: str, below: Provenance) -> list[str]:
-    """Return the parts of the name of a column that a relation has: of the column, then of fields in it.
+    """Return the parts of the name of a relation's column: the column, then fields in it.
 
-    A name that no column has may be a function without brackets, or the place of a row in a file.
+    A name that matches no column may be a function without brackets, or the place of a row in a file.
     """
     text = (
         expression.expression_string.expression
@@ -262,7 +262,7 @@ def _column(expression: Any, kind: str, below: Provenance) -> list[str]:
         parts = parts_of(text.replace("`", '"'), most=None)
     except ParameterError:
         raise UnseenError("a name of a column") from None
-    if len(parts) > 1 and not below.has(parts[0]):  # the first part is the relation's own name
+    if len(parts) > 1 and not below.has(parts[0]):  # the first part is the relation's name
         parts = parts[1:]
     if not below.has(parts[0]):
         raise UnseenError(f"column {parts[0]}, which the relation does not list")
@@ -270,7 +270,7 @@ def _column(expression: Any, kind: str, below: Provenance) -> list[str]:
 
 
 def _replaced(columns: Iterable[Passed], additions: Sequence[Passed]) -> list[Passed]:
-    """Return columns with new ones, in the place of those of the same names or behind them."""
+    """Return columns with new ones, which replace columns of the same names or follow."""
     new = {fold(name): (name, passed) for name, passed in additions}
     replacements = [new.pop(fold(column[0]), column) for column in columns]
     return [*replacements, *new.values()]
@@ -278,18 +278,18 @@ def _replaced(columns: Iterable[Passed], additions: Sequence[Passed]) -> list[Pa
 
 @dataclass(frozen=True)
 class JvmReader:
-    """A reader of the analysed plans of Spark in the driver's own JVM; the parameter is as of `ConnectReader`."""
+    """A reader of Spark's analysed plans in the driver's own JVM; for the parameter see `ConnectReader`."""
 
     table: Table
 
     def rows(self, node: Any) -> Provenance:
-        """Return what the rows of a plan come from, and raise as `ConnectReader.rows` does."""
+        """Return the origin of a plan's rows; for errors see `ConnectReader.rows`."""
         passed = self._scans_and_columns(node)
         columns = [(str(item.name()), passed[1].get(_number(item))) for item in _items(node.output())]
         return Provenance(passed[0], tuple(columns))
 
     def _scans_and_columns(self, node: Any) -> tuple[tuple[Scan, ...], dict[int, tuple[str, ...] | None]]:
-        """Return the scans of a plan, and of which columns its attributes are, by the numbers of the attributes."""
+        """Return a plan's scans, and each attribute's column in them, by the attribute's number."""
         kind = str(node.getClass().getSimpleName())
         below = _items(node.children())
         if not below:
@@ -339,7 +339,7 @@ class JvmReader:
 
 
 def _changes_nothing(expression: Any) -> bool:
-    """Whether an expression casts to the type that there is, as a view does to every column."""
+    """Whether an expression casts to its existing type, as a view casts every column."""
     is_cast = str(expression.getClass().getSimpleName()) == "Cast"
     return is_cast and bool(expression.dataType().equals(expression.child().dataType()))
 
@@ -353,7 +353,7 @@ def _items(sequence: Any) -> list[Any]:
 
 
 def _refuse_class(expression: Any) -> None:
-    """Raise unless an expression of the JVM is of a class on the list."""
+    """Raise unless a JVM expression is of a listed class."""
     kind = expression.getClass()
     if str(kind.getName()) != _PACKAGE + str(kind.getSimpleName()) or str(kind.getSimpleName()) not in _CLASSES:
         raise UnseenError(str(kind.getSimpleName()))

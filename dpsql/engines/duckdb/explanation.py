@@ -1,8 +1,8 @@
-"""What a statement would run and charge. Nothing is read, drawn or charged.
+"""Show the work and the cost of a statement. This reads, draws and charges nothing.
 
-A call is shown as the statement that it runs (`dpsql.engines.duckdb.statements`), with the note of each step before it.
-It can be pasted where it was explained, and is then the call: it is checked, charged and released. Only the suffix of
-the names of steps is drawn anew for each statement.
+An explanation shows each call as its statement (`dpsql.engines.duckdb.statements`), with a note before each step. You
+can paste the statement in the same place: it is then the call, with checks, charge and release. Only the suffix of the
+step names is random for each statement.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def engine_text(session: Session, plan: Plan, function: str) -> str:
-    """Return what a call runs on the engine that holds its source, for people to read; no row is read."""
+    """Return the work of a call on its source's engine, as text for people; this reads no row."""
     attached = engines_of(session).named(plan.engine)
     try:
         call, schema = call_of(attached, plan)
@@ -63,7 +63,7 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
 
 
 def _worker_statements(plan: Plan, function: str) -> Iterator[str]:
-    """Yield the statements of the passes; of passes that differ in their number alone, the first."""
+    """Yield the statements of the passes; if passes differ only in their number, yield the first."""
     of_worker, seen = replace(plan, source=ROWS, placement=None), set()
     for number in range(1, plan.readings + 1):
         statement = f"{part_sql(of_worker, function, number, None, noted=True)};\n"
@@ -74,32 +74,32 @@ def _worker_statements(plan: Plan, function: str) -> Iterator[str]:
 
 
 def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: str) -> str:
-    """Return what a statement would run and charge, as SQL with comments.
+    """Return the work and the cost of a statement, as SQL with comments.
 
     Parameters
     ----------
     session : Session
     connection : duckdb.DuckDBPyConnection
-        Where the statement would run; its tables and settings decide what names mean.
+        Where the statement would run; its tables and settings decide the meaning of names.
     statement : str
         One SQL statement.
 
     Returns
     -------
     explanation : str
-        A comment and a statement for each private call in it.
+        A comment and a statement for each private call.
 
     Raises
     ------
     ParameterError
-        P064: it is not one statement.
+        P064: `statement` is not one statement.
     duckdb.Error
         DuckDB, or a check of public arguments, refuses the statement.
 
     Notes
     -----
-    DuckDB binds the statement, which plans each call, and does not run it. It would run what stands behind a semicolon,
-    behind ANALYZE, and the steps before the last one of a dynamic PIVOT: so the statement is parsed by itself first.
+    DuckDB binds the statement, which plans each call, and does not run it. DuckDB would run a statement after a
+    semicolon or after ANALYZE, and all but the last step of a dynamic PIVOT: so `explain` parses the statement first.
     """
     calls = list(dict.fromkeys(planned_calls(session, connection, statement)))
     if not calls:
@@ -108,7 +108,7 @@ def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: 
 
 
 def planned_calls(session: Session, connection: duckdb.DuckDBPyConnection, statement: str) -> list[Planned]:
-    """Return every private call of a statement, in its order; parameters, errors and notes as of `explain`."""
+    """Return every private call of a statement, in order; for parameters, errors and notes see `explain`."""
     extracts = connection.extract_statements(statement)
     if [extract.type.name for extract in extracts] in ([], ["EXPLAIN"], ["MULTI"]) or len(extracts) > 1:
         raise ParameterError(
@@ -118,7 +118,7 @@ def planned_calls(session: Session, connection: duckdb.DuckDBPyConnection, state
         )
     with session.planning() as planned:
         connection.execute(f"EXPLAIN {statement}").fetchall()
-    # The macro of the aggregate form asks for its plan twice.
+    # The macro of the aggregate form requests its plan twice.
     aggregates = [call for call in planned if call.aggregate]
     return [call for call in planned if not call.aggregate] + aggregates[::2]
 
@@ -145,7 +145,7 @@ def _explained(session: Session, call: Planned) -> str:
 
 
 def _costs(session: Session, call: Planned) -> list[str]:
-    """Return what a call would cost, line by line."""
+    """Return the cost of a call, line by line."""
     plan = call.plan
     name = f"{call.function} on {plan.source}" if plan.source else f"{call.function}, aggregate form"
     name = call.function if call.shown else name
@@ -172,7 +172,7 @@ def _costs(session: Session, call: Planned) -> list[str]:
 
 
 def _blocks_charged(session: Session, plan: Plan, during: During) -> list[str]:
-    """Return what each block would be charged, and one person who is in all of them."""
+    """Return the charge of each block, and of a person who is in all blocks."""
     cost, state = plan.event.cost, next(iter(session.ledger.states([plan.dataset]).values()))
     blocks, number = session.ledger.blocks(plan.dataset), len(during.blocks)
     counted = f"{number} {'block' if number == 1 else 'blocks'}"

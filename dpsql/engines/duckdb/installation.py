@@ -1,9 +1,9 @@
 """Install dpsql into a DuckDB connection: functions for the instance, macros for the connection.
 
-Macros live in two places. The connection that is installed into gets them as TEMP macros: plain
-``dp_sis(...)``, whatever its search path. Every other connection and cursor of the same instance
-reaches them in an in-memory catalog: ``dpsql.dp_sis(...)``, or plain ``dp_sis`` after
-``dpsql.install(cursor)``. Nothing is written to the database file except the mark of a database that has a budget.
+Macros are in two places. The connection of the install call gets TEMP macros: plain ``dp_sis(...)``, with any search
+path. Every other connection and cursor of the same instance uses macros in an in-memory catalog: ``dpsql.dp_sis(...)``,
+or plain ``dp_sis`` after ``dpsql.install(cursor)``. dpsql writes nothing to the database file except the database ID of
+a database with a budget.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _lock = threading.RLock()
 
 
 class ConnectOptions(TypedDict, total=False):
-    """What `duckdb.connect` takes beside the path."""
+    """Options of `duckdb.connect` except the path."""
 
     read_only: bool
     config: dict[str, str | bool | int | float | list[str]]
@@ -58,7 +58,7 @@ def connect(
     strict: bool = False,
     **options: Unpack[ConnectOptions],
 ) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB database with dpsql installed; `dpsql.connect` says more."""
+    """Open a DuckDB database with dpsql installed; see `dpsql.connect`."""
     ledger = LedgerPlace.of(ledger) or ledger
     connection = duckdb.connect(fspath(path), **options)
     try:
@@ -81,17 +81,17 @@ def install(
     ledger : path or URL, optional
         As for `connect`. An instance has one ledger.
     strict : bool
-        As for `connect`. Once an instance is strict it stays so.
+        As for `connect`. A strict instance remains strict.
 
     Returns
     -------
     session : Session
-        What the connections of this instance share.
+        The shared state of this instance's connections.
 
     Raises
     ------
     LedgerError
-        The ledger cannot be opened, the instance already uses another one, or the database belongs to another one.
+        The ledger does not open, or the instance or the database belongs to another ledger.
     """
     ledger = LedgerPlace.of(ledger) or ledger
     with _lock:
@@ -114,7 +114,7 @@ def install(
 
 
 def session_of(connection: duckdb.DuckDBPyConnection) -> Session:
-    """Return what the connections of this instance share; `LedgerError` where none has dpsql."""
+    """Return the shared state of this instance's connections; `LedgerError` without dpsql."""
     instance = _instance_of(connection)
     if instance is None or instance.session is None:
         raise _without_session()
@@ -127,7 +127,7 @@ def _without_session() -> LedgerError:
     )
 
 
-# What DuckDB would find out about each function anew, which takes longer than all else of its registration.
+# The signatures of functions: DuckDB would infer each one, which takes longer than the rest of a registration.
 _SIGNATURES = {
     False: Signature([Parameter("arguments", Parameter.VAR_POSITIONAL)]),
     True: Signature(),
@@ -135,11 +135,11 @@ _SIGNATURES = {
 
 
 class _Instance:
-    """What dpsql keeps for one DuckDB instance: its functions, and the session that they use.
+    """The functions of one DuckDB instance, and the session that they use.
 
-    DuckDB forgets a Python function when the connection that registered it closes, though the instance and
-    its other connections still call it (2.0.0 and 1.5.6 then crash). So the functions live here, for as
-    long as the process; they are small. The session goes when no connection that was installed into is left.
+    DuckDB forgets a Python function when the connection that registered it closes, though the instance and its other
+    connections still call the function (2.0.0 and 1.5.6 then crash). So the functions live here until the process ends;
+    they are small. The session ends with the last connection that has dpsql.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class _Instance:
         self._living: dict[int, ref[duckdb.DuckDBPyConnection]] = {}
 
     def cursor(self) -> duckdb.DuckDBPyConnection | None:
-        """Return a new connection to the instance, or None when every connection with dpsql is closed."""
+        """Return a new connection to the instance, or None if every connection with dpsql is closed."""
         for reference in list(self._living.values()):
             connection = reference()
             if connection is not None:
@@ -160,7 +160,7 @@ class _Instance:
         return None
 
     def function(self, spec: UdfSpec) -> Callable[..., object]:
-        """Return the function to register, which finds the session when it is called."""
+        """Return the function to register, which looks up the session at each call."""
 
         def call(*arguments: object) -> object:
             session = self.session
@@ -177,7 +177,7 @@ class _Instance:
         return function
 
     def hold(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Keep the session for as long as the connection object lives."""
+        """Keep the session while the connection object lives."""
         key = id(connection)
         if key not in self._connections:
             self._living[key] = ref(connection)
@@ -186,7 +186,7 @@ class _Instance:
     def _checkpoint(self) -> None:
         session = self.session
         if session is not None:
-            with suppress(LedgerError):  # nobody can act on it while a connection closes
+            with suppress(LedgerError):  # nobody can act on an error while a connection closes
                 session.ledger.checkpoint()
 
     def _drop(self, key: int, watcher: duckdb.DuckDBPyConnection) -> None:
@@ -202,10 +202,10 @@ class _Instance:
 
 
 def _on_close(connection: duckdb.DuckDBPyConnection, action: Callable[[], None]) -> duckdb.DuckDBPyConnection:
-    """Let `action` run when the connection is closed; return a cursor of it, which closes with it.
+    """Run `action` when the connection closes; return a cursor, which closes with it.
 
-    DuckDB does not report that a connection closes, but it drops the Python functions that its cursors registered.
-    This one is rolled back at once, so that nobody can call it.
+    DuckDB does not report that a connection closes, but it drops the Python functions of the connection's cursors. This
+    cursor rolls its function back at once, so nobody can call the function.
     """
 
     def nothing() -> str:
@@ -238,8 +238,8 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
         types = _types()
         for spec in SPECS:
             spec.register(cursor, instance.function(spec), types[spec.returns])
-        cursor.begin()  # one transaction costs less than one for each macro and comment
-        cursor.execute("PRAGMA disable_optimizer")  # of this cursor: a macro's plan has nothing to make better
+        cursor.begin()  # one transaction costs less than one per macro and comment
+        cursor.execute("PRAGMA disable_optimizer")  # of this cursor: a macro's plan has nothing to optimize
         _run(cursor, _macros(instance.catalog)[0])
         cursor.commit()
 
@@ -281,7 +281,7 @@ def _open_session(
 
 
 def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """Return the ledger file that belongs to the connection's database, None for a database in memory."""
+    """Return the ledger file of the connection's database; None for a database in memory."""
     rows = connection.execute("SELECT path FROM duckdb_databases() WHERE database_name = current_database()").fetchall()
     path = rows[0][0] if rows else None
     if not path or "://" in path:
@@ -290,7 +290,7 @@ def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 
 def _attach(connection: duckdb.DuckDBPyConnection) -> str:
-    """Attach the in-memory catalog of macros; a database that is itself called dpsql keeps its name."""
+    """Attach the in-memory catalog of macros; a database with the name dpsql keeps its name."""
     databases = {row[0] for row in connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()}
     names = ("dpsql", *(f"dpsql_macros{number or ''}" for number in range(len(databases))))
     name = next(name for name in names if name not in databases)
@@ -305,12 +305,12 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: Iterable[duckdb.Stat
 
 @cache
 def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement]]:
-    """Return the statements that create the macros of an instance, and those of a connection; a process parses once.
+    """Return the statements for the macros of an instance and of a connection; a process parses them once.
 
-    The instance's have comments. The same ones on each connection's would be a quarter of what a connection costs.
+    The instance's macros have comments. Comments on each connection's macros would be a quarter of a connection's cost.
     """
     instance, connection = macros_sql(f"MACRO {catalog}.main.", catalog), macros_sql("TEMP MACRO ", catalog)
-    # Parsed in an instance of its own, so that no setting of one caller bears on what all callers share.
+    # A separate instance parses them, so no caller's setting affects the shared statements.
     with duckdb.connect(config={"threads": 1}) as parser:
         return (
             parser.extract_statements(instance + _comments_sql(instance)),
@@ -320,20 +320,20 @@ def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement
 
 @cache
 def _types() -> dict[str, DuckDBPyType]:
-    """Return the types that functions return, by name; read once in a process, like the macros."""
+    """Return the return types of functions, by name; a process reads them once, like the macros."""
     with duckdb.connect(config={"threads": 1}) as parser:
         return {name: parser.sqltype(name) for name in {spec.returns for spec in SPECS}}
 
 
-# DuckDB 2.0 complains on stderr of objects that outlive the interpreter.
+# DuckDB 2.0 reports objects that outlive the interpreter on stderr.
 atexit.register(_macros.cache_clear)
 atexit.register(_types.cache_clear)
 
 
 def _comments_sql(macros: str) -> str:
-    """Return the SQL that lets `duckdb_functions` say what each macro does, promises, and looks like in a call.
+    """Return the SQL that lets `duckdb_functions` show each macro's description, guarantee and example.
 
-    DuckDB keeps no description and no example of a macro; it keeps a comment.
+    DuckDB stores no description and no example of a macro, only a comment.
     """
     defined = re.findall(r"^CREATE OR REPLACE MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S)
     return "".join(

@@ -1,8 +1,8 @@
-"""The mark of a DuckDB database: a schema whose name says which ledger the database belongs to.
+"""The database ID of a DuckDB database: the name of a schema, which ties the database to its ledger.
 
-``dpsql_ledger_<ledger>_<database>``: the first 16 hexadecimal digits of the ledger's id, and 16 random ones of the
-database's own. It holds what the database remembers of the ledger (`spending_record`). A schema's name survives copies
-of the file, EXPORT and COPY FROM DATABASE; a copy shares the budget.
+``dpsql_ledger_<ledger>_<database>``: the first 16 hexadecimal digits of the ledger's ID, and 16 random ones of the
+database. The schema stores the database's memory of the ledger (`spending_record`). A schema's name survives copies of
+the file, EXPORT and COPY FROM DATABASE; a copy shares the budget.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS = "SELECT database_name, schema_name, database_oid FROM system.main.duckdb_
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark of a database.
+    """The ID of a database.
 
     Attributes
     ----------
@@ -45,54 +45,54 @@ class Mark:
 
     @classmethod
     def of(cls, ledger_id: str, database: str) -> Mark:
-        """Return the mark that ties a database to a ledger."""
+        """Return the ID that ties a database to a ledger."""
         return cls(ledger_id[:_digits], database)
 
     @property
     def schema(self) -> str:
-        """The name of the schema that is the mark."""
+        """The name of the schema with this ID."""
         return f"dpsql_ledger_{self.ledger}_{self.database}"
 
     def is_of(self, ledger_id: str) -> bool:
-        """Whether it is the mark of this ledger."""
+        """Whether the ID names this ledger."""
         return self.ledger == ledger_id[:_digits]
 
 
 def new_mark(ledger_id: str) -> Mark:
-    """Return the mark of a database that has none yet."""
+    """Return an ID for a database without one."""
     return Mark.of(ledger_id, secrets.token_hex(_digits // 2))
 
 
 def parse(schema: str) -> Mark | None:
-    """Return the mark that a schema's name is, or None."""
+    """Return the database ID in a schema's name, or None."""
     match = _schema.fullmatch(schema)
     return None if match is None else Mark(*match.groups())
 
 
 def of_mark(plan: str) -> bool:
-    """Whether the text of a plan names the schema that is a mark."""
+    """Whether the text of a plan names a schema with a database ID."""
     return _in_plan.search(plan) is not None
 
 
 def record_named() -> SourceError:
-    """Return the refusal of a source in the schema that is a mark."""
+    """Return the refusal of a source in an ID's schema."""
     return SourceError(
         "S016", "the source is no table: dpsql keeps there what was spent. Look at it with SELECT * FROM dp_budget()."
     )
 
 
 def marks(rows: Iterable[Sequence[str]]) -> dict[str, Mark]:
-    """Return the mark of every marked database, by its alias.
+    """Return the IDs of all databases that have an ID, by alias.
 
     Parameters
     ----------
     rows : iterable
-        Database and schema of `duckdb_schemas()`, as `ROWS` selects them, with the number of the attached object.
+        Database, schema and number of the attached object from `duckdb_schemas()`, as `ROWS` selects them.
 
     Raises
     ------
     LedgerError
-        L034: a database has two marks.
+        L034: a database has two IDs.
     """
     aliases: dict[str, Mark] = {}
     for database, schema, *_ in rows:
@@ -109,7 +109,7 @@ def marks(rows: Iterable[Sequence[str]]) -> dict[str, Mark]:
 
 
 def refuse_other(alias: str, mark: Mark, ledger: Ledger) -> None:
-    """Raise when a database is marked with another ledger, or the ledger holds nothing about it any more.
+    """Raise if a database's ID names another ledger, or the ledger has lost its entries about the database.
 
     Raises
     ------
@@ -137,12 +137,12 @@ def _refuse_id(alias: str, mark: Mark, ledger_id: str) -> None:
 
 
 def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: str) -> str | None:
-    """Mark a database with its ledger, even if the caller's transaction is rolled back.
+    """Write a database's ID, even if the caller's transaction is rolled back.
 
     Parameters
     ----------
     connection : duckdb.DuckDBPyConnection
-        A cursor of it writes the mark.
+        A cursor of this connection writes the ID.
     database : str
         The database's alias.
     ledger_id : str
@@ -150,12 +150,12 @@ def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: 
     Returns
     -------
     database_id : str or None
-        Of the mark that stands now; None where the database is read-only and has none.
+        The database's digits now; None if the database is read-only and has no ID.
 
     Raises
     ------
     LedgerError
-        L033: the database is marked with another ledger. L034: it is marked twice.
+        L033: the database ID names another ledger. L034: the database has two IDs.
     """
     with _marking, connection.cursor() as cursor:
         mark = marks(cursor.execute(f"{ROWS} WHERE database_name = ?", [database]).fetchall()).get(database)
@@ -175,24 +175,24 @@ def change_mark(
     ledger_id: str,
     record: Callable[[Mark | None, Mark], object],
 ) -> tuple[Mark | None, Mark]:
-    """Mark a database with another ledger, in one transaction; it keeps its own digits.
+    """Tie a database to another ledger, in one transaction; it keeps its digits.
 
     Parameters
     ----------
     connection, database, ledger_id : optional
         As in `write_mark`.
     record : callable
-        Called with the marks before and after, while the change can still be undone.
+        Called with the IDs before and after, while the change can still be undone.
 
     Returns
     -------
     before, after : Mark
-        `before` is None where there was none.
+        `before` is None if the database had no ID.
     """
     with _marking, connection.cursor() as cursor:
         before = marks(cursor.execute(f"{ROWS} WHERE database_name = ?", [database]).fetchall()).get(database)
         after = new_mark(ledger_id) if before is None else Mark.of(ledger_id, before.database)
-        if before == after:  # the ledger may have forgotten it
+        if before == after:  # the ledger may have forgotten the ID
             record(before, after)
             return before, after
         cursor.begin()
@@ -205,14 +205,14 @@ def change_mark(
 
 
 def mark_of_main(cursor: duckdb.DuckDBPyConnection) -> tuple[str, Mark | None]:
-    """Return the name of the connection's database, and the mark that ties it to a ledger."""
+    """Return the name of the connection's database, and its database ID."""
     rows = cursor.execute(f"{ROWS} WHERE database_name = system.main.current_database()").fetchall()
     alias = rows[0][0]
     return alias, marks(rows).get(alias)
 
 
 def is_read_only(connection: duckdb.DuckDBPyConnection, database: str) -> bool:
-    """Whether nothing can be written to a database."""
+    """Whether a database is read-only."""
     row = connection.execute(
         "SELECT readonly FROM system.main.duckdb_databases() WHERE database_name = ?", [database]
     ).fetchone()

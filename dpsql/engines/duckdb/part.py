@@ -1,7 +1,7 @@
-"""One pass over some rows of another engine, by the statement that DuckDB runs on its own tables.
+"""One pass over some rows of another engine, with the statement that DuckDB runs on its own tables.
 
-A worker has a DuckDB of its own, in memory and with one thread, because the engine decides how many workers there are.
-It holds the functions that read rows, and nothing that plans, charges or draws.
+A worker has its own DuckDB, in memory and with one thread, because the engine decides the number of workers. This
+DuckDB has functions that read rows, and none that plans, charges or draws.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _KIND = pa.struct([("ticket", pa.int64()), ("zero", pa.float64())])
 
 
 class _Part(Calls):
-    """The one call of a worker."""
+    """The only call of a worker."""
 
     def __init__(self, task: Task) -> None:
         collecting = Collecting(task.zero.zero())
@@ -61,7 +61,7 @@ class _Part(Calls):
         return self._running
 
     def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
-        """Run a part of the call; `Task.run` wraps what it raises."""
+        """Run a part of the call; `Task.run` wraps its exceptions."""
         return work(self._running)
 
 
@@ -78,11 +78,11 @@ class _Worker:
 
         gate = UdfSpec("dpsql_part", opened, "STRUCT(ticket BIGINT, zero DOUBLE)", native=True, nullary=True)
         for spec in (*ROW_SPECS, gate):
-            self._functions.append(self._function(spec))  # DuckDB does not keep them alive
+            self._functions.append(self._function(spec))  # DuckDB does not keep functions alive
             spec.register(self.connection, self._functions[-1], self.connection.sqltype(spec.returns))
 
     def _function(self, spec: UdfSpec) -> Callable[..., object]:
-        """Return the function to register, which finds the part when it is called."""
+        """Return the function to register, which looks up the part at each call."""
 
         def call(*arguments: object) -> object:
             return spec.run(silent(spec.bind(self.part)), arguments)
@@ -93,7 +93,7 @@ class _Worker:
         return call_without if spec.nullary else call
 
     def run(self, part: _Part | None, statement: str, rows: pa.Table) -> pa.Table:
-        """Return what a statement over some rows yields; with functions that read rows it is of a part."""
+        """Return the result of a statement over some rows; functions that read rows work on the part."""
         self.part = part
         self.connection.register(ROWS, rows)
         try:
@@ -104,7 +104,7 @@ class _Worker:
 
 
 class _Workers:
-    """The workers of this process, of which every thread at work has one."""
+    """The workers of this process; every active thread has one."""
 
     def __init__(self) -> None:
         self._idle: list[_Worker] = []
@@ -112,17 +112,17 @@ class _Workers:
         atexit.register(self.close)
 
     def run(self, part: _Part | None, statement: str, rows: pa.Table) -> pa.Table:
-        """Return what a statement over some rows yields; with functions that read rows it is of a part."""
+        """Return the result of a statement over some rows; functions that read rows work on the part."""
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         worker = worker or _Worker()
-        table = worker.run(part, statement, rows)  # a worker that failed is not used again
+        table = worker.run(part, statement, rows)  # do not use a failed worker again
         with self._lock:
             self._idle.append(worker)
         return table
 
     def close(self) -> None:
-        """Close the workers that are idle."""
+        """Close the idle workers."""
         with self._lock:
             for worker in self._idle:
                 worker.connection.close()
@@ -136,7 +136,7 @@ class PartStatements:
     """Runs the statements of a task in this process; a `dpsql.engines.task.TaskStatements`."""
 
     def fold(self, task: Task, rows: pa.Table) -> Collector:
-        """Return the collector of a task with some rows in it."""
+        """Return a task's collector with some rows added."""
         if with_judged(task.call.plan, rows.schema) != task.call.plan:
             raise ParameterError(
                 "P083", "condition: a part of the rows has columns of other types. Cast them in a view."
@@ -146,19 +146,19 @@ class PartStatements:
         return part.running(_TICKET).complete(numbers.column(0)[0])
 
     def parts(self, task: Task, rows: pa.Table) -> pa.Array:
-        """Return the part that each row belongs to, in their order; NULL for rows of nobody.
+        """Return the part of each row, in row order; NULL for rows without a privacy unit.
 
-        DuckDB loses the order of a table of ten batches or more, even in one thread, where a subquery stands beside
-        the scan. So every row takes its position along.
+        DuckDB loses the order of a table of ten batches or more, even in one thread, if a subquery is next to the scan.
+        So every row carries its position.
         """
         statement = split_sql(_of_part(task), task.function, task.number, task.blocks, task.parts)
         table = _workers.run(_Part(task), statement, rows.append_column(POSITION, pa.array(np.arange(len(rows)))))
         order = np.empty(len(rows), dtype=np.int64)
-        order[table.column(POSITION).to_numpy()] = np.arange(len(rows))  # which fails unless every row came
+        order[table.column(POSITION).to_numpy()] = np.arange(len(rows))  # this fails unless every row came
         return single_chunk(table.column(PART)).take(pa.array(order))
 
     def fingerprint(self, rows: pa.Table) -> int:
-        """Return the sum of a hash of each row. It does not depend on the rows' order or division."""
+        """Return the sum of each row's hash. The sum does not depend on the rows' order or division."""
         [total] = _workers.run(None, f"SELECT coalesce(sum(hash({ROWS})), 0) FROM {ROWS}", rows).column(0)
         return int(total.as_py())
 
@@ -168,12 +168,12 @@ def _of_part(task: Task) -> Plan:
 
 
 def with_judged(plan: Plan, schema: pa.Schema) -> Plan:
-    """Return a plan with its condition judged for rows of these types.
+    """Return a plan whose condition is judged for rows of these types.
 
     Raises
     ------
     ParameterError
-        P080, P082, P084: it does not fit them. P083: their types are not known.
+        P080, P082, P084: the condition does not fit. P083: the types are unknown.
     """
     if plan.condition is None:
         return plan
@@ -184,9 +184,9 @@ def with_judged(plan: Plan, schema: pa.Schema) -> Plan:
     return plan
 
 
-@lru_cache(maxsize=64)  # every part of the rows asks
+@lru_cache(maxsize=64)  # every part of the rows calls this
 def _types(condition: str, schema: pa.Schema) -> ColumnTypes | None:
-    """Return the types of the columns that a condition names, as a worker's DuckDB sees them."""
+    """Return the types of a condition's columns in a worker's DuckDB."""
     query = text(types_query(ROWS, condition))
     statement = f"SELECT system.main.json_serialize_plan({query}, optimize := true)::VARCHAR AS plan"
     table = _workers.run(None, statement, schema.empty_table())
@@ -194,7 +194,7 @@ def _types(condition: str, schema: pa.Schema) -> ColumnTypes | None:
 
 
 def column_types(plan: Plan, schema: pa.Schema) -> tuple[pa.StructType, tuple[str, ...]]:
-    """Return the types of a call's columns by their part in it, and the SQL types of the columns it groups by."""
+    """Return the types of a call's columns by their role in the call, and the SQL types of its grouping columns."""
     statement = types_sql(replace(plan, source=ROWS, placement=None), plan.function)
     table = _workers.run(None, statement, schema.empty_table())
     return table.schema.field("probe").type, tuple(table.column("spelled")[0].as_py() or ())

@@ -1,4 +1,4 @@
-"""Earlier releases: results that calls ask for again, models and curves, and selections that later calls build on."""
+"""Look up earlier releases: results for repeated calls, models, curves, and selections for later calls."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class ModelRow(TypedDict):
 
 
 class PastReleases:
-    """The releases that a ledger holds, looked up by name or number; reading them costs nothing."""
+    """The releases of a ledger, by name or number; reading them costs nothing."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._models: dict[tuple[str | int, str | None], LinearModel] = {}
 
     def chosen(self, dataset: str, key: object, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return the features that the release `key` chose, with the layout that it read them from."""
+        """Return the features that the release `key` chose, with the layout of its call."""
         releases = [release for name in self._names(dataset) for release in self._releases_of(SELECTORS, name, key)]
         if not releases:
             raise ParameterError(
@@ -86,14 +86,14 @@ class PastReleases:
         Parameters
         ----------
         key : str or int
-            Name of the release, or its number in the ledger.
+            Name of the release, or its ledger number.
         dataset : str, optional
-            The budget that it was charged to, where two datasets have a release of that name.
+            The budget of the release, if two datasets have a release with this name.
 
         Raises
         ------
         ParameterError
-            P030, P053, P055: there is no such model, nothing was released, or there is more than one.
+            P030, P053, P055: there is no such model, the call released nothing, or two models match.
         """
         if not isinstance(key, (str, int)) or isinstance(key, bool):
             raise ParameterError("P013", f"a model must be the name or the number of a release; got {show(key)}.")
@@ -109,7 +109,7 @@ class PastReleases:
         return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
 
     def histogram(self, key: object, dataset: str | None, view: Callable[[Histogram, str], Result]) -> Result:
-        """Return a view of a released histogram and of the rows it speaks of; `key` and errors as for `model`."""
+        """Return a view of a released histogram and of the rows that it covers; `key` and errors as for `model`."""
         step = "Give release := a name to dp_histogram."
         release = self._one_release(HISTOGRAMS, dataset, key, "histogram", step)
         return view(release.result, covers(release.arguments))
@@ -119,7 +119,7 @@ class PastReleases:
         return self._one_release(SYNTHETICS, dataset, key, "synthetic table", "Give release := a name to dp_synthetic.")
 
     def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: object) -> list[StoredRelease]:
-        """Return the releases of a name, or the one with a ledger number; none for a key that is neither."""
+        """Return the releases of a name, or the release of a ledger number; no releases for any other key."""
         if not isinstance(key, (str, int)) or isinstance(key, bool):
             return []
         return self._ledger.releases(functions, dataset, key)
@@ -127,7 +127,7 @@ class PastReleases:
     def _one_release(
         self, functions: tuple[str, ...], dataset: str | None, key: object, what: str, step: str
     ) -> StoredRelease:
-        """Return the only release of a name or number; raise when there is none, or more than one."""
+        """Return the only release of a name or number; raise if there is none or more than one."""
         releases = self._releases_of(functions, dataset, key)
         if not releases:
             raise ParameterError("P030", f"no {what} was released as {show(key)}. {step}")
@@ -136,7 +136,7 @@ class PastReleases:
         return releases[0]
 
     def replay(self, plan: Plan) -> Entry | None:
-        """Return the stored result of a named release, if there is one."""
+        """Return the stored result of a named release, if it exists."""
         name = plan.release
         return None if name is None else self._ledger.of_one_state(lambda: self._replay(plan, name))
 
@@ -150,10 +150,10 @@ class PastReleases:
         return None
 
     def of_age(self, plan: AnyPlan, age: float | None, *, fresh: bool = False) -> AnyPlan:
-        """Return a plan under the name of a stored release that is young enough, or of a new one.
+        """Return a plan under the name of a recent enough stored release, or of a new release.
 
-        When the latest answer under a plan's name is older than `age`, in seconds, or is to be `fresh`, the next one
-        has the next number behind the name.
+        If the latest answer under a plan's name is older than `age` seconds, or `fresh` is true, the next answer has
+        the name with the next number.
         """
         latest, entry = self._ledger.of_one_state(lambda: self._latest(plan))
         if entry is None or (not fresh and (age is None or _seconds_since(entry.recorded_at) <= age)):
@@ -163,8 +163,8 @@ class PastReleases:
     def asked_by(self, plan: AnyPlan, asker: Asker) -> AnyPlan:
         """Return a plan under the name of its question: equal questions of one scope have one answer.
 
-        The name is of all that tells the call apart, and of nothing of its text: its function and arguments as they
-        are recorded, with what its source means.
+        The name depends on everything that identifies the call, and not on its text: its function, its recorded
+        arguments and the meaning of its source.
         """
         question = replace(plan, principal=asker.principal)
         plan = self.of_question(
@@ -175,7 +175,7 @@ class PastReleases:
         return self.of_age(plan, asker.max_age, fresh=asker.fresh)
 
     def of_question(self, plan: AnyPlan, name: Callable[[dict[str, Json]], str]) -> AnyPlan:
-        """Return a plan under the name that its arguments give, as an earlier version had them if that is stored."""
+        """Return a plan under the name from its arguments; use an earlier version's name if only that one is stored."""
         first, *earlier = (
             replace(plan, release=name(record)) for record in (plan.public_arguments, *plan.earlier_arguments())
         )
@@ -184,12 +184,12 @@ class PastReleases:
         return next((candidate for candidate in earlier if self.replay(candidate) is not None), first)
 
     def _latest(self, plan: AnyPlan) -> tuple[int, Entry | None]:
-        """Return the number of the latest release under a plan's name, from 0, with it; 0 and None before the first."""
+        """Return the latest release under a plan's name, with its number from 0; 0 and None if there is none."""
         entry = self.replay(plan)
         if entry is None:
             return 0, None
         low, high, step = 0, None, 1
-        while high is None or high - low > 1:  # numbers follow on each other: doubled steps, then halves
+        while high is None or high - low > 1:  # numbers are consecutive: double the step, then halve it
             tried = low + step if high is None else (low + high) // 2
             candidate = self.replay(_numbered(plan, tried))
             if candidate is None:
@@ -199,21 +199,21 @@ class PastReleases:
         return low, entry
 
     def _names(self, dataset: str) -> Iterator[str]:
-        """Yield a dataset, and then those that it has taken the place of."""
+        """Yield a dataset, and then the datasets that it replaced."""
         yield dataset
         aliases = self._ledger.declarations().aliases
         yield from (name for name, into in aliases.items() if into == folded_dataset(dataset))
 
     def older(self, plan: Plan) -> Older:
-        """Return what gives the fingerprints of a call in versions with other defaults.
+        """Return a function for a call's fingerprints in versions with other defaults.
 
-        Also those of a dataset of one table, where that is one of several now; and those from before the ledger
-        recorded the meaning of a source, if asked for them.
+        It includes those of a one-table dataset that is now one of several tables; on request, also those from before
+        the ledger recorded a source's meaning.
         """
 
         def older(before_lineage: bool) -> set[str]:
             records = [plan.public_arguments, *plan.earlier_arguments()]
-            if plan.placement is not None and plan.placement.earlier:  # when labels were in it
+            if plan.placement is not None and plan.placement.earlier:  # an earlier version included labels
                 records += [{**record, "content": plan.placement.earlier} for record in records]
             alone = None if plan.during is None else plan.during.of_one_table
             if alone is not None:  # before its dataset was merged into one of several tables
@@ -247,12 +247,12 @@ class PastReleases:
         return rows
 
     def forget_models(self) -> None:
-        """Forget the cached models: after another release, a name without a dataset may stand for two models."""
+        """Forget the cached models: after another release, a name without a dataset may match two models."""
         self._models.clear()
 
 
 def view_sql(view: str, key: object, dataset: object, *more: str, by_name: bool = False) -> str:
-    """Return the query of a table function that reads a release again, by the release's name or number.
+    """Return the query of a table function that reads a release again, by its name or number.
 
     Parameters
     ----------
@@ -272,12 +272,12 @@ def view_sql(view: str, key: object, dataset: object, *more: str, by_name: bool 
 
 
 def quantiles_asked(quantiles: object) -> str:
-    """Return the quantiles that are asked for, as SQL; for errors see `read_quantiles`."""
+    """Return the requested quantiles as SQL; for errors see `read_quantiles`."""
     return call("list_value", *map(double, read_quantiles(quantiles)))
 
 
 def rows_asked(count: object, seed: object) -> list[str]:
-    """Return the arguments of dp_synthetic_rows that are given, as SQL; for errors see `read_count`, `read_seed`."""
+    """Return the given arguments of dp_synthetic_rows as SQL; for errors see `read_count`, `read_seed`."""
     number, seed_text = read_count(count), read_seed(seed)
     arguments = [] if number is None else [f"n := {number}"]
     return arguments if seed_text is None else [*arguments, f"seed := {literal(seed_text)}"]
@@ -293,7 +293,7 @@ def _numbered(plan: AnyPlan, number: int) -> AnyPlan:
 
 
 def _seconds_since(recorded: str) -> float:
-    """Return how long ago something was recorded; endless for a time that cannot be read."""
+    """Return the seconds since a recorded time; infinity if the time is unreadable."""
     try:
         then = datetime.datetime.fromisoformat(recorded.replace("Z", "+00:00"))
     except ValueError:
@@ -304,7 +304,7 @@ def _seconds_since(recorded: str) -> float:
 
 
 def _without_meaning(record: Mapping[str, Json], plan: Plan) -> dict[str, Json]:
-    """Return a call's arguments as they were recorded before the ledger knew what a source means."""
+    """Return a call's arguments as recorded before the ledger recorded the meaning of a source."""
     arguments = {name: value for name, value in record.items() if name != "content"}
     if plan.placement is not None and "source" in arguments:
         arguments["source"] = plan.placement.written

@@ -1,11 +1,11 @@
-"""The SQL of predictions: a released model over all rows of a source, at the speed of a formula written by hand.
+"""The SQL of predictions: a released model over all rows of a source, as fast as a handwritten formula.
 
-A model of columns becomes one expression, its numbers exact to the last bit, which DuckDB runs without calling Python.
-Vectors and the lists of long rows go through `dpsql_predict`, which is faster for them than `list_extract`.
+A model of columns becomes one expression with numbers exact to the last bit, which DuckDB runs without Python. Vectors
+and the lists of long rows go through `dpsql_predict`, which is faster for them than `list_extract`.
 
-The value of a row depends on that row alone, so that a view of predictions may be released from. DuckDB may decide a
-comparison from a file's minimum and maximum, which ignore NaN; so a comparison that NaN passes either leaves it as it
-is (BETWEEN) or comes after `_is_nan`, which nothing but the value decides.
+A row's prediction depends on that row alone, so a query may release from a view of predictions. DuckDB may decide a
+comparison from a file's minimum and maximum, which ignore NaN. So a comparison that NaN passes either leaves NaN
+unchanged (BETWEEN) or comes after `_is_nan`, which depends only on the value.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.released.results import FeatureSteps
 from dpsql.rendering import call, cast, coalesce, double, identifier, plus, text
 
-# Names that are the same at each bind, so that a view of predictions has one plan, by which its base tables are known.
+# Constant names give a view of predictions one plan, which identifies its base tables.
 _ROWS, _SCORE = "__dpsql__rows", "__dpsql__score"
 _SQL_TYPES = {pa.bool_(): "BOOLEAN", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR"}
 
 
 def predictions_sql(model: LinearModel, source: str) -> str:
-    """Return the query of a source's rows with a column ``prediction``; of a classifier ``probability``, too.
+    """Return the query of a source's rows with a column ``prediction``; a classifier adds ``probability``.
 
-    The prediction of a classifier has the type of its levels: BOOLEAN, BIGINT, DOUBLE or VARCHAR. Of a model of long
-    rows there is one row per row id. A feature that the source lacks is DuckDB's own binder error.
+    A classifier's prediction has the type of its levels: BOOLEAN, BIGINT, DOUBLE or VARCHAR. A model of long rows
+    returns one row per row id. If the source lacks a feature, DuckDB raises its own binder error.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def predictions_sql(model: LinearModel, source: str) -> str:
     Raises
     ------
     SourceError
-        S010: the model is of long rows with values that no list of names can hold.
+        S010: the model is of long rows with values, which a list of names cannot store.
     """
     rows = source_sql(source)
     if model.long is not None:
@@ -51,7 +51,7 @@ def predictions_sql(model: LinearModel, source: str) -> str:
 
 
 def _computed(model: LinearModel, row: str) -> str:
-    """Return the columns of a prediction by dpsql's functions, from a vector or a list of names."""
+    """Return the prediction columns, with dpsql's functions, from a vector or a list of names."""
     number = call("dpsql_predict", str(model.ledger_id), row)
     if not isinstance(model, LinearClassifier):
         return f"{number} AS prediction"
@@ -60,7 +60,7 @@ def _computed(model: LinearModel, row: str) -> str:
 
 
 def _names(model: LinearModel) -> str:
-    """Return the list of the features that a row id has in long rows."""
+    """Return the list of a row id's features in long rows."""
     _, feature, *value = map(identifier, model.long or ())
     names = call("list", cast(feature, "VARCHAR"))
     if not value:
@@ -75,7 +75,7 @@ def _names(model: LinearModel) -> str:
 
 
 def _predicted(model: LinearModel) -> str:
-    """Return the columns of a prediction from the linear form, NULL where that is NaN."""
+    """Return the prediction columns from the linear form; NULL if the form is NaN."""
     missing = _is_nan(_SCORE)
     if not isinstance(model, LinearClassifier):
         value = _SCORE if model.prediction_bounds_ is None else _clipped(_SCORE, *model.prediction_bounds_)
@@ -91,7 +91,7 @@ def _predicted(model: LinearModel) -> str:
 
 
 def _score(model: LinearModel) -> str:
-    """Return the linear form of a row, which checks the types of its columns when the statement is planned."""
+    """Return a row's linear form, which checks the types of its columns while DuckDB plans the statement."""
     columns = [f"{_ROWS}.{identifier(name)}" for name in model.feature_names_in_]
     left_out = set(model.left_out)
     terms = [
@@ -110,7 +110,7 @@ def _score(model: LinearModel) -> str:
 
 
 def _term(model: LinearModel, position: int, value: str) -> str:
-    """Return a coefficient times a feature as the fit used it: present or absent, or clipped; NaN and NULL stay."""
+    """Return a coefficient times a feature as the fit used it: present or absent, or clipped; NaN and NULL remain."""
     coefficient = double(float(model.coef_[position]))
     if isinstance(model, LinearClassifier) and model.binary:
         above = f"<> {double(0)}" if model.present_above is None else f"> {double(model.present_above)}"
@@ -124,9 +124,9 @@ def _term(model: LinearModel, position: int, value: str) -> str:
 
 
 def _step(steps: FeatureSteps, value: str) -> str:
-    """Return the step that a value is on, found by halving; that of NaN and NULL does not matter, their term decides.
+    """Return the step of a value, by bisection; NaN and NULL may have any step, because their term decides.
 
-    DuckDB may decide a comparison from a file's statistics, of which NaN is no part; the sum is NaN all the same.
+    DuckDB may decide a comparison from a file's statistics, which ignore NaN; the sum is still NaN.
     """
 
     def search(first: int, last: int) -> str:
@@ -140,7 +140,7 @@ def _step(steps: FeatureSteps, value: str) -> str:
 
 
 def _clipped(value: str, lower: float, upper: float) -> str:
-    """Return a double clipped to bounds; NaN and NULL stay."""
+    """Return a double clipped to bounds; NaN and NULL remain."""
     low, high = double(lower), double(upper)
     return (
         f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} WHEN {_is_nan(value)} THEN {value} "
@@ -149,12 +149,12 @@ def _clipped(value: str, lower: float, upper: float) -> str:
 
 
 def _is_nan(value: str) -> str:
-    """Return whether a double is NaN, of which DuckDB 2.0 decides a plain isnan() from statistics, not this."""
+    """Return whether a double is NaN; DuckDB 2.0 decides a plain isnan() from statistics, but not this form."""
     return call("isnan", call("nextafter", value, value))
 
 
 def _sum(terms: list[str]) -> str:
-    """Return a sum in pairs, whose depth stays small however many terms there are."""
+    """Return a sum in pairs, which is shallow for any number of terms."""
     if not terms:
         return double(0)
     while len(terms) > 1:

@@ -1,9 +1,9 @@
-"""A query of plain SQL over one frame: its columns are a table while the query is planned, and its rows when it runs.
+"""Run a query of plain SQL over one frame. Planning uses the frame's columns, and the run uses its rows.
 
-The frame is the temporary table ``self`` of a connection that nothing else uses. While the query is planned the table
-is empty, so what is refused has read no row. Once the budget allows the query, the columns that its cores read are
-filled in; if that fails, it may be because of a row, and the query is charged without an answer. Whose rows the frame
-holds is the caller's claim, as of every frame, and the guarantee says so.
+The frame is the temporary table ``self`` of a connection for this query only. The table is empty while DuckDB plans the
+query, so a refusal reads no row. Once the budget allows the query, dpsql inserts the columns that the query's cores
+read. A failure of the insert may depend on a row, so dpsql then charges the query without an answer. The caller claims
+the owner of the frame's rows, as for every frame, and the guarantee says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dpsql.engines.duckdb.session import FAILED, Session
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.rendering import identifier
 
-# What a query calls the frame, as in Polars' own `sql`.
+# The frame's name in a query, as in Polars' own `sql`.
 SELF = "self"
 _PATH = ("temp", "main", SELF)
 _FILLING = "dpsql_frame_rows"
@@ -38,11 +38,11 @@ class FrameRows:
     Attributes
     ----------
     dataset : str
-        The budget that the caller says they belong to.
+        The budget that the caller claims for the rows.
     schema : pyarrow.Schema
-        Names and types of the columns.
+        The columns' names and types.
     read : callable
-        Returns some of the columns, as an Arrow table.
+        Returns some columns as an Arrow table.
     """
 
     dataset: str
@@ -59,11 +59,11 @@ def query_frame(
     ----------
     session : Session
     turns : Turns
-        Of a connection that is closed after the query.
+        On a connection that closes after the query.
     sql : str
-        It reads the frame as ``self``.
+        Reads the frame as ``self``.
     arguments : mapping
-        Of ``dp_query``.
+        As for ``dp_query``.
     rows : FrameRows
 
     Raises
@@ -73,9 +73,9 @@ def query_frame(
     SourceError
         S002: the frame has no column of the privacy unit. S003: a column has a type that DuckDB does not read.
     InternalError
-        I001: the rows could not be read; the charge stands.
+        I001: reading the rows failed; the charge remains.
     DpsqlError
-        As of a query of tables.
+        As for a query of tables.
     """
     claim = _claim(session, rows)
     _create(turns, rows.schema)
@@ -84,7 +84,7 @@ def query_frame(
 
 
 def no_plain_sql() -> ParameterError:
-    """Return the refusal of a query on an engine, whose rows stay where they are."""
+    """Return the refusal of a query on an engine, which keeps its rows."""
     return ParameterError(
         "P073",
         "dp_query runs in DuckDB, and no plain SQL on an engine. Of a Polars frame ask "
@@ -94,7 +94,7 @@ def no_plain_sql() -> ParameterError:
 
 
 def _claim(session: Session, rows: FrameRows) -> Declaration:
-    """Return what the caller says of the rows, as a declaration that holds for one query."""
+    """Return the caller's claim about the rows, as a declaration for one query."""
     declarations, dataset = session.sources.declarations(), session.sources.budget_named(rows.dataset)
     if dataset is None:
         raise BudgetError(
@@ -114,7 +114,7 @@ def _claim(session: Session, rows: FrameRows) -> Declaration:
 
 
 def _unit(dataset: str, declarations: Declarations, names: Sequence[str]) -> str | None:
-    """Return the column of the privacy unit in a frame; None where one row is protected."""
+    """Return a frame's column of the privacy unit; None if the privacy unit is one row."""
     units = declarations.units(dataset)
     unit = next((name for name in names if fold(name) in units), None)
     if units and unit is None:
@@ -126,7 +126,7 @@ def _unit(dataset: str, declarations: Declarations, names: Sequence[str]) -> str
 
 
 def _create(turns: Turns, schema: pa.Schema) -> None:
-    """Make the table of the frame, without rows."""
+    """Create the frame's table, without rows."""
     try:
         with _registered(turns, schema.empty_table()):
             turns.rows(f"CREATE TEMP TABLE {identifier(SELF)} AS FROM {identifier(_FILLING)}")
@@ -136,7 +136,7 @@ def _create(turns: Turns, schema: pa.Schema) -> None:
 
 
 def _fill(session: Session, turns: Turns, query: QueryStatement, rows: FrameRows) -> None:
-    """Put the rows into the table, of the columns that a query reads; charge the query if that fails."""
+    """Insert the rows, with the columns that a query reads; charge the query if that fails."""
     names = _read_columns(turns, query) or [rows.schema.names[0]]
     listed = ", ".join(map(identifier, names))
     try:
@@ -153,7 +153,7 @@ def _fill(session: Session, turns: Turns, query: QueryStatement, rows: FrameRows
 
 
 def _read_columns(turns: Turns, query: QueryStatement) -> list[str]:
-    """Return the columns of the frame that the cores of a query read, by DuckDB's plans of them."""
+    """Return the frame's columns that the cores of a query read, from DuckDB's plans."""
     names: dict[str, None] = {}
     for _, plan in turns.plans(core.source for core in query.split.cores):
         node = paths.read_plan(plan)
@@ -165,7 +165,7 @@ def _read_columns(turns: Turns, query: QueryStatement) -> list[str]:
 
 @contextmanager
 def _registered(turns: Turns, table: pa.Table) -> Iterator[None]:
-    """Let a name stand for an Arrow table in the body of a with statement."""
+    """Register an Arrow table under a name for the `with` block."""
     turns.connection.register(_FILLING, table)
     try:
         yield
@@ -174,7 +174,7 @@ def _registered(turns: Turns, table: pa.Table) -> Iterator[None]:
 
 
 def in_test(ids: pa.Array, key: str, test: float) -> pa.ChunkedArray:
-    """Return for each id whether its unit is in the test part, a share of the units, as `dp_split`; null for null."""
+    """Return for each id whether its unit is in `dp_split`'s test part, a share of the units; null for null."""
     if pa.types.is_dictionary(ids.type):
         ids = ids.cast(ids.type.value_type)
     with duckdb.connect(config={"threads": 1}) as connection:

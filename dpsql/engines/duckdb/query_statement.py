@@ -1,12 +1,12 @@
-"""The statement of a query of plain SQL: all its parts as one relation, and what follows from their answers.
+"""The statement of a plain SQL query: all its parts as one relation, and the final rows from their answers.
 
-Every part is the chain of steps that a call of its function runs (`dpsql.engines.duckdb.steps`), in a frame of its own.
-They share one gate, which gives each part a ticket, and one release, to which each hands its statistic. So the release
-is one value of one materialized query: if anything reads an answer, all parts are charged in one transaction, and
-otherwise none is.
+Every part is the chain of steps that a call of its function runs (`dpsql.engines.duckdb.steps`), in its own frame. The
+parts share one gate, which gives each part a ticket, and one release, which takes every part's statistic. So the
+release is one value of one materialized query: reading any answer charges all parts in one transaction, and reading no
+answer charges none.
 
-The answers of a core are a table of its name; the post text reads these tables and public ones alone, which its plan
-shows before the statement is written.
+A core's answers are a table with the core's name. The post text reads only these tables and public tables; dpsql checks
+its plan before it writes the statement.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from dpsql.functions.query import QueryPlan
 from dpsql.functions.query_expected import Expected
 from dpsql.rendering import call, cast, double, element, field, identifier, struct, text
 
-# What the release of a query is in SQL.
+# The SQL type of a query's release.
 CORES = (
     "STRUCT(sequence BIGINT, guarantee VARCHAR, cores STRUCT(keys VARCHAR[], numbers VARCHAR[], "
     "errors DOUBLE[], lower DOUBLE[], upper DOUBLE[], standings DOUBLE[])[][], covers VARCHAR)"
 )
 GATE = "STRUCT(ticket BIGINT, zero DOUBLE, parts STRUCT(ticket BIGINT, zero DOUBLE)[])"
-# The materialized query of the release, and the step of the gate.
+# The materialized query of the release, and the gate's step.
 _DP, _WHOLE, _CHECKED = "__dp", "whole", "__checked"
 
 
 @dataclass(frozen=True)
 class QueryStatement:
-    """What a query runs.
+    """The statement of a query.
 
     Attributes
     ----------
     plan : QueryPlan
     split : Split
     answers : sequence of mapping
-        Where the answers of each core are, see `dpsql.functions.query_parts.Answers`.
+        The places of the cores' answers, see `dpsql.functions.query_parts.Answers`.
     errors : bool
-        Whether released tables have the errors of their numbers.
+        Whether released tables have their numbers' errors.
     confidence : float
-        Of intervals.
+        For intervals.
     replayed : bool
-        Whether it is as an earlier version wrote it, so that it reads the stored release and is never asked anew.
+        Whether the statement has an earlier version's form: it reads the stored release and never runs anew.
     """
 
     plan: QueryPlan
@@ -64,7 +64,7 @@ class QueryStatement:
 
     @property
     def asked(self) -> str:
-        """What the release hands over, as JSON text."""
+        """The request of the release, as JSON text."""
         cores = []
         for core, answers in zip(self.split.cores, self.answers, strict=True):
             listed = list(known(list, answers["answers"]))
@@ -73,30 +73,30 @@ class QueryStatement:
         return json.dumps({"confidence": self.confidence, "cores": cores, **({COVERS: True} if self.errors else {})})
 
     def _over_numbers(self, numbers: NoisyNumbers) -> object:
-        """Return of how many numbers a column is made, as the release hands it over; see `dpsql.released.query`."""
+        """Return how many noisy numbers a column combines, in the release's form; see `dpsql.released.query`."""
         if not numbers.groups:
             return numbers.single
         positions = {core.name: position for position, core in enumerate(self.split.cores)}
         return {"single": numbers.single, "groups": [[positions[name], times] for name, times in numbers.groups]}
 
     def _spread(self, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
-        """Return the numbers of a core whose intervals are wanted: the place of each, and over how many it is split."""
+        """Return the core's numbers with intervals: each number's place, and the count that splits its error chance."""
         return spread(self.split, core) if self.errors else []
 
     def sql(self, *, noted: bool = False) -> str:
-        """Return the statement that asks, charges and releases; or that reads what is `replayed`."""
+        """Return the statement that runs, charges and releases, or that reads a `replayed` release."""
         if self.replayed:
             return self.stored_sql()
         return self._over(self._release(noted=noted), self._free, noted=noted)
 
     def stored_sql(self) -> str:
-        """Return the statement that reads the stored release; no table of people is touched."""
+        """Return the statement that reads the stored release; it reads no table of people."""
         texts = texts_sql(self.plan, runs=False)
         released = call("dpsql_query_stored", text(self.plan.to_json()), text(self.asked), texts)
         return self._over(f"SELECT {released} AS release", self._free)
 
     def answer(self, zone: str) -> str:
-        """Return how rows follow from a stored release, see `dpsql.engines.duckdb.result_rows.stored_answer`."""
+        """Return how a stored release gives rows, see `dpsql.engines.duckdb.result_rows.stored_answer`."""
         return json.dumps({"sql": self._over(stored_query()), "asked": self.asked, "zone": zone})
 
     @property
@@ -104,7 +104,7 @@ class QueryStatement:
         return () if self.plan.placement is None else self.plan.placement.free
 
     def _over(self, release: str, free: Sequence[Path] = (), *, noted: bool = False) -> str:
-        """Return the post text over the released tables of a release, which checks what `free` tables are."""
+        """Return the post text over a release's tables, with a check of the `free` tables."""
         note = "-- What follows from the answers; it reads no row of people.\n" if noted else ""
         tables = [f"{identifier(_DP)} AS MATERIALIZED (\n{release}\n)"]
         for number, core in enumerate(self.split.cores):
@@ -113,7 +113,7 @@ class QueryStatement:
 
     @property
     def _covers(self) -> str:
-        """Return the column that says which rows count, named as DuckDB names a second column of a name."""
+        """Return the column that says which rows count, named as DuckDB names a repeated column."""
         names = {fold(name) for name, _ in self.split.columns}
         name, number = COVERS, 0
         while name in names:
@@ -122,7 +122,7 @@ class QueryStatement:
         return f", (SELECT {field('release', COVERS)} FROM {identifier(_DP)}) AS {identifier(name)}"
 
     def _released(self, number: int, core: QueryCore) -> str:
-        """Return the query of the released table of a core."""
+        """Return the query of a core's released table."""
         rows = call("unnest", element(field("release", "cores"), number + 1))
         columns = [
             f"{cast(element(field('entry', 'keys'), ordinal), key.type)} AS {identifier(key.column)}"
@@ -139,7 +139,7 @@ class QueryStatement:
         return f"SELECT {', '.join(columns)} FROM (SELECT {rows} AS entry FROM {identifier(_DP)})"
 
     def _release(self, *, noted: bool) -> str:
-        """Return the statement whose one value is the release of all parts."""
+        """Return the statement with one value, the release of all parts."""
         parts: list[tuple[Frame, list[Step], str]] = []
         for part in self.plan.parts:
             earlier = (part.keys_of, part.rows_of, part.bounds_of)
@@ -163,7 +163,7 @@ class QueryStatement:
         return f"WITH\n{listed}\n{note}SELECT {released} AS release"
 
     def _gate(self, frames: Sequence[Frame]) -> Step:
-        """Return the step of the gate of all parts, which has a ticket for each."""
+        """Return the gate's step, which has a ticket for each part."""
         probes = struct({f"p{n}": f"(SELECT probe FROM {frame.name('types')})" for n, frame in enumerate(frames)})
         kinds = [(key_types(frame) or ["CAST(NULL AS VARCHAR[])"])[0] for frame in frames]
         arguments = [text(self.plan.to_json()), probes, call("list_value", *kinds), texts_sql(self.plan)]
@@ -176,10 +176,10 @@ class QueryStatement:
 
 
 def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, note: str = "", more: str = "") -> str:
-    """Return the statement of a post text over `tables` of WITH, with `more` columns behind its own.
+    """Return the statement of a post text over `tables` of WITH, with `more` columns after its own.
 
-    What it reads of `free` tables is checked before a row leaves the statement, whatever DuckDB makes of the text: a
-    materialized query of WITH runs before all that follows it.
+    A check of the `free` tables runs before the statement returns a row, in any plan of DuckDB: a materialized query of
+    WITH runs before all later queries.
     """
     checked = f"WHERE (SELECT checked FROM {identifier(_CHECKED)})" if free else ""
     if free:
@@ -191,17 +191,16 @@ def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, not
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
-    """Return the numbers of a core of which columns are made: the place of each, and of how many the column is made.
+    """Return the core's numbers that form columns: each number's place, and how many numbers form the column.
 
-    An interval of a column that is made of j noisy numbers takes each of them within an interval that fails with a
-    j-th of the chance.
+    If a column combines j noisy numbers, its interval uses for each number an interval whose failure chance is a j-th.
     """
     positions = {column.name: position for position, column in enumerate(core.aggregates)}
     return [(positions[aggregate], count) for name, aggregate, count in split.told if name == core.name]
 
 
 def stub_sql(split: Split, *, errors: bool) -> str:
-    """Return the post text over tables of no rows, which have the names and types of the released ones."""
+    """Return the post text over tables without rows, with the names and types of the released tables."""
     tables = []
     for core in split.cores:
         columns = [f"CAST(NULL AS {key.type}) AS {identifier(key.column)}" for key in core.keys]
@@ -216,7 +215,7 @@ def stub_sql(split: Split, *, errors: bool) -> str:
 
 
 def shown(statement: QueryStatement) -> tuple[str, ...]:
-    """Return what is told of a query before it runs, line by line, and the statement as the last."""
+    """Return a query's explanation before it runs, line by line, and the statement as the last line."""
     plan, lines = statement.plan, list(statement.split.notes)
     if plan.during is not None:
         lines.append(f"rows of {plan.during.text}, by the {plan.during.dated.period}")
@@ -249,7 +248,7 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
 
 
 def expected_sql(lines: Sequence[Expected]) -> str:
-    """Return the query of what is expected, which reads no table."""
+    """Return the query of expected quantities, which reads no table."""
     rows = [
         ", ".join(
             (
@@ -267,7 +266,7 @@ def expected_sql(lines: Sequence[Expected]) -> str:
     return f"SELECT {columns} FROM (VALUES {listed}) AS dpsql_expected({', '.join(map(identifier, names))})"
 
 
-# Quantities of `dp_estimate` that are told of a part.
+# Quantities of `dp_estimate` in the explanation of a part.
 _TOLD = ("count_std_error", "rank_error", "least_count", "persons_off", "bounds_rows_needed")
 
 

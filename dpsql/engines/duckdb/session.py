@@ -1,8 +1,7 @@
-"""What every connection of one DuckDB instance shares: the ledger, and the calls that are running.
+"""The shared state of all connections of one DuckDB instance: the ledger, and the running calls.
 
-Functions registered in DuckDB belong to the whole instance, so their state does too. A call lives
-from its gate, where types and budget are checked, to its release; in between, its parts find each
-other by a ticket.
+Functions registered in DuckDB belong to the whole instance, so their state does too. A call lives from its gate, which
+checks types and budget, to its release; in between, a ticket connects its parts.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ from dpsql.ledger.location import LedgerPlace, is_url
 from dpsql.progress import Progress
 from dpsql.released.model import LinearModel
 
-# Calls that died between gate and release (DuckDB aborted the query) are dropped, oldest first; so are
-# releases that their statement may still ask for.
+# A session drops calls that died between gate and release (DuckDB aborted the query), oldest first. It also drops
+# releases that their statement may still request.
 _MOST_CALLS = 4096
-# Seconds without a new batch after which a call that holds rows counts as dead when the next call begins.
+# Seconds without a new batch until a call with stored rows counts as dead, checked when the next call begins.
 _DEAD_AFTER = 3600.0
 FAILED = (
     "failed after it read the table. A charge stands, and nothing was released. "
@@ -74,13 +73,13 @@ class Session(Calls):
     ledger : Ledger
         Where charges go.
     sources : Sources
-        Knows which budgets the tables of the instance belong to.
+        Knows the budgets of the instance's tables.
     engines : EngineRegistry
         Knows the engines that calls name.
     strict : bool
         Refuse datasets that were never protected.
     location : str, optional
-        The ledger's location as it was given.
+        The ledger's location as the caller gave it.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Session(Calls):
         self._opened = 0
         self._lock = threading.Lock()
         self._functions: dict[str, Callable[..., object]] = {}
-        # Calls that a thread has planned to be explained; other threads' calls are none of them.
+        # The calls that each thread planned for an explanation, by thread.
         self._planned: dict[int, list[Planned]] = {}
 
     def function(self, name: str, bind: Callable[[Session], Callable[..., object]]) -> Callable[..., object]:
@@ -121,12 +120,12 @@ class Session(Calls):
         return Path(location).resolve() == Path(mine).resolve()
 
     def gate(self, plan: Plan, texts: Catalogued, *, runs: bool = True) -> Plan:
-        """Check a call again when it is run; return its plan with the digest of the texts behind its source.
+        """Check a call again when it runs; return its plan with the digest of the texts behind its source.
 
-        What it calls counts only where it `runs`, and is not read back from the ledger.
+        Functions that it calls count only if it `runs` and does not read a stored release.
         """
         self.sources.refuse_stale(plan.placement)
-        catalog = self.sources.catalog()  # refuses a database of another ledger, even if nothing is protected here
+        catalog = self.sources.catalog()  # refuses a database of another ledger, even without protected tables here
         placement = plan.placement
         if runs and placement is not None and placement.governed:
             self.sources.read_functions(placement, texts, catalog)
@@ -139,7 +138,7 @@ class Session(Calls):
         return plan
 
     def gate_query(self, plan: QueryPlan, texts: Catalogued, *, runs: bool = True) -> None:
-        """Check a query again when it is run: what was declared since, and the texts behind the views that it reads."""
+        """Check a query again when it runs: declarations since the plan, and the texts behind its views."""
         self.sources.refuse_stale(plan.placement)
         catalog = self.sources.catalog()
         placement = plan.placement
@@ -154,7 +153,7 @@ class Session(Calls):
         self.sources.refuse_other_tables(placement.free, texts.numbers)
 
     def stored_query(self, plan: QueryPlan, texts: Catalogued) -> Entry:
-        """Return the stored answers of a query, and note in the ledger that they were asked for again."""
+        """Return the stored answers of a query, and record the replay in the ledger."""
         self.gate_query(plan, texts, runs=False)
         entry = self.past.replay(plan)
         if entry is None:
@@ -163,24 +162,24 @@ class Session(Calls):
         return entry
 
     def _note_replay(self, plan: Plan, entry: Entry) -> None:
-        """Note that a stored release was asked for again; what came through the gateway is in its own log."""
+        """Record the replay of a stored release; the gateway records its own replays in its log."""
         if plan.principal is None:
             self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
 
     def admit(self, plan: Plan, around: Around, texts: Catalogued) -> Plan:
-        """Check a call of the aggregate form when it is run; return its plan with where its rows come from."""
+        """Check a call of the aggregate form when it runs; return its plan with the origin of its rows."""
         placement = self.sources.place_aggregate(around, texts, plan.dataset, is_named=plan.release is not None)
         plan = replace(plan, dataset=placement.charged[0], placement=placement)
         self.check(plan)
         return plan
 
     def model(self, key: object, dataset: str | None = None) -> LinearModel:
-        """Return a released model; parameters and errors as of `PastReleases.model`."""
+        """Return a released model; for parameters and errors see `PastReleases.model`."""
         return self.past.model(key, dataset)
 
     @contextmanager
     def planning(self) -> Iterator[list[Planned]]:
-        """Collect the calls that this thread plans in the body of a with statement; no budget refuses them there."""
+        """Collect the calls that this thread plans in the `with` block; no budget refuses them there."""
         here = threading.get_ident()
         outer, planned = self._planned.get(here), list[Planned]()
         self._planned[here] = planned
@@ -195,12 +194,12 @@ class Session(Calls):
     def note(
         self, function: str, plan: Plan, *, aggregate: bool, lines: Callable[[], tuple[str, ...]] | None = None
     ) -> None:
-        """Take note of a call that was planned, or raise when the budgets do not allow it.
+        """Record a planned call for an explanation, or raise if the budgets do not allow it.
 
-        `lines` returns what is told of it beside its cost, line by line, and what it runs.
+        `lines` returns its explanation in addition to the cost, line by line, and the SQL.
         """
         planned = self._planned.get(threading.get_ident())
-        # What the name stands for is known only when the statement runs.
+        # The name's meaning is unknown until the statement runs.
         is_named = aggregate and plan.release is not None
         if planned is None:
             if not is_named:
@@ -215,28 +214,28 @@ class Session(Calls):
         planned.append(Planned(function, plan, aggregate, replays, refusal, () if lines is None else lines()))
 
     def check(self, plan: Plan) -> None:
-        """Raise when the budgets do not allow the call now; charges nothing."""
+        """Raise if the budgets do not allow the call now; charge nothing."""
         if plan.release is not None and (self.past.replay(plan) is not None or self._is_reserved(plan)):
             return
         self.ledger.check(self._charge(plan))
 
     def check_together(self, plans: Sequence[Plan]) -> None:
-        """Raise when the budgets do not allow several calls together; charges nothing.
+        """Raise if the budgets do not allow several calls together; charge nothing.
 
-        Calls on different periods of one dataset are taken to be on the same ones.
+        The check treats different periods of one dataset as the same period.
         """
         for plan in plans:
             events = [peer.event for peer in plans if set(peer.charged) & set(plan.charged)]
             self.ledger.check(replace(self._charge(plan), event=composed(events), name=None))
 
     def _is_reserved(self, plan: Plan) -> bool:
-        """Whether a call of several passes on an engine is charged already, by a driver that died or still runs."""
+        """Whether a driver that died or still runs has charged a call of several passes on an engine."""
         return plan.engine is not None and plan.readings > 1 and self.ledger.is_reserved(self._charge(plan))
 
     def stored(self, plan: Plan, texts: Catalogued | None = None) -> Entry:
-        """Return the stored result of a named release, and note in the ledger that it was asked for again.
+        """Return the stored result of a named release, and record the replay in the ledger.
 
-        `texts` are None for a source of an engine, which has none in DuckDB's catalog.
+        `texts` is None for an engine's source, which has no texts in DuckDB's catalog.
         """
         plan = self.gate(plan, Catalogued() if texts is None else texts, runs=False)
         entry = self.past.replay(plan)
@@ -254,7 +253,7 @@ class Session(Calls):
 
     def open_call(self, call: Call, function: str) -> int:
         """Start a call; return its ticket."""
-        ticket = secrets.randbits(62)  # a number: it travels beside every row
+        ticket = secrets.randbits(62)  # a number, because every row carries it
         with self._lock:
             self._forget_the_dead()
             self._opened += 1
@@ -270,9 +269,9 @@ class Session(Calls):
         return ticket
 
     def open_query(self, call: QueryCall) -> tuple[int, tuple[int, ...]]:
-        """Start a query and all its parts; return its ticket, and theirs.
+        """Start a query and all its parts; return its ticket and theirs.
 
-        What a part samples, or how it fails, is charged to the query: they share one permit.
+        The query pays for its parts' samples and failures: the query and its parts share a permit.
         """
         ticket = self.open_call(call, call.plan.function)
         query = self.running(ticket)
@@ -287,14 +286,14 @@ class Session(Calls):
         return ticket, query.parts
 
     def _forget_the_dead(self) -> None:
-        """Free the rows of calls whose statement DuckDB aborted without notice."""
+        """Free the rows of calls whose statement DuckDB aborted silently."""
         latest = time.monotonic() - _DEAD_AFTER
         for ticket, call in list(self._calls.items()):
             if call.collecting is not None and call.touched < latest and call.is_idle:
                 del self._calls[ticket]
 
     def running(self, ticket: int, *, private: bool | None = None) -> RunningCall:
-        """Return the call that a ticket stands for; parameters as of `Calls.running`."""
+        """Return the call of a ticket; for parameters see `Calls.running`."""
         with self._lock:
             call = self._calls.get(ticket)
         if call is None or (private is not None and private != call.spends):
@@ -302,17 +301,17 @@ class Session(Calls):
         return call
 
     def close_call(self, ticket: int) -> None:
-        """Forget a call that has released or failed."""
+        """Forget a call after its release or failure."""
         with self._lock:
             call = self._calls.pop(ticket, None)
             for part in () if call is None else call.parts:
                 self._calls.pop(part, None)
 
     def release_once(self, ticket: int, work: Callable[[RunningCall], Entry]) -> Entry:
-        """Return the release of a call, made by `work` the first time.
+        """Return a call's release; `work` makes it the first time.
 
-        DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery):
-        it is the same release, so it is neither drawn nor charged again.
+        DuckDB may evaluate a release again within one statement (2.0 does under a correlated subquery): the release is
+        the same, without another draw or charge.
         """
         with self._lock:
             entry = self._released.get(ticket)
@@ -333,7 +332,7 @@ class Session(Calls):
             return entry
 
     def finish(self, ticket: int, running: RunningCall, statistic: Statistic) -> Entry:
-        """Release a call whose statistic is complete: the long work, then charge and draw in one transaction."""
+        """Release a call with a complete statistic: the long work, then charge and draw in one transaction."""
         call = running.call
 
         def prepare(_: RunningCall) -> Callable[[], object]:
@@ -346,15 +345,15 @@ class Session(Calls):
         return self.release(running, self.guarded(ticket, prepare))
 
     def turn(self, ticket: int, number: int, complete: Callable[[RunningCall], Collector]) -> None:
-        """End a pass over the rows, once: draw what the next one needs.
+        """End a pass over the rows, once: draw for the next pass.
 
         Parameters
         ----------
         ticket : int
         number : int
-            Of the pass that ends, from 1.
+            The number of the ending pass, from 1.
         complete : callable
-            Returns the collector of the pass, once it has every row.
+            Returns the pass's collector, once it has every row.
         """
 
         def work(running: RunningCall) -> None:
@@ -374,11 +373,11 @@ class Session(Calls):
 
     @property
     def opened(self) -> int:
-        """How many calls have passed their gate."""
+        """Number of calls beyond their gate."""
         return self._opened
 
     def fail_open_calls(self, plan: Plan, since: int) -> bool:
-        """Charge, without a result, the calls of a plan whose statement DuckDB aborted; say whether there was one."""
+        """Charge, without a result, a plan's calls whose statement DuckDB aborted; return whether there was one."""
         with self._lock:
             dead = [
                 (ticket, call) for ticket, call in self._calls.items() if call.number > since and call.call.plan == plan
@@ -389,15 +388,15 @@ class Session(Calls):
         return bool(dead)
 
     def guarded(self, ticket: int, work: Callable[[RunningCall], Result], *, private: bool | None = None) -> Result:
-        """Run a part of a call that reads rows; if it fails, the charge is committed without a result.
+        """Run a part of a call that reads rows; if it fails, commit the charge without a result.
 
-        So it may sample what the call will be charged for: the next pass, or the long work, may need it.
+        So the part may sample at the call's cost: the next pass, or the long work, may need it.
 
         Raises
         ------
         InternalError
-            Replaces any exception, its text and its context: the gate has refused whatever public values can
-            show, so a failure here may depend on rows.
+            Replaces any exception, its text and its context: the gate has refused all failures that depend on public
+            values, so a failure here may depend on rows.
         """
         running = self.running(ticket, private=private)
         try:
@@ -427,31 +426,31 @@ class Session(Calls):
         return [call for call in calls if name is not None and call.call.plan.release == name]
 
     def reserve_named(self, plan: Plan) -> None:
-        """Charge in full what runs under the name of a plan, unless it was charged: its process may be ended."""
+        """Charge all uncharged running calls with a plan's name in full: their process may end."""
         for running in self._running_as(plan.release):
             with running.charging:
                 if running.reservation is None and not running.charged and running.entry is None:
                     self.reserve(running)
 
     def charge_before_end(self, plan: Plan) -> None:
-        """Charge what a plan stands for before the process is ended, be it before its gate or behind it."""
+        """Charge a plan's calls before the process ends, both before and after their gate."""
         if self._running_as(plan.release):
             self.reserve_named(plan)
         else:
             self.charge_lost(plan)
 
     def stop_named(self, name: str | None) -> None:
-        """Let what runs under a name fail at the next step of its long work."""
+        """Let calls with a name fail at the next step of their long work."""
         for running in self._running_as(name):
             running.stopped.set()
 
     def reserve(self, running: RunningCall) -> Entry | None:
-        """Charge a call in full before its first draw, because its process may be ended, or its draws leave it.
+        """Charge a call in full before its first draw, because its process may end, or its draws leave the process.
 
         Returns
         -------
         entry : Entry or None
-            The result of the same named release, if another driver has it by now; nothing was charged then.
+            The result of the same named release, if another driver has it by now; this charges nothing.
 
         Raises
         ------
@@ -465,7 +464,7 @@ class Session(Calls):
         return None
 
     def _charge(self, plan: Plan, permit: Permit | None = None) -> Charge:
-        """Return what a call spends: what its permit allows, or all of its plan."""
+        """Return the charge of a call: its permit's measurement, or the whole plan."""
         return Charge(
             dataset=plan.dataset,
             event=plan.event if permit is None else permit,
@@ -485,7 +484,7 @@ class Session(Calls):
 
     def _charge_failure(self, running: RunningCall) -> None:
         running = running.whole or running
-        with running.charging:  # several threads read rows of one call; it is charged once
+        with running.charging:  # several threads read rows of one call; charge the call once
             first, running.charged = not running.charged, True
             if first and running.spends:
                 self.charge_lost(running.call.plan, running.reservation)
@@ -496,7 +495,7 @@ class Session(Calls):
 
 
 def silent(function: Callable[..., object]) -> Callable[..., object]:
-    """Return a SQL function without NumPy's warnings, which could reveal something about rows on stderr."""
+    """Return a SQL function without NumPy's warnings, which could reveal facts about rows on stderr."""
 
     @wraps(function)
     def call(*arguments: object) -> object:

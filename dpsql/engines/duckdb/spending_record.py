@@ -1,14 +1,14 @@
-"""What a database remembers of its ledger: which entry was the last one, and what was spent of each account.
+"""Store in a database its memory of the ledger: the last entry, and the spending of each account.
 
-A ledger that is restored from an earlier copy forgets what was charged since, and its budgets would come back. So the
-schema that is the database's mark holds two tables. ``spent`` has a row for each entry of the ledger: its number, the
-first digits of its hash, and the totals of its account in the numbers of the accountant (`dpsql.ledger.spending`).
-``place`` says where the ledger was.
+A ledger restored from an earlier copy forgets later charges, so their budgets would come back. To prevent this, the
+schema with the database ID has two tables. ``spent`` has a row for each entry of the ledger: its number, the first
+digits of its hash, and the totals of its account in the accountant's numbers (`dpsql.ledger.spending`). ``place``
+stores the location of the ledger.
 
-Rows are written after the ledger's commit, in a transaction of their own, so that the database is never ahead of a
-ledger that lost nothing, also after a crash, and whatever becomes of the caller's transaction. A row that cannot be
-written, as in a read-only database, is written with the next one: the database may lag, and no release waits for it.
-A ledger that does not hold the last entry that the database remembers is refused until its owner accepts it.
+dpsql writes rows after the ledger's commit, in a separate transaction. So the database is never ahead of a ledger that
+lost nothing, even after a crash, and the caller's transaction does not matter. If a write fails, as in a read-only
+database, the next write adds the row: the database may lag, and no release waits. dpsql refuses a ledger without the
+last entry that the database remembers, until the owner accepts that ledger.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 _SPENT = "spent (sequence BIGINT, hash VARCHAR, dataset VARCHAR, block VARCHAR, spent VARCHAR)"
 _PLACE = "place (ledger VARCHAR, place VARCHAR, file VARCHAR)"
 _AT_ONCE = 500
-# So many entries are remembered one by one. Of an older backup of the ledger more is charged than it has lost.
+# Number of entries that a database remembers one by one. For an older backup, dpsql charges more than the ledger lost.
 _MOST = 100_000
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a database remembers.
+    """The memory of a database.
 
     Attributes
     ----------
     ledger : str or None
-        The id of the ledger; None where nothing is remembered.
+        The ledger's ID; None if the database remembers nothing.
     place : str
-        Where the ledger was.
+        The location of the ledger.
     file : str or None
         The number of its file.
     totals : list of Totals
-        In the order of the entries; of `read` with `last` the last one alone.
+        In entry order; `read` with `last` returns only the last one.
     """
 
     ledger: str | None
@@ -63,7 +63,7 @@ class Remembered:
 
 
 def read(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, *, last: bool = False) -> Remembered:
-    """Return what a database remembers, all of it or the `last` entry alone."""
+    """Return a database's memory, or only its `last` entry."""
     schema = f"{identifier(database)}.{mark.schema}"
     columns = "sequence, hash, dataset, block, spent"
     order = "sequence DESC LIMIT 1" if last else "sequence"
@@ -77,39 +77,39 @@ def read(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, *, last: 
 
 
 class SpendingRecord:
-    """Keeps what the attached databases remember of a ledger, and compares it when a database is first seen.
+    """Update the attached databases' memory of a ledger, and compare it when a database first appears.
 
     Parameters
     ----------
     ledger : Ledger
     cursor : callable
-        Returns a new connection to the instance, or None when all are closed.
+        Returns a new connection to the instance, or None if all are closed.
     """
 
     def __init__(self, ledger: Ledger, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         self._ledger = ledger
         self._cursor = cursor
         self._lock = threading.Lock()
-        # The last entry that each attached database remembers, by its alias, mark and number: 0 for none, and None for
-        # a database that cannot be written.
+        # The last entry that each attached database remembers, by alias, database ID and number: 0 for no entry, and
+        # None for a read-only database.
         self._last: dict[tuple[str, Mark, int], int | None] = {}
         ledger.recorders.append(self._record)
 
     def look(self, cursor: duckdb.DuckDBPyConnection, marks: Mapping[str, Mark], numbers: Mapping[str, int]) -> None:
-        """Compare what databases remember with the ledger, if that was not done since they were attached.
+        """Compare each database's memory with the ledger, once per attachment.
 
         Parameters
         ----------
         cursor : duckdb.DuckDBPyConnection
         marks : mapping of str to Mark
-            The marked databases by alias; their marks are of this ledger.
+            The IDs of databases by alias; all IDs name this ledger.
         numbers : mapping of str to int
             The number of each attached object.
 
         Raises
         ------
         LedgerError
-            L057: the ledger does not hold what a database remembers.
+            L057: the ledger lacks an entry that a database remembers.
         """
         present = {(alias, mark, numbers[alias]) for alias, mark in marks.items()}
         if present != self._last.keys():
@@ -120,7 +120,7 @@ class SpendingRecord:
                 }
 
     def _compared(self, cursor: duckdb.DuckDBPyConnection, alias: str, mark: Mark) -> int | None:
-        """Return the last entry that a database remembers, and the ledger holds."""
+        """Return the last entry that a database remembers and the ledger has."""
         memory = read(cursor, alias, mark, last=True)
         if memory.ledger is None or not memory.totals:
             return None if is_read_only(cursor, alias) else 0
@@ -145,12 +145,12 @@ class SpendingRecord:
             )
         if is_read_only(cursor, alias):
             return None
-        with suppress(duckdb.Error):  # else at another time
+        with suppress(duckdb.Error):  # the next comparison tries again
             _forget(cursor, f"{identifier(alias)}.{mark.schema}", end.sequence - _MOST)
         return end.sequence
 
     def _record(self, rows: Sequence[Row]) -> None:
-        """Let the databases remember new entries, which are committed, and those before that they missed."""
+        """Write new committed entries to the databases, and earlier entries that they missed."""
         if not self._last:
             return
         cursor = self._cursor()
@@ -159,14 +159,14 @@ class SpendingRecord:
         with self._lock, cursor, held_back():
             for key, last in self._last.items():
                 if last is not None and rows[-1]["sequence"] > last:
-                    # It is written with the next entry.
+                    # If this fails, the next entry's write adds it.
                     with suppress(duckdb.Error, RuntimeError, LedgerError):
                         self._last[key] = self._write_after(cursor, *key[:2], last, rows)
 
     def _write_after(
         self, cursor: duckdb.DuckDBPyConnection, alias: str, mark: Mark, last: int, rows: Sequence[Row]
     ) -> int:
-        """Write what a database missed after an entry; return the last entry that it remembers now."""
+        """Write the entries after `last` to a database; return the last entry that it remembers now."""
         if last == 0:
             return write(cursor, alias, mark, self._ledger)
         follows = rows[0]["sequence"] == last + 1
@@ -176,7 +176,7 @@ class SpendingRecord:
 
 
 def write(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, ledger: Ledger) -> int:
-    """Let a database remember all accounts of a ledger and where it is, and nothing else; return the last entry."""
+    """Replace a database's memory by all accounts of a ledger and its location; return the last entry."""
     schema, totals = f"{identifier(database)}.{mark.schema}", ledger.totals_since(0)
     cursor.begin()
     try:
@@ -193,7 +193,7 @@ def write(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, ledger: 
 
 
 def _forget(cursor: duckdb.DuckDBPyConnection, schema: str, before: int) -> None:
-    """Remove old rows, but the last one of each account and those that state budgets."""
+    """Delete old rows, but not each account's last row and rows that declare budgets."""
     row = cursor.execute(f"SELECT count(*) FROM {schema}.spent").fetchone()
     if row is not None and row[0] > 2 * _MOST:
         last = f"SELECT max(sequence) FROM {schema}.spent GROUP BY dataset, block"
@@ -216,14 +216,14 @@ def _insert(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, totals
 
 @dataclass(frozen=True)
 class Accepted:
-    """What became of a database and its ledger.
+    """The result of `accept` for a database and its ledger.
 
     Attributes
     ----------
     before, after : Mark or None
-        `before` is None where there was no mark, and `after` where there is none.
+        The database IDs; None if there is no ID.
     charged : list of Lost
-        What the ledger was charged.
+        The charges to the ledger.
     """
 
     before: Mark | None
@@ -232,7 +232,7 @@ class Accepted:
 
 
 def lost(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> list[Lost]:
-    """Return what the connection's database remembers beyond a ledger; changes nothing."""
+    """Return spending that a ledger lacks and its database remembers; change nothing."""
     with connection.cursor() as cursor:
         database, mark = mark_of_main(cursor)
         memory = None if mark is None else read(cursor, database, mark)
@@ -240,14 +240,14 @@ def lost(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> list[Lost]:
 
 
 def accept(connection: duckdb.DuckDBPyConnection, ledger: Ledger, *, adopt: bool = False) -> Accepted:
-    """Charge to a ledger what the connection's database remembers beyond it, and tie the two.
+    """Charge a ledger for spending that only its database remembers, and tie the two.
 
     Parameters
     ----------
     connection : duckdb.DuckDBPyConnection
     ledger : Ledger
     adopt : bool
-        Tie a database without a mark, too.
+        Tie a database without an ID, too.
     """
     with connection.cursor() as cursor:
         database, mark = mark_of_main(cursor)

@@ -1,30 +1,30 @@
 """The SQL that a call runs in the caller's own session: bound, aggregate, release.
 
-A statement does not depend on the rows, grows only with the names of the columns, and draws
-nothing by itself: the functions in it that read rows or draw are volatile, so EXPLAIN, DESCRIBE and
-PREPARE do not run them. `dpsql_gate` checks types and budget before any row is read: every scan
-waits for its ticket.
+A statement does not depend on the rows, grows only with the names of the columns, and draws nothing by itself: its
+functions that read rows or draw are volatile, so EXPLAIN, DESCRIBE and PREPARE do not run them. `dpsql_gate` checks
+types and budget before any row is read: every scan waits for its ticket.
 
-Steps that must run in order hand the ticket on: keys are checked, passes end, and the release is made with a ticket
-that the step before returned. That rows wait for a ticket is not enough: where DuckDB 1.5.6 plans a
-source as empty, it may never ask for the ticket, and a release would come before the passes have ended.
+Ordered steps pass the ticket on: key checks, ends of passes and the release each need the ticket that the step before
+returned. Rows that wait for a ticket do not suffice: if DuckDB 1.5.6 plans a source as empty, it may never request the
+ticket, and a release would come before the passes end.
 
-A statement is a chain of steps (`dpsql.engines.duckdb.steps`), each a query with a note. Where it is explained, the
-notes stand in it as comments, and nothing else differs.
+A statement is a chain of steps (`dpsql.engines.duckdb.steps`), each a query with a note. An explanation adds the notes
+as comments, and changes nothing else.
 
-The contents of a source enter a statement in one place, `steps.step.rows_of`, and are used in only three ways:
+The contents of a source enter a statement in one place, `steps.step.rows_of`, and statements use them in only three
+ways:
 
-- *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before anything is joined,
-  grouped, partitioned or hashed, and names of features a text that is compared by its bytes (`exact_text`). Collations
-  apply to none of them.
-- *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash under a secret key
-  of identities and contents. With groups a fast hash of 64 bits takes its place, and ties fall to what was hashed.
-- *Values* are judged by dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not
-  safe: DuckDB may decide it at planning time from the minimum and maximum in a Parquet file, which ignore NaN.
-  Scores are the one exception: a zero that only the gate knows is added to them (`steps.scores`).
+- *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before any join, grouping,
+  partition or hash. Names of features become a string that is compared by its bytes (`exact_text`). Collations apply to
+  none of them.
+- *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash of identities and contents
+  under a secret key. With groups, a fast hash of 64 bits replaces `place`, and the hashed values break ties.
+- *Values* go to dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not safe:
+  DuckDB may decide it at planning time from the minimum and maximum in a Parquet file, which ignore NaN. Scores are the
+  one exception: the statement adds a zero to them that only the gate knows (`steps.scores`).
 
-No step calls a macro, not even one of dpsql's: whoever holds a connection may replace a macro, and none of DuckDB's
-own functions. What is needed twice is a column with a name.
+No step calls a macro, not even a macro of dpsql: the holder of a connection may replace any macro, and none of DuckDB's
+own functions. A value that is used twice is a column with a name.
 """
 
 from __future__ import annotations
@@ -44,15 +44,14 @@ from dpsql.functions.query_rows import RowsPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.rendering import call, cast, text
 
-# The column with the position of a row, of rows that are split into parts.
+# The position column of rows that are split into parts.
 POSITION = "dpsql_position"
 
 
 def release_sql(plan: Plan, function: str, *, noted: bool = False) -> str:
     """Return the statement whose one value is the release: its ledger sequence and its rows.
 
-    Beside it are NULLs of the types of the result's keys, as columns key0, key1, …. With `noted` each step has its
-    note.
+    Columns key0, key1, … are NULLs of the result's key types. With `noted`, each step has its note.
     """
     frame = _frame(plan, function)
     note = "-- Charge, draw and store, in one transaction of the ledger.\n" if noted else ""
@@ -71,7 +70,7 @@ def call_sql(plan: Plan, function: str, *, noted: bool = False) -> str:
 
 
 def statistic_sql(plan: Plan, function: str) -> str:
-    """Return the statement whose one value is the exact statistic, a list. Not private."""
+    """Return the statement with one value, the exact statistic as a list. Not private."""
     return _statistic_sql(_frame(plan, function))
 
 
@@ -79,27 +78,27 @@ def exact_sql(plan: Plan, function: str) -> str:
     """Return the statement of the exact statistic, one row per feature. Not private."""
     frame = _frame(plan, function)
     listed = call("unnest", call(f"dpsql_{function}", frame.ticket, _statistic(frame)))
-    entry = call("unnest", "entry")  # entry.* is a struct_extract that a caller's macro replaces
+    entry = call("unnest", "entry")  # entry.* is a struct_extract, which a caller's macro can replace
     return f"{_definitions(frame)}\nSELECT {entry} FROM (SELECT {listed} AS entry)"
 
 
 def part_sql(plan: Plan, function: str, number: int, blocks: int | None, *, noted: bool = False) -> str:
     """Return the statement that folds some rows of a call, in pass `number` alone, without its gate.
 
-    Its one value is the list of the numbers of the batches that were collected. `blocks` is the number of blocks that
-    the pass takes in as wholes, or None for what the plan says of every pass. With `noted` each step has its note.
+    Its one value is the list of the collected batches' numbers. `blocks` is the number of blocks that the pass takes as
+    wholes, or None for the plan's number for every pass. With `noted`, each step has its note.
     """
     return _statistic_sql(_frame(plan, function, number, blocks), noted=noted)
 
 
 def split_sql(plan: Plan, function: str, number: int, blocks: int, parts: int) -> str:
-    """Return the query of the part of each of some rows, with the row's position; NULL for rows of nobody."""
+    """Return the query of each row's part and position; the part is NULL for rows without a privacy unit."""
     frame = _frame(plan, function, number, blocks)
     return f"{_with(frame, [step.gate(frame)])}\n{rows.parts_of_rows(frame, PART, POSITION, parts)}"
 
 
 def types_sql(plan: Plan, function: str) -> str:
-    """Return the statement of no rows that shows the types of a call's columns, and the SQL types of its keys."""
+    """Return the statement, without rows, of a call's column types and of its keys' SQL types."""
     frame = _frame(plan, function)
     [spelled] = step.key_types(frame) or ["NULL"]
     probe = f"(SELECT probe FROM {frame.name('types')})"
@@ -113,10 +112,10 @@ def part_of_query(
     drawing: Frame | None = None,
     bounding: Frame | None = None,
 ) -> tuple[Frame, list[Step], str]:
-    """Return the frame of a part of a query, its steps in order, types and gate first, and SQL of its statistic.
+    """Return a query part's frame, its steps in order, types and gate first, and the SQL of its statistic.
 
-    `keyed` is the frame of the part that releases the keys of its groups, `drawing` of the one that draws how many
-    rows of a unit count, and `bounding` of the one that draws the bounds of its columns.
+    The part of frame `keyed` releases the group keys, the part of `drawing` draws how many rows of a unit count, and
+    the part of `bounding` draws the column bounds.
     """
     frame = replace(_frame(plan, function), drawing=drawing)
     if isinstance(frame, GroupedFrame) and isinstance(keyed, GroupedFrame):
@@ -135,9 +134,9 @@ def part_of_query(
 
 
 def admit_sql(plan: Plan) -> str:
-    """Return the statement whose one value is the aggregate form's checked plan; it fails when the budget does.
+    """Return the statement whose one value is the aggregate form's checked plan; it fails if the budget fails.
 
-    What is aggregated is found in the enclosing statement, whose plan DuckDB serializes before it reads a row.
+    The aggregated rows are in the enclosing statement, whose plan DuckDB serializes before it reads a row.
     """
     statement = cast(call("json_serialize_plan", call("current_query")), "VARCHAR")
     arguments = [
@@ -187,7 +186,7 @@ def _with(frame: Frame, steps: Iterator[Step] | list[Step], *, noted: bool = Fal
 
 
 def _statistic(frame: Frame) -> str:
-    """Return SQL of the statistic: a list of exact sums, or of the numbers of the batches that were collected.
+    """Return the SQL of the statistic: a list of exact sums, or of the collected batches' numbers.
 
     The direction is explicit because the caller can set default_order.
     """

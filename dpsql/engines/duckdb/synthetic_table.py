@@ -1,4 +1,4 @@
-"""The SQL of a synthetic table: rows of a released tree, with the source's names and types. It reads no table."""
+"""The SQL of a synthetic table: a released tree's rows, with the source's names and types. It reads no table."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dpsql.errors import ParameterError
 from dpsql.ledger.rows import StoredRelease
 from dpsql.rendering import call, cast, element, identifier, text
 
-# Rows of one statement; a seed makes as many further ones as are wanted.
+# Maximum number of rows of one statement; another seed gives more.
 MOST_ROWS = 5 * MOST_ITEMS
 
 
 def read_seed(seed: object) -> str | None:
-    """Return a seed as text, from text or an integer; None for that of the release.
+    """Return a seed as text, from text or an integer; None for the release's seed.
 
     Raises
     ------
     ParameterError
-        P013: it is neither.
+        P013: any other type.
     """
     if seed is None:
         return None
@@ -27,12 +27,12 @@ def read_seed(seed: object) -> str | None:
 
 
 def read_count(count: object) -> int | None:
-    """Return a number of rows; None for the released one.
+    """Return a number of rows; None for the released number.
 
     Raises
     ------
     ParameterError
-        P002, P050: it is no integer from 0 to `MOST_ROWS`.
+        P002, P050: no integer from 0 to `MOST_ROWS`.
     """
     if count is None:
         return None
@@ -43,12 +43,12 @@ def read_count(count: object) -> int | None:
 
 
 def synthetic_sql(stored: StoredRelease, count: int | None, seed: str | None) -> str:
-    """Return the query of the rows of a released tree.
+    """Return the query of a released tree's rows.
 
     Parameters
     ----------
     stored : StoredRelease
-        Of dp_synthetic.
+        From dp_synthetic.
     count : int or None
     seed : str or None
     """

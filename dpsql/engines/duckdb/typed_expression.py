@@ -1,9 +1,9 @@
-"""DuckDB's typing of conditions: the types of the columns that one names, and the typed tree of what it says.
+"""DuckDB's typing of conditions: the types of a condition's columns, and the condition's typed tree.
 
-Types of columns come from the plan of a query of no rows, in the caller's own session, while a call is planned: they
-are public, and nothing of a row is in them. The condition itself is bound in a DuckDB of our own, where nobody has
-changed a setting, over columns of these types that hold nothing. `dpsql.contract.expression.judge` judges the tree
-and writes what runs. A process asks once for each condition and types.
+The column types come from the plan of a query without rows, in the caller's own session, while dpsql plans a call: the
+types are public and depend on no row. dpsql's own DuckDB, where nobody has changed a setting, binds the condition
+itself, over empty columns of these types. `dpsql.contract.expression.judge` judges the tree and writes the final SQL. A
+process does this once for each condition and its types.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dpsql.errors import ParameterError
 from dpsql.parsing import PARSER
 from dpsql.rendering import identifier, struct
 
-# Begins a query whose plan shows the types of columns, among queries that ask where rows come from.
+# Marks queries for the types of columns, among queries for the origin of rows.
 TYPES = "/* types */ "
 ColumnTypes = tuple[tuple[str, Type], ...]
 _OPAQUE = f"NULL::STRUCT({MISSING} BOOLEAN)"
-# Begins the names of columns that stand for literal texts which are cast.
+# Prefix of the columns that replace cast literal strings.
 _TEXT = "dpsql_text"
 _BOOLEAN = Type("BOOLEAN")
 _OPERATORS = {
@@ -47,25 +47,25 @@ _WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYI
 
 
 def types_query(source: str, condition: str) -> str:
-    """Return the query whose plan, once optimised, shows the types of the columns that a condition names.
+    """Return the query whose optimized plan shows the types of a condition's columns.
 
-    Optimised it reads nothing, so that DuckDB can show it for files and frames, too.
+    The optimized query reads nothing, so DuckDB can show its plan for files and frames, too.
     """
     names = ", ".join(map(identifier, columns_of(condition)))
     return f"{TYPES}SELECT {names} FROM (SELECT * FROM {source_sql(source)}) AS dpsql_source WHERE false"
 
 
 def column_types(condition: str, plan: str) -> ColumnTypes | None:
-    """Return the types of the columns that a condition names, from the plan of `types_query`.
+    """Return the types of a condition's columns, from the plan of `types_query`.
 
-    None where the plan does not show them: the source is missing, or lacks one of the columns.
+    Return None if the plan does not show them: the source is missing, or lacks one of the columns.
     """
     try:
         document = json.loads(plan)
         root = document["plans"][0]
         if root["type"] == "LOGICAL_EMPTY_RESULT":
             records = root["return_types"]
-        elif root["type"] == "LOGICAL_PROJECTION":  # the session has turned the optimizer off
+        elif root["type"] == "LOGICAL_PROJECTION":  # the session turned the optimizer off
             records = [expression["return_type"] for expression in root["expressions"]]
         else:
             return None
@@ -78,20 +78,20 @@ def column_types(condition: str, plan: str) -> ColumnTypes | None:
 
 @lru_cache(maxsize=256)
 def judged(condition: str, types: ColumnTypes, row: str) -> Judged:
-    """Return what runs in the place of a condition over columns of these types.
+    """Return the SQL that replaces a condition over columns of these types.
 
     Parameters
     ----------
     condition : str
     types : tuple of (str, Type)
-        The columns that it names.
+        The columns of the condition.
     row : str
-        The name of the struct that holds them where it runs.
+        The name of the struct with these columns in the SQL.
 
     Raises
     ------
     ParameterError
-        P080, P082, P084: something in it does not take these types.
+        P080, P082, P084: the condition does not accept these types.
     """
     columns = {("", name): ColumnSql("", kind) for name, kind in types}
     sql = RowExpressions(TYPING, None, row).condition(expression(condition), columns)
@@ -107,13 +107,13 @@ def _readable(kind: Type) -> bool:
 
 
 def refuse_other_types(plan: Plan, types: str | None) -> None:
-    """Raise unless the condition of a plan was judged for the types that its columns have.
+    """Raise unless a plan's condition was judged for the current types of its columns.
 
     Parameters
     ----------
     plan : Plan
     types : str or None
-        The type of a struct of the columns that the condition reads, as DuckDB shows it now.
+        The type of a struct of the condition's columns, as DuckDB shows it now.
 
     Raises
     ------
@@ -135,18 +135,18 @@ def refuse_other_types(plan: Plan, types: str | None) -> None:
 
 
 class _Typing:
-    """DuckDB's types of expressions and queries that read no table: a `dpsql.contract.query.catalogue.Typing`."""
+    """DuckDB's types of expressions and queries without tables: a `dpsql.contract.query.catalogue.Typing`."""
 
     @property
     def newer(self) -> bool:
-        """Whether DuckDB computes by IEEE 754 by default, as from 2.0 on."""
+        """Whether DuckDB computes by IEEE 754 by default, as since 2.0."""
         return PARSER.newer
 
     def tree(self, sql: str, types: Sequence[tuple[str, Type]], texts: Sequence[str]) -> Bound | None:
         """Return the typed tree of an expression over columns of these types; None if DuckDB does not bind it.
 
-        DuckDB 2.0 computes a cast of a literal while it binds. So the `texts` that are cast are columns. What it
-        computes as not a number is no JSON, and counts as not bound.
+        DuckDB 2.0 computes a cast of a literal while it binds. So the cast `texts` are columns. A NaN result is not
+        JSON, and counts as not bound.
         """
         columns = [f"{_nothing(kind.in_utc)} AS {identifier(name)}" for name, kind in types]
         columns += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
@@ -154,7 +154,7 @@ class _Typing:
         return None if expressions is None else _read(expressions[0], [name for name, _ in types], texts)
 
     def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
-        """Return the names and types of a query that reads no table; None if DuckDB does not bind it."""
+        """Return the names and types of a query without tables; None if DuckDB does not bind it."""
         expressions = _bound(f"SELECT * FROM (\n{query}\n)")
         if expressions is None:
             return None
@@ -174,14 +174,14 @@ def _bound(query: str) -> list[Any] | None:
 
 
 def _nothing(kind: Type) -> str:
-    """Return a NULL of a type, or of another that has no operators where expressions cannot read values of it."""
+    """Return a NULL of a type; if expressions cannot read its values, a NULL of a type without operators."""
     if not kind.known and not kind.fields:
         return _OPAQUE
     return f"NULL::{kind.sql}" + (f" COLLATE {kind.collation}" if kind.collation else "")
 
 
 def _read(record: Mapping[str, object], names: Sequence[str], texts: Sequence[str]) -> Bound:
-    """Return a node from DuckDB's JSON form of it, on every version."""
+    """Return a node from its DuckDB JSON form, in every version."""
     what, sort = str(record["type"]), str(record["expression_class"])
     return_type = record.get("return_type")
     kind = type_of(return_type) if isinstance(return_type, Mapping) else _BOOLEAN
@@ -207,11 +207,11 @@ def _read(record: Mapping[str, object], names: Sequence[str], texts: Sequence[st
         path = record.get("qname")
         name = path["path"][-1] if isinstance(path, Mapping) else record["name"]
         return Bound("function", kind, children, name=str(name))
-    return Bound("function", kind, children, name=what)  # which is in no table
+    return Bound("function", kind, children, name=what)  # no table has this name
 
 
 def _children(record: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Yield what a node is made of, in its order."""
+    """Yield a node's children, in order."""
     checks = record.get("case_checks")
     for check in checks if isinstance(checks, list) else ():
         yield from (check["when_expr"], check["then_expr"])
@@ -224,7 +224,7 @@ def _children(record: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
 
 
 def _constant(record: object) -> Bound:
-    """Return a constant; of a kind that is not written in a condition, one of a type that nothing takes."""
+    """Return a constant; if a condition cannot contain its kind, use a type that nothing accepts."""
     if not isinstance(record, Mapping):
         raise TypeError("a constant without a value")
     kind, value = type_of(record["type"]), record.get("value")
@@ -245,7 +245,7 @@ def _constant(record: object) -> Bound:
 
 
 def _integer(number: object) -> int:
-    """Return an integer; wide ones come in two words."""
+    """Return an integer; wide ones have two words."""
     if isinstance(number, Mapping):
         return (int(number["upper"]) << 64) + int(number["lower"])
     return int(str(number))
