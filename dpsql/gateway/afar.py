@@ -1,4 +1,4 @@
-"""A door to a gateway on another machine, for transports that run where their user is."""
+"""Door to a remote gateway, for transports that run on the user's machine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dpsql.remote import Remote
 
 @dataclass(frozen=True)
 class AnswerAfar:
-    """What a gateway elsewhere answered.
+    """Answer of a remote gateway.
 
     Attributes
     ----------
     table : pyarrow.Table
     receipts : list of dict
     settings : mapping
-        None: a gateway over HTTP has no sessions.
+        Empty: a gateway over HTTP has no sessions.
     """
 
     table: pa.Table
@@ -31,7 +31,7 @@ class AnswerAfar:
 
 
 class DoorAfar:
-    """A door that asks a gateway with one token.
+    """Door to a remote gateway, with one token.
 
     Parameters
     ----------
@@ -46,40 +46,40 @@ class DoorAfar:
         return AnswerAfar(*self._remote.answer(sql, _values(settings)))
 
     def datasets(self, _token: str) -> list[dict[str, Any]]:
-        """Return what may be asked."""
+        """Return the datasets."""
         return self._remote.datasets()
 
     def describe(self, _token: str, name: str) -> dict[str, Any]:
-        """Return what is public about a dataset."""
+        """Return a dataset's public facts."""
         return self._remote.dataset(name)
 
     def estimate(self, _token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
-        """Return what a statement would cost."""
+        """Return the cost of a statement."""
         return self._remote.estimate(sql, **_values(settings))
 
     def budget(self, _token: str) -> list[dict[str, Any]]:
-        """Return what is left."""
+        """Return the budgets."""
         return self._remote.budget()
 
     def releases(self, _token: str, before: int | None = None) -> list[dict[str, Any]]:
-        """Return the own releases."""
+        """Return own releases."""
         return self._remote.releases(before)
 
     def ledger(self, _token: str, before: int | None = None) -> dict[str, Any]:
-        """Return what an auditor sees."""
+        """Return the auditor's view."""
         return self._remote.ledger(before)
 
     def release(self, _token: str, number: int) -> AnswerAfar:
-        """Return an own release again."""
+        """Return one own release."""
         return AnswerAfar(*self._remote.stored(number))
 
     def health(self) -> dict[str, Any]:
-        """Say whether the gateway works."""
+        """Return the gateway's health."""
         return self._remote.health()
 
 
 def _values(settings: Mapping[str, str]) -> dict[str, object]:
-    """Return settings as values of a body."""
+    """Return settings as body values."""
     if not settings.keys() <= {"epsilon", "delta"}:
         raise GatewayError("G021", "only epsilon and delta are set here.")
     return {name: Decimal(value) for name, value in settings.items()}

@@ -1,6 +1,6 @@
-"""What a request asks: its token, and the statement and settings of its body. Everything else is refused.
+"""Read a request: its token, and the statement and settings in its body. Refuse everything else.
 
-Numbers stay the text that was sent, so that the ledger charges what was written and not the nearest double.
+Numbers stay as the text that was sent, so the ledger charges the written number and not the nearest double.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from dpsql.contract.names import did_you_mean
 from dpsql.errors import GatewayError
 
 MOST_BODY = 128 * 1024
-# What the body of a question may hold beside its statement, and of which kind.
+# Settings that a body may hold next to its statement, and their types.
 SETTINGS: Mapping[str, type] = {"epsilon": float, "delta": float, "fresh": bool, "dataset": str, "max_age": float}
 _DIGITS = 40
-# A number may come as a text, from those whose language writes 0.1 otherwise.
+# A client whose language writes 0.1 otherwise may send a number as a string.
 _is_decimal = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?", re.ASCII).fullmatch
 
 
 class _Number(str):
-    """A number, as it was written."""
+    """A number as written."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """Return the object that a body holds.
+    """Return the JSON object in a body.
 
     Raises
     ------
     GatewayError
-        G021: it is no JSON in UTF-8, is too deep, is no object, or names something twice.
+        G021: it is no JSON in UTF-8, is too deep, is no object, or repeats a name.
     """
     try:
         text = body.decode()
@@ -43,7 +43,7 @@ def read_object(body: bytes) -> dict[str, Any]:
             parse_constant=_no_number,
         )
         text.encode()
-        json.dumps(document, ensure_ascii=False).encode()  # no half of a surrogate pair
+        json.dumps(document, ensure_ascii=False).encode()  # fails on half of a surrogate pair
     except RecursionError:
         raise GatewayError("G021", "the body is nested too deep. Send one object of texts and numbers.") from None
     except ValueError:
@@ -65,12 +65,12 @@ def _no_number(_: str) -> NoReturn:
 
 
 def read_question(body: bytes) -> tuple[str, dict[str, str]]:
-    """Return the statement and the settings of a body; each setting as text.
+    """Return a body's statement and settings; settings are strings.
 
     Raises
     ------
     GatewayError
-        G021: something is missing, unknown, or of another kind.
+        G021: a field is missing, unknown, or of the wrong type.
     """
     fields = read_object(body)
     sql = fields.pop("sql", None)
@@ -87,12 +87,12 @@ def read_question(body: bytes) -> tuple[str, dict[str, str]]:
 
 
 def setting_text(name: str, value: object) -> str:
-    """Return a setting as text.
+    """Return a setting as a string.
 
     Raises
     ------
     GatewayError
-        G021: it is of another kind.
+        G021: the type is wrong.
     """
     kind = SETTINGS[name]
     if kind is bool and isinstance(value, bool):
@@ -110,12 +110,12 @@ def _is_text(value: object) -> bool:
 
 
 def read_token(headers: Sequence[tuple[bytes, bytes]]) -> str:
-    """Return the token of a request's headers.
+    """Return the token in a request's headers.
 
     Raises
     ------
     GatewayError
-        G020: there is none, or more than one.
+        G020: no token or several.
     """
     credentials = [value.decode("latin-1") for name, value in headers if name.lower() == b"authorization"]
     scheme, _, token = credentials[0].partition(" ") if len(credentials) == 1 else ("", "", "")

@@ -1,8 +1,8 @@
-"""The broker's log: every request by time, principal, kind, digest, code and entry; and failures in full.
+"""Log each request of the broker (time, principal, kind, digest, code, entry) and each failure.
 
-It is beside the chain, so that a flood of requests does not grow the ledger. A request is a line of JSON, with what was
-asked as a digest; what was refused also as it came, if the owner wants that. A failure inside dpsql is logged under
-the number that the asker was told, with the lines of code that it came through, and without texts, which may be rows.
+The log is not part of the chain, so a flood of requests does not grow the ledger. Each request is a line of JSON with
+a digest of its text; the log holds the text of a refused request only if the owner wants it. A failure inside dpsql
+has the number that the user got and the lines of code on its path, but no messages, which may hold rows.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any
 from dpsql.contract.boundary import stack
 
 _MOST_BYTES, _KEPT, _MOST_TEXT = 16 << 20, 5, 10_000
-# How far back refusals are read.
+# Bytes read for refusals.
 _MOST_READ = 1 << 20
 
 
 class Audit:
-    """A log in a file that is rotated.
+    """Log in a rotated file.
 
     Parameters
     ----------
     path : path or None
         None for no log.
     refused : bool
-        Write what was refused as it was asked, without the token.
+        Log the text of refused requests, without the token.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, refused: bool = False) -> None:
@@ -51,12 +51,12 @@ class Audit:
         self._write({**line, "entry": entry, **({"asked": text[:_MOST_TEXT]} if code and self._refused else {})})
 
     def failure(self, number: str, error: BaseException) -> None:
-        """Log what failed inside dpsql."""
+        """Log a failure inside dpsql."""
         when = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._write({"time": when, "failure": number, "text": stack(error)})
 
     def refusals(self, principals: Collection[str], most: int = 200) -> list[dict[str, Any]]:
-        """Return the last refusals of some principals, the latest first, as far as the end of the log has them."""
+        """Return some principals' refusals from the end of the log, latest first."""
         if self._path is None or not self._path.exists():
             return []
         with self._lock, self._path.open("rb") as file:
@@ -66,7 +66,7 @@ class Audit:
         for line in reversed(lines):
             try:
                 record = json.loads(line)
-            except ValueError:  # where reading began
+            except ValueError:  # the first line may be cut
                 continue
             if record.get("code") and record.get("principal") in principals:
                 refusals.append(record)
@@ -80,7 +80,7 @@ class Audit:
         text = json.dumps(line, separators=(",", ":"), default=repr) + "\n"
         try:
             self._append(self._path, text)
-        except OSError as error:  # what was released stays released
+        except OSError as error:  # a release cannot be undone
             print(f"dpsql: the log of the gateway cannot be written: {error.strerror}", file=sys.stderr)
 
     def _append(self, path: Path, text: str) -> None:
@@ -102,11 +102,11 @@ class Audit:
 
 
 def _request_text(request: Mapping[str, object]) -> str:
-    """Return what was asked as a text, without the token."""
+    """Return a request as JSON text, without the token."""
     fields = {name: value for name, value in request.items() if name != "token"}
     try:
         return json.dumps(fields, sort_keys=True, default=repr)
-    except (RecursionError, ValueError, TypeError):  # it is refused anyway
+    except (RecursionError, ValueError, TypeError):  # the broker refuses it
         return ""
 
 

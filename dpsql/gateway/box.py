@@ -1,4 +1,4 @@
-"""Boxes as the front sees them: one statement each, read and finished in a process that can reach nothing."""
+"""The front's client for boxes: isolated processes that read and finish one statement each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Boxes:
     path : Path
         The socket of `dpsql.gateway.zygote`.
     seconds : float
-        How long reading a statement may take, and finishing it.
+        Time limit to read a statement, and to finish it.
     """
 
     def __init__(self, path: Path, seconds: float = 60) -> None:
@@ -37,7 +37,7 @@ class Boxes:
         Raises
         ------
         GatewayError
-            G036: boxes cannot be reached.
+            G036: no box is reachable.
         """
         channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         channel.settimeout(self._seconds)
@@ -50,25 +50,25 @@ class Boxes:
 
 
 class Box:
-    """A process for one statement; it ends when it is closed.
+    """A process for one statement; `close` ends it.
 
     Parameters
     ----------
     channel : socket.socket
     seconds : float
-        How long each of its two answers may take.
+        Time limit for each of its two answers.
     """
 
     def __init__(self, channel: socket.socket, seconds: float) -> None:
         self._channel, self._seconds = channel, seconds
 
     def parse(self, text: str) -> Statement:
-        """Return what a statement asks; what is asked of the answers stays in the box, but for `WHOLE`.
+        """Return a statement's calls and settings; SQL over the answers stays in the box, except `WHOLE`.
 
         Raises
         ------
         GatewayError
-            G001 to G016: it is not taken. G099: reading it took too much time or memory.
+            G001 to G016: it is refused. G099: reading took too much time or memory.
         """
         header, _ = self._exchange({"text": text}, ())
         calls, settings, is_whole = header.get("calls"), header.get("settings"), header.get("whole")
@@ -82,12 +82,12 @@ class Box:
         Parameters
         ----------
         tables : sequence of pyarrow.Table or bytes
-            The answers of its calls, in their order; bytes are Arrow streams.
+            Answers of its calls, in order; bytes are Arrow streams.
 
         Raises
         ------
         GatewayError
-            G090 to G093: what is asked of the answers fails, or is too large. G099: it took too much time.
+            G090 to G093: the SQL over the answers fails, or its result is too large. G099: it took too long.
         """
         blobs = [table if isinstance(table, bytes) else _stream(table) for table in tables]
         _, answers = self._exchange({}, blobs)
@@ -95,7 +95,7 @@ class Box:
             raise _malformed()
         try:
             table = pa.ipc.open_stream(answers[0]).read_all()
-            table.validate(full=True)  # the box may have been taken over
+            table.validate(full=True)  # an attacker may control the box
         except (pa.ArrowException, ValueError, OSError):
             raise _malformed() from None
         return table

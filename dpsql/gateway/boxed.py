@@ -1,8 +1,8 @@
-"""What one box does: it reads a stranger's statement, gets the answers of its calls, and runs what is left over them.
+"""Run one box: read an untrusted statement, get the answers of its calls, and run its SQL over them.
 
-A box is a process of its own for one statement. It has an empty DuckDB in memory, locks itself, and only then looks at
-the text (`sandbox`). What runs over the answers was written anew, and DuckDB's plan of it is judged once more: it may
-scan the tables of the answers, and nothing else.
+A box is a process for one statement. It has an empty DuckDB in memory, and locks itself before it reads the text
+(`sandbox`). The SQL over the answers is written anew, and the box also checks DuckDB's plan of it: the plan may scan
+the tables of the answers, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.statement import Statement, read
 
 _BATCH = 10_000
-# Whole numbers of more than 127 bits, which Arrow would wrap around or not read.
+# Integers of more than 127 bits: Arrow would wrap them or not read them.
 _NOWHERE_ELSE = ("UHUGEINT", "BIGNUM", "VARINT")
 _OPERATORS = frozenset(
     (
@@ -37,7 +37,7 @@ _OPERATORS = frozenset(
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """Return a connection to an empty database in memory, which starts no thread."""
+    """Return a connection to an empty database in memory; it starts no thread."""
     config: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "memory_limit": "256MB",
@@ -53,23 +53,23 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 def warm(connection: duckdb.DuckDBPyConnection) -> None:
-    """Read a text of our own, so that what reading loads is there before boxes are forked."""
+    """Read a fixed statement, to load all that reading needs before boxes fork."""
     read("SELECT 1", lambda text: _tree(connection, text))
 
 
 def run(channel: socket.socket, connection: duckdb.DuckDBPyConnection, parent: int, *, locked: bool = True) -> None:
-    """Answer one statement over a channel, in a process of its own.
+    """Answer one statement over a channel, in its own process.
 
     Parameters
     ----------
     channel : socket.socket
-        All that stays open.
+        The only open file.
     connection : duckdb.DuckDBPyConnection
-        What `connect` returned, in this process or in the one that it was forked from.
+        From `connect`, in this process or in its parent.
     parent : int
-        The process that it was forked from, and ends with.
+        The parent process; this process ends with it.
     locked : bool
-        Whether the operating system locks the process; False where it cannot.
+        Whether the operating system locks the process; False if it cannot.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -84,7 +84,7 @@ def run(channel: socket.socket, connection: duckdb.DuckDBPyConnection, parent: i
 
 
 def _close_others(descriptor: int) -> None:
-    """Close all files but one; what is written to the terminal goes nowhere."""
+    """Close all files but one; discard output to the terminal."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nowhere, number)
@@ -128,9 +128,9 @@ def _released(connection: duckdb.DuckDBPyConnection, statement: Statement, blobs
 
 
 def add_table(connection: duckdb.DuckDBPyConnection, name: str, blob: bytes) -> None:
-    """Make a table of an Arrow stream."""
+    """Make a table from Arrow bytes."""
     options = pa.ipc.IpcReadOptions(use_threads=False)
-    # As a capsule: of a reader DuckDB would make a scanner of Arrow's, which starts threads.
+    # A capsule: for a reader, DuckDB makes an Arrow scanner, which starts threads.
     stream = pa.ipc.open_stream(blob, options=options).__arrow_c_stream__()
     connection.register("given", stream)
     connection.execute(f'CREATE TABLE memory.main."{name}" AS SELECT * FROM given')
@@ -155,7 +155,7 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, count: int) -> pa.Tabl
 
 
 def _guarded(work: Callable[[], pa.Table]) -> pa.Table:
-    """Return what a statement over released tables returns; DuckDB's text speaks of nothing else there."""
+    """Run SQL over released tables; DuckDB's messages can show only released data."""
     try:
         return work()
     except (duckdb.OutOfMemoryException, MemoryError):
@@ -171,28 +171,28 @@ def _guarded(work: Callable[[], pa.Table]) -> pa.Table:
 def _failed(message: str) -> GatewayError:
     if "expression depth" in message:
         return GatewayError("G003", "the statement has too many parts within each other. Ask a shorter one.")
-    reason = message.partition("\n\nLINE ")[0].strip().rstrip(".")  # what follows shows a text that nobody wrote
+    reason = message.partition("\n\nLINE ")[0].strip().rstrip(".")  # the rest quotes SQL that nobody wrote
     return GatewayError("G091", f"what is asked of the answers fails: {reason}. Mend it.")
 
 
 def check_plan(text: str, count: int) -> None:
-    """Raise unless a plan scans ``released_0`` to the last one, and nothing else.
+    """Raise if a plan scans anything but ``released_0`` to the last such table.
 
     Parameters
     ----------
     text : str
-        What ``json_serialize_plan`` returned.
+        Result of ``json_serialize_plan``.
     count : int
-        How many tables there are.
+        Number of tables.
 
     Raises
     ------
     GatewayError
-        G090: it scans something else, or is not known. G091: the statement does not bind.
+        G090: the plan scans something else, or is unknown. G091: the statement does not bind.
     """
     try:
         plan = json.loads(text.replace('"value":NAN', '"value":NaN'))
-    except ValueError:  # such as of a number of 40 digits
+    except ValueError:  # for example a number of 40 digits
         raise GatewayError("G090", "the plan of the statement is not read. Ask otherwise.") from None
     if plan.get("error"):
         raise _failed(str(plan.get("error_message") or "it does not bind"))

@@ -1,8 +1,8 @@
-"""The door: one function that answers a statement, for every transport. It runs in the front, which has no data.
+"""Answer a statement for every transport. The door runs in the front, which has no data.
 
-A box parses the statement and says which private calls it holds, the broker answers them, and the box computes the rest
-over what was released. Where the answer of one call is all that is asked, the box ends before the call; what it read is
-kept for the next time that the same token sends the same text. Nothing here knows the ledger, or parses SQL.
+A box parses the statement and lists its private calls, the broker answers them, and the box computes the rest over the
+released tables. If the answer of one call is the whole result, the box ends before the call. The door stores readings
+for the next time that the same token sends the same text. The door neither knows the ledger nor parses SQL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpsql.gateway.functions import SYNTHETIC_ROWS
 
 _MOST_IDLE = 32
 _MOST_NOTED = 10_000
-# How much text is kept with what was read of it, in characters; that takes some thirty times as much.
+# Most characters of stored statements; with their readings they take some thirty times as much.
 _MOST_READ = 1 << 18
 
 
@@ -36,33 +36,33 @@ class _Asks(Protocol):
 
 
 class _Says(Protocol):
-    """What a box read of a statement."""
+    """A box's reading of a statement."""
 
     @property
     def calls(self) -> tuple[_Asks, ...]:
-        """The private calls in it."""
+        """Its private calls."""
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """What a SET changes."""
+        """Settings of a SET."""
 
     @property
     def whole(self) -> bool:
-        """Whether the answer of its one call is its result."""
+        """Whether its one call's answer is its result."""
 
 
 class _Computes(Protocol):
     """A process for one statement."""
 
     def parse(self, text: str) -> Any:
-        """Return what the statement asks."""
+        """Return the reading."""
 
     def finish(self, tables: list[Any]) -> pa.Table:
-        """Return what it computes of the answers."""
+        """Return the result over the answers."""
 
 
 class _Opens(Protocol):
-    """Gives boxes."""
+    """Opens boxes."""
 
     def open(self) -> Any:
         """Return a box, as a context manager."""
@@ -76,10 +76,9 @@ class Answer:
     ----------
     table : pyarrow.Table
     receipts : list of dict
-        One per private call, in their order: entry, function, dataset, guarantee, what it cost, and whether it was
-        charged now.
+        One per private call, in order: entry, function, dataset, guarantee, cost, and whether it was charged now.
     settings : mapping
-        What a SET changes of the session, as texts that `Door.answer` takes; empty for any other statement.
+        Session settings that a SET changes, as strings for `Door.answer`; empty for any other statement.
     """
 
     table: pa.Table
@@ -88,19 +87,19 @@ class Answer:
 
 
 class _ReadBefore:
-    """What boxes read of the last statements, by the token that sent them; threads may share it.
+    """Readings of the last statements, by the token that sent them; threads may share it.
 
-    It is a function of the text alone. So what is kept tells nobody but the token's owner that a text was sent before,
-    and a box that was taken over changes nothing but what its own token asks by the same text.
+    A reading depends on the text alone. So only the token's owner can learn that a text was sent before, and a
+    hijacked box changes only what its own token asks by the same text.
     """
 
     def __init__(self) -> None:
-        self._readings: OrderedDict[bytes, tuple[_Says, int]] = OrderedDict()  # what was used longest ago is first
+        self._readings: OrderedDict[bytes, tuple[_Says, int]] = OrderedDict()  # least recently used first
         self._size = 0
         self._lock = threading.Lock()
 
     def get(self, token: str, sql: str) -> _Says | None:
-        """Return what was read of a statement before."""
+        """Return the stored reading of a statement."""
         key = _key(token, sql)
         with self._lock:
             if key not in self._readings:
@@ -109,7 +108,7 @@ class _ReadBefore:
             return self._readings[key][0]
 
     def keep(self, token: str, sql: str, reading: _Says) -> None:
-        """Keep what was read of a statement."""
+        """Store a statement's reading."""
         key = _key(token, sql)
         with self._lock:
             if key not in self._readings:
@@ -120,16 +119,16 @@ class _ReadBefore:
 
 
 class Door:
-    """Answers statements of those who have a token; threads may share it.
+    """Answers statements of token holders; threads may share it.
 
     Parameters
     ----------
     broker : str
         The broker's socket.
     boxes : Boxes or None
-        Where statements are parsed; None for one that only passes calls on.
+        Parse statements; None for a door that only passes calls on.
     serial : bool
-        No box runs while another statement's release does, so that none can tell its work by what it slows down.
+        No box runs during another statement's release, so no box can detect that release by its slowdown.
     """
 
     def __init__(self, broker: str, boxes: _Opens | None = None, *, serial: bool = False) -> None:
@@ -152,7 +151,7 @@ class Door:
         Raises
         ------
         DpsqlError
-            It is refused, or failed: dpsql's own codes, and G codes.
+            A refusal or failure: dpsql's own codes, and G codes.
         """
         self.known(token)
         with self._alone:
@@ -172,7 +171,7 @@ class Door:
             return Answer(table, receipts)
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
-        """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
+        """Return the cost of each private call, and whether the statement is free; read no data."""
         self.known(token)
         with self._alone:
             reading = self._before.get(token, sql)
@@ -196,47 +195,47 @@ class Door:
             return self._ask(token, {"want": "call", **call, "settings": dict(settings)})
 
     def datasets(self, token: str) -> list[dict[str, Any]]:
-        """Return the names that may be asked about."""
+        """Return the names that a token may query."""
         datasets: list[dict[str, Any]] = self._ask(token, {"want": "datasets"})[0]["datasets"]
         return datasets
 
     def describe(self, token: str, name: str) -> dict[str, Any]:
-        """Return what is public about a name: columns, types, and what the owner stated of them."""
+        """Return a name's public facts: columns, types, and the owner's declarations."""
         description: dict[str, Any] = self._ask(token, {"want": "describe", "name": name})[0]["describe"]
         return description
 
     def budget(self, token: str) -> list[dict[str, Any]]:
-        """Return what was granted and spent of each dataset."""
+        """Return granted and spent budget by dataset."""
         budgets: list[dict[str, Any]] = self._ask(token, {"want": "budget"})[0]["budget"]
         return budgets
 
     def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
-        """Return the receipts of the last 200 own releases, oldest first; of those before an entry, if one is given."""
+        """Return receipts of the token's last 200 releases (before an entry, if given), oldest first."""
         releases: list[dict[str, Any]] = self._ask(token, {"want": "releases", "before": before})[0]["releases"]
         return releases
 
     def release(self, token: str, number: int) -> Answer:
-        """Return an own release again, by its number; free."""
+        """Return one own release by number; free."""
         reply, tables = self._ask(token, {"want": "release", "number": number})
         return Answer(_table(tables[0]), reply["receipts"])
 
     def ledger(self, token: str, before: int | None = None) -> dict[str, Any]:
-        """Return what an auditor sees: 200 entries of the datasets as ``ledger``, and all ``grants`` on them.
+        """Return the auditor's view: 200 entries of the datasets as ``ledger``, and all ``grants`` on them.
 
-        The entries are the last ones, oldest first; those before an entry, if one is given.
+        The entries are the last ones (before an entry, if given), oldest first.
         """
         return self._ask(token, {"want": "ledger", "before": before})[0]
 
     def principal(self, token: str) -> str:
-        """Return whose token this is."""
+        """Return a token's principal."""
         return str(self._ask(token, {"want": "known"})[0]["principal"])
 
     def own(self, token: str, want: str, **fields: object) -> Any:
-        """Return what the broker does for an owner or auditor (`dpsql.gateway.owned`), under the name of the wish."""
+        """Return the field `want` of the broker's reply to an owner or auditor (`dpsql.gateway.owned`)."""
         return self._ask(token, {**fields, "want": want})[0].get(want)
 
     def health(self) -> dict[str, Any]:
-        """Return what works: ``{'broker': 'ok'}``."""
+        """Return health: ``{'broker': 'ok'}``."""
         try:
             health: dict[str, Any] = self._ask("", {"want": "health"})[0]["health"]
         except GatewayError:
@@ -244,18 +243,18 @@ class Door:
         return health
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def known(self, token: str) -> None:
-        """Raise before a box is made for somebody without a token."""
+        """Raise for an unknown token, before a box opens."""
         self._ask(token, {"want": "known"})
 
     def _parsed(self, token: str, sql: str, box: _Computes) -> _Says:
-        """Return what a box reads of a statement, and keep it."""
+        """Return a box's reading, and store it."""
         reading: _Says = self._noted(token, sql, box.parse, sql)
         self._before.keep(token, sql, reading)
         return reading
@@ -263,16 +262,16 @@ class Door:
     def _called(
         self, token: str, reading: _Says, settings: Mapping[str, str]
     ) -> tuple[list[bytes], list[dict[str, Any]]]:
-        """Return the answers of the calls of a statement, as Arrow streams, and their receipts."""
+        """Return a statement's answers as Arrow streams, and their receipts."""
         if not reading.calls:
             return [], []
         calls = [call.to_json() for call in reading.calls]
-        # All at once, since what is judged of a statement is judged of the whole.
+        # All calls at once: the broker judges the statement as a whole.
         reply, tables = self.call(token, calls[0] if len(calls) == 1 else {"calls": calls}, settings)
         return tables, reply["receipts"]
 
     def _noted(self, token: str, sql: str, work: Callable[..., Any], argument: object) -> Any:
-        """Return what a box does; that it refused something is told to the broker, who counts and logs refusals."""
+        """Return a box's result; report a refusal to the broker, which counts and logs refusals."""
         try:
             return work(argument)
         except GatewayError as error:
@@ -288,8 +287,8 @@ class Door:
     def _ask(self, token: str, request: Mapping[str, object]) -> tuple[dict[str, Any], list[bytes]]:
         """Return the broker's reply.
 
-        A connection that the broker has closed is replaced once, before anything was sent on a new one: so a question
-        is asked twice only if the first was never read.
+        The door replaces a closed connection once, before it sends on the new one: so it asks a question twice only if
+        the broker never read the first.
         """
         with self._connection() as connection:
             send(connection, {"token": token, **request})
@@ -324,12 +323,12 @@ class Door:
         raise failure
 
 
-# Calls that no budget pays for.
+# Calls without cost.
 FREE = ("dp_budget", "dp_estimate", SYNTHETIC_ROWS, "show_tables", "describe")
 
 
 def _key(token: str, sql: str) -> bytes:
-    """Return what stands for a statement of a token, of which neither can be told."""
+    """Return a digest of a token and its statement; it reveals neither."""
     return hashlib.sha256(f"{token}\n{sql}".encode("utf-8", "surrogatepass")).digest()
 
 
@@ -344,7 +343,7 @@ def _connected(path: str) -> socket.socket:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Whether the other end has closed an idle connection."""
+    """Return whether the peer closed an idle connection."""
     try:
         return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -354,7 +353,7 @@ def _is_closed(connection: socket.socket) -> bool:
 
 
 def _error_of(fields: Mapping[str, Any]) -> DpsqlError:
-    """Return the error that the broker told of."""
+    """Return the broker's error."""
     error = original(Exception(f"[DPSQL-{fields.get('code')}] {fields.get('message')}"))
     if error is None:
         return GatewayError("G033", "the broker is gone. Ask again in a while.")
@@ -363,7 +362,7 @@ def _error_of(fields: Mapping[str, Any]) -> DpsqlError:
 
 
 def _text(setting: object) -> str:
-    """Return the value of a SET as the text of a setting."""
+    """Return the value of a SET as a string."""
     if isinstance(setting, Mapping):
         return str(setting["number"])
     return str(setting).lower() if isinstance(setting, bool) else str(setting)
@@ -375,7 +374,7 @@ def _table(stream: bytes) -> pa.Table:
 
 
 def _without_dictionaries(table: pa.Table) -> pa.Table:
-    """Return a table with ENUM columns as texts: their dictionaries are no part of an answer."""
+    """Return a table with ENUM columns as strings: a dictionary is not part of an answer."""
     schema = pa.schema([field.with_type(_plain(field.type)) for field in table.schema], table.schema.metadata)
     return table if schema == table.schema else table.cast(schema)
 

@@ -1,6 +1,6 @@
-"""Answers as bytes: JSON that every reader takes, and Arrow streams that carry their receipts.
+"""Encode answers: JSON for every reader, and Arrow streams that carry their receipts.
 
-JSON has no number for NaN, infinity, and whole numbers that a double does not hold: these are texts.
+JSON has no number for NaN, infinity, and integers that a double does not hold: these are strings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EXACT = 2**53
 
 
 def plain(value: object) -> Any:
-    """Return a value as JSON holds it, with texts for what JSON has no number for."""
+    """Return a value in JSON types; a number that JSON lacks becomes a string."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -50,14 +50,14 @@ def json_bytes(value: object) -> bytes:
 def table_document(
     table: pa.Table, receipts: Sequence[Mapping[str, object]], *, most: int | None = None
 ) -> dict[str, Any]:
-    """Return an answer as it is in JSON.
+    """Return an answer as a JSON document.
 
     Parameters
     ----------
     table : pyarrow.Table
     receipts : sequence of dict
     most : int, optional
-        How many rows are shown; `left_out` then says how many are not.
+        Most rows to show; `left_out` then counts the others.
     """
     head = table if most is None else table.slice(0, most)
     columns = [column_values(column) for column in head.columns]
@@ -73,7 +73,7 @@ def table_document(
 
 
 def column_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as Python has them; dates that it has not, as ``infinity``, are texts."""
+    """Return a column's values; dates that Python lacks, such as ``infinity``, are strings."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException):
@@ -97,7 +97,7 @@ def _value(scalar: pa.Scalar) -> object:
 
 
 def arrow_bytes(table: pa.Table, receipts: Sequence[Mapping[str, object]]) -> bytes:
-    """Return an answer as an Arrow stream, whose schema holds the receipts."""
+    """Return an answer as an Arrow stream with the receipts in its schema."""
     metadata = {**(table.schema.metadata or {}), RECEIPTS: json_bytes(receipts)}
     sink = pa.BufferOutputStream()
     answer = table.replace_schema_metadata(metadata)

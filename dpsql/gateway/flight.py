@@ -1,7 +1,7 @@
 """Arrow Flight SQL: the gateway's door over gRPC.
 
-Every call is read as a stream of bytes, so that its token is judged before its body is waited for, and its body is
-waited for without a thread and not for long. No exception leaves: a client gets a status, a code and a text.
+The service reads every call as a stream of bytes, so it checks the token before it waits for the body. The wait takes
+no thread and has a time limit. No exception leaves: a client gets a status, a code and a text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpsql.gateway.listening import Listening
 from dpsql.gateway.problems import PREFIX, problem_of
 
 MOST_MESSAGE = 1 << 20
-# How long a message of a client may take to come, and one of ours to leave.
+# Time limits to receive a client's message, and to send ours.
 BODY_SECONDS, SEND_SECONDS = 10.0, 60.0
 _SERVICE = "/arrow.flight.protocol.FlightService/"
 _MOST_CALLS, _ASKING, _LOOKING = 256, 32, 16
@@ -41,12 +41,12 @@ _STATUS = {
     503: grpc.StatusCode.UNAVAILABLE,
 }
 _OPTIONS = (
-    ("grpc.so_reuseport", 0),  # a port that another program has is refused
+    ("grpc.so_reuseport", 0),  # refuse another program's port
     ("grpc.max_receive_message_length", MOST_MESSAGE),
     ("grpc.max_metadata_size", 16 << 10),
     ("grpc.absolute_max_metadata_size", 16 << 10),
     ("grpc.max_concurrent_streams", 64),
-    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: what is compressed may grow
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: compressed data may grow
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 600_000),
     ("grpc.keepalive_time_ms", 60_000),
@@ -57,7 +57,7 @@ _OPTIONS = (
 
 
 def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
-    """Return the status of gRPC and the text that are sent for an error; of one that is not dpsql's, its number."""
+    """Return an error's gRPC status and text; an error outside dpsql gives only its log number."""
     problem = problem_of(error)
     code = str(problem.document["code"])
     status = grpc.StatusCode.RESOURCE_EXHAUSTED if code == "G032" else _STATUS[problem.status]
@@ -69,14 +69,14 @@ def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
 
 
 class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
-    """The service of Flight over the verbs of Flight SQL.
+    """Flight service over the verbs of Flight SQL.
 
     Parameters
     ----------
     verbs : FlightSql
     addresses : Addresses
     body_seconds : float
-        How long a message of a client may take to come.
+        Time limit for a client's message.
     """
 
     def __init__(self, verbs: FlightSql, addresses: Addresses, body_seconds: float = BODY_SECONDS) -> None:
@@ -95,7 +95,7 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
         }
 
     def service(self, details: Any) -> Any:
-        """Return what handles a call."""
+        """Return a call's handler."""
         name = details.method.removeprefix(_SERVICE)
         if not details.method.startswith(_SERVICE) or name not in self._calls:
             return None
@@ -123,10 +123,10 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
                 async with asyncio.timeout(SEND_SECONDS):
                     await context.write(part)
         except Exception as error:
-            if context.done():  # nobody waits any more
+            if context.done():  # the client has left
                 return
             if isinstance(error, DpsqlError) and error.code == f"{PREFIX}G024":
-                session = new_session()  # a session that is gone is told once
+                session = new_session()  # report a lost session once
             status, text = status_of(error)
             if status == grpc.StatusCode.UNAUTHENTICATED:
                 self._addresses.failed(address, headers)
@@ -141,7 +141,7 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
         return await to_thread.run_sync(verb, caller, body if body is not None else b"", limiter=limit)
 
     async def _bind(self, caller: Caller, context: Any) -> Reply:
-        """Bind values: the messages of a stream, together no longer than one may be."""
+        """Bind the values in a stream; `MOST_MESSAGE` limits the whole stream."""
         bodies: list[bytes] = []
         end = asyncio.get_running_loop().time() + self._seconds
         while (body := await self._read(context, end)) is not None:
@@ -151,7 +151,7 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
         return await to_thread.run_sync(self._verbs.put, caller, bodies, limiter=self._looking)
 
     async def _read(self, context: Any, end: float | None = None) -> bytes | None:
-        """Return the next message of a client; None where there is none."""
+        """Return a client's next message; None at the end."""
         try:
             async with asyncio.timeout_at(end or asyncio.get_running_loop().time() + self._seconds):
                 message = await context.read()
@@ -187,16 +187,16 @@ async def serving(
     door : AnsweringFlight
     where : Listening
     listens : callable, optional
-        Is told the address, once calls are taken; port 0 is one that was free.
+        Gets the address once the server listens; port 0 means a free port.
     addresses : Addresses, optional
-        What is known of those who ask.
+        Records of client addresses.
     body_seconds : float
-        How long a message of a client may take to come.
+        Time limit for a client's message.
 
     Raises
     ------
     RuntimeError
-        The port is another program's.
+        Another program has the port.
     """
     where.check()
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)

@@ -1,6 +1,6 @@
-"""What a Flight SQL client is told of the gateway and of the datasets: tables of the columns that the protocol states.
+"""Metadata for Flight SQL clients: tables with the protocol's columns about the gateway and its datasets.
 
-A dataset is a table of no catalog and no schema, for a statement names it by one name. Nothing here reads a row.
+A dataset is a table without catalog and schema, since a statement names it by one name. This module reads no row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEXT, _WHOLE, _TRUTH = pa.string(), pa.int32(), pa.bool_()
 
 
 def _schema(**fields: pa.DataType | tuple[pa.DataType]) -> pa.Schema:
-    """Return a schema; a type in a tuple has no NULL."""
+    """Return a schema; a type in a tuple is not NULL."""
     return pa.schema(
         pa.field(name, kind[0], nullable=False) if isinstance(kind, tuple) else pa.field(name, kind)
         for name, kind in fields.items()
@@ -96,15 +96,15 @@ INFO = pa.schema(
 
 
 def db_schemas(command: Any) -> pa.Table:
-    """Return the one schema, which has no name, if a command asks for it."""
+    """Return the one, nameless schema if a command asks for it."""
     elsewhere = command.catalog or command.db_schema_filter_pattern.strip("%")
     return pa.Table.from_pylist([] if elsewhere else [{"db_schema_name": ""}], schema=DB_SCHEMAS)
 
 
 def _facts() -> dict[int, tuple[str, object]]:
-    """Return what is told of the gateway, by number: its kind and its value.
+    """Return the facts about the gateway by number: kind and value.
 
-    All numbers of JDBC are here, since its drivers take none to be absent. 0 of a limit is: not known.
+    All numbers of JDBC are here, since its drivers require each one. A limit of 0 means unknown.
     """
     texts = {0: "dpsql", 1: __version__, 2: pa.__version__, 504: '"', 513: "\\", 514: "", 529: "", 530: "", 531: ""}
     yes = dict.fromkeys((3, 4, 515, 516, 518, 520, 521, 523), True)
@@ -112,7 +112,7 @@ def _facts() -> dict[int, tuple[str, object]]:
         (5, 9, 500, 501, 502, 506, 519, 524, 527, 532, 536, 537, 539, 556, 563, 565, 566, *range(572, 577)), False
     )
     limits = {**dict.fromkeys((*range(541, 556), *range(557, 563)), 0), 557: MOST_BYTES}
-    # NULLs at the end (507); grouping by what is not selected (522); the smallest grammars (525, 526); all outer joins
+    # NULLs at the end (507); grouping by unselected columns (522); the smallest grammars (525, 526); all outer joins
     # (528); subqueries (538); UNION and UNION ALL (540); no transactions (564); results are read once (567, 569).
     masks = {
         **dict.fromkeys((8, 101, 503, 505, 533, 534, 535, 568, 570, 571), 0),
@@ -136,7 +136,7 @@ _FACTS = _facts()
 
 
 def info(numbers: Sequence[int]) -> pa.Table:
-    """Return what is told of the gateway: of some numbers, or all of it."""
+    """Return the gateway's facts with some numbers, or all facts."""
     facts = [(number, *_FACTS[number]) for number in (numbers or _FACTS) if number in _FACTS]
     kinds = list(_INFO_KINDS)
     values: dict[str, list[object]] = {kind: [] for kind in kinds}
@@ -153,7 +153,7 @@ def info(numbers: Sequence[int]) -> pa.Table:
     return pa.Table.from_arrays([pa.array([number for number, _, _ in facts], pa.uint32()), union], schema=INFO)
 
 
-# By name: the number of JDBC, size, quotes, whether it has a sign, scale, and radix.
+# Name, JDBC number, size, whether quoted, whether unsigned, scale, and radix.
 _TYPE_ROWS: tuple[tuple[str, int, int | None, bool, bool | None, int | None, int | None], ...] = (
     ("BOOLEAN", -7, 1, False, None, None, None),
     ("TINYINT", -6, 3, False, False, 0, 10),
@@ -172,7 +172,7 @@ _SUBCODES = {"DATE": 1, "TIME": 2, "TIMESTAMP": 3}
 
 
 def types(number: int | None) -> pa.Table:
-    """Return the types of columns: of one number, or all."""
+    """Return the column type with a number, or all types."""
     rows = [
         {
             "type_name": name,
@@ -211,7 +211,7 @@ _DECIMAL = re.compile(r"DECIMAL\((\d{1,2}),\s*(\d{1,2})\)")
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """Return the Arrow type of a DuckDB type; text for one that has none here, such as a list."""
+    """Return a DuckDB type's Arrow type; string for any other type, such as a list."""
     match = _DECIMAL.fullmatch(name)
     if match is not None and 0 < int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
         return pa.decimal128(int(match[1]), int(match[2]))
@@ -219,7 +219,7 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def columns_schema(table: str, columns: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the schema of a dataset's columns, as a message of Arrow."""
+    """Return the schema of a dataset's columns as an Arrow message."""
     fields = []
     for column in columns:
         properties = {
@@ -235,10 +235,10 @@ def columns_schema(table: str, columns: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def is_like(name: str, pattern: str) -> bool:
-    r"""Return whether a name is of a pattern, in which ``%`` is any text, ``_`` any character, and ``\\`` quotes them.
+    r"""Return whether a name matches a pattern: ``%`` is any text, ``_`` any character, and ``\\`` quotes them.
 
-    Its time is at most the product of both lengths: where the text behind a ``%`` does not fit, the last ``%`` takes
-    one character more, and no earlier one is asked again.
+    Its time is at most the product of both lengths: if the text after a ``%`` does not fit, the last ``%`` takes one
+    character more, and no earlier ``%`` is tried again.
     """
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     at = part = 0

@@ -1,8 +1,8 @@
-"""The messages of Arrow Flight and Flight SQL that the gateway reads and writes.
+"""Messages of Arrow Flight and Flight SQL that the gateway reads and writes.
 
-They are described here and made at run time, in a pool of their own: so neither a compiler nor a version of generated
-code is needed, and another package that brings the same messages does not clash. Enumerations are whole numbers and
-maps are lists of key and value, which are the same bytes.
+The module describes the messages and makes their classes at run time, in a separate pool. So it needs no compiler and
+no version of generated code, and another package with the same messages does not clash. Enumerations are integers and
+maps are lists of key and value: the bytes are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpsql.errors import GatewayError
 
 _PACKAGE = "arrow.flight.protocol"
 SQL_PACKAGE = f"{_PACKAGE}.sql"
-# Each field as name:type=number; ? is one whose absence counts, * a list.
+# Each field as name:type=number; ? marks an optional field, * a list.
 _FLIGHT = {
     "HandshakeRequest": "protocol_version:uint64=1 payload:bytes=2",
     "HandshakeResponse": "protocol_version:uint64=1 payload:bytes=2",
@@ -88,7 +88,7 @@ _TYPES = {name: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{name.upper(
 
 
 def _described(package: str, messages: Mapping[str, str]) -> bytes:
-    """Return the description of a file of messages."""
+    """Return a serialized file descriptor."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
     for name, fields in messages.items():
@@ -125,12 +125,12 @@ def new(kind: str, **fields: object) -> Any:
 
 
 def read(kind: str, data: bytes) -> Any:
-    """Return the message that bytes hold.
+    """Return the message in some bytes.
 
     Raises
     ------
     GatewayError
-        G021: they hold none.
+        G021: no message.
     """
     try:
         return _CLASSES[kind].FromString(data)
@@ -146,12 +146,12 @@ def packed(message: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> tuple[str, Any]:
-    """Return the name of a message of Flight SQL, and the message; None for one that the gateway does not know.
+    """Return the name of a Flight SQL message, and the message; None if the gateway does not know it.
 
     Raises
     ------
     GatewayError
-        G021: it is none.
+        G021: no such message.
     """
     try:
         envelope = Packed.FromString(data)

@@ -1,7 +1,7 @@
-"""The values that a client binds to a prepared statement: read from Arrow, and written into its text as literals.
+"""Read the values that a client binds to a prepared statement, and write them into its text as literals.
 
-A statement with its literals is judged as any other. Only values of one row are taken, without dictionaries and
-compression, so that no message grows when it is read.
+The gateway judges a statement with its literals as any other. It accepts only values of one row, without dictionaries
+and compression, so no message grows when it is read.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _TAKEN = (
     *(pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
     *(pa.types.is_string, pa.types.is_large_string, pa.types.is_date, pa.types.is_timestamp),
 )
-# Texts and names in quotes, comments, words, numbers, and what stands for a value; a quote that is not closed takes the
-# rest.
+# Quoted strings and names, comments, words, numbers, and placeholders; an open quote takes the rest.
 _PART = re.compile(
     r"""
       (?P<text>[eE]'(?:[^'\\]|\\.|'')*+(?:'|\Z) | '(?:[^']|'')*+(?:'|\Z)) | (?P<name>"(?:[^"]|"")*+(?:"|\Z))
@@ -48,8 +47,7 @@ class Word(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``text``, ``name`` (in quotes), ``word``, ``number``, ``value`` (what stands for one), or ``mark``, which is one
-        character.
+        ``text``, ``name`` (quoted), ``word``, ``number``, ``value`` (a placeholder), or ``mark`` (one character).
     text : str
     begin, end : int
     """
@@ -61,7 +59,7 @@ class Word(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that it is, in lower case and without its quotes."""
+        """The name in lower case, without quotes."""
         text = self.text.lower()
         return text[1:-1].replace('""', '"') if self.kind == "name" else text
 
@@ -82,7 +80,7 @@ def parts_of(text: str) -> Iterator[Word]:
 
 
 def places_of(text: str) -> list[tuple[int, int, int]]:
-    """Return where a statement has parameters, ``?``, ``?1`` or ``$1``: begin, end, and which value, from 0."""
+    """Return the parameters (``?``, ``?1``, ``$1``) of a statement: begin, end, and value number from 0."""
     positions: list[tuple[int, int, int]] = []
     for part in parts_of(text):
         if part.kind == "value":
@@ -92,7 +90,7 @@ def places_of(text: str) -> list[tuple[int, int, int]]:
 
 
 def _end_of_comment(text: str, at: int) -> int:
-    """Return where a comment ends, in which others may stand."""
+    """Return the end of a comment; comments nest."""
     deep = 0
     for mark in _COMMENT.finditer(text, at):
         deep += 1 if mark.group() == "/*" else -1
@@ -102,13 +100,13 @@ def _end_of_comment(text: str, at: int) -> int:
 
 
 def with_values(text: str, values: Sequence[object] | None) -> str:
-    """Return a statement with literals in the place of its parameters.
+    """Return a statement with literals for its parameters.
 
     Parameters
     ----------
     text : str
     values : sequence or None
-        What was bound; None if nothing was.
+        Bound values; None if none.
 
     Raises
     ------
@@ -128,12 +126,12 @@ def with_values(text: str, values: Sequence[object] | None) -> str:
 
 
 def literal(value: object) -> str:
-    """Return a value as it is written in SQL.
+    """Return a value as a SQL literal.
 
     Raises
     ------
     GatewayError
-        G013: it is of a kind that is not taken.
+        G013: the type is not accepted.
     """
     if value is None:
         return "NULL"
@@ -165,7 +163,7 @@ def read_values(messages: Sequence[tuple[bytes, bytes]]) -> list[object]:
     Raises
     ------
     GatewayError
-        G013: it is anything else than one row of plain values.
+        G013: the stream is not one row of plain values.
     """
     kinds = []
     for header, _ in messages:
@@ -194,16 +192,16 @@ def _refused(what: str) -> GatewayError:
 
 
 def _encapsulated(message: tuple[bytes, bytes]) -> bytes:
-    """Return a message as it stands in a stream."""
+    """Return a message in stream format."""
     header, body = message
     header += bytes(-len(header) % 8)
     return struct.pack("<iI", -1, len(header)) + header + body + bytes(-len(body) % 8)
 
 
 def _kind(header: bytes) -> int:
-    """Return what a message is; raise for a batch that has another number of rows than one, or is compressed.
+    """Return a message's kind; raise for a batch that is compressed or has another number of rows than one.
 
-    A message of Arrow is a table of FlatBuffers: its places are read here, and all of it is verified by Arrow later.
+    A message of Arrow is a FlatBuffers table: this function reads its offsets, and Arrow verifies all of it later.
     """
     message = struct.unpack_from("<I", header, 0)[0]
     kind = _field(header, message, 1)
@@ -224,7 +222,7 @@ def _kind(header: bytes) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Return where a field of a table stands; None where it has its default."""
+    """Return the offset of a table's field; None for the default."""
     slots = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, slots)[0] if slots >= 0 else 0
     if slots < 0 or 4 + 2 * number >= size:

@@ -1,7 +1,7 @@
-"""Messages between the processes of the gateway: a JSON header, then Arrow tables as bytes.
+"""Messages between the gateway's processes: a JSON header, then Arrow tables as bytes.
 
 A frame is the length of the header (u32, big-endian), the header as JSON, and for each table its length (u32) and an
-Arrow IPC stream. The header says in ``blobs`` how many follow. Each length is judged before memory is taken for it.
+Arrow IPC stream. ``blobs`` in the header counts the tables. `receive` checks each length before it takes memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from dpsql.gateway.problems import GatewayError
 
 MOST_HEADER, MOST_BLOB, MOST_BLOBS = 1 << 20, 64 << 20, 16
-MOST_ENTRIES = 200  # how many entries of a ledger one reply lists
-MOST_ROWS, MOST_BYTES = 1_000_000, 50_000_000  # of the result of a statement
+MOST_ENTRIES = 200  # ledger entries in one reply
+MOST_ROWS, MOST_BYTES = 1_000_000, 50_000_000  # in a statement's result
 _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 20
 
@@ -28,7 +28,7 @@ def send(connection: socket.socket, header: Mapping[str, object], blobs: Sequenc
     Raises
     ------
     GatewayError
-        G097: it cannot be sent, since it is larger than `receive` takes or holds what is no JSON.
+        G097: the frame is larger than `receive` accepts, or holds a value that is not JSON.
     """
     try:
         text = json.dumps({**header, "blobs": len(blobs)}, allow_nan=False).encode()
@@ -58,14 +58,14 @@ def receive(
     most_header, most_blob, most_blobs : int
         The longest header and table, in bytes, and the most tables.
     seconds : float, optional
-        How long the whole frame may take.
+        Time limit for the whole frame.
 
     Raises
     ------
     GatewayError
-        G098: it is cut, too large or malformed; G099: it takes too long.
+        G098: a cut, too large or malformed frame; G099: a timeout.
     EOFError
-        The other side closed the connection before the frame began.
+        The peer closed the connection before the frame.
     """
     end = None if seconds is None else time.monotonic() + seconds
     first = _some(connection, _LENGTH.size, end)
@@ -84,7 +84,7 @@ def receive(
 
 
 def check_result(rows: int, size: int) -> None:
-    """Raise where the result of a statement has too many rows or bytes.
+    """Raise if a statement's result has too many rows or bytes.
 
     Raises
     ------
@@ -96,12 +96,12 @@ def check_result(rows: int, size: int) -> None:
 
 
 def parse_json(text: bytes | str) -> object:
-    """Return JSON without NaN, infinities, repeated keys and numbers that a double does not hold.
+    """Parse JSON without NaN, infinities, repeated keys and numbers that a double does not hold.
 
     Raises
     ------
     ValueError
-        It is no such JSON.
+        It is not such JSON.
     """
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_distinct)
@@ -112,7 +112,7 @@ def parse_json(text: bytes | str) -> object:
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
         header = parse_json(text)
-    except ValueError:  # also what is no UTF-8
+    except ValueError:  # also for invalid UTF-8
         _refuse("has a header that is no JSON")
     if not isinstance(header, dict):
         _refuse("has a header that is no object")

@@ -1,6 +1,6 @@
-"""The process with the network: it takes requests, and has neither database nor ledger.
+"""The network process: it answers requests, and has neither database nor ledger.
 
-`dpsql.gateway.locked_front` starts it. It says on standard output where it listens, and ends when it is told to.
+`dpsql.gateway.locked_front` starts it. It prints its addresses on standard output, and ends on request.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from dpsql.gateway.pages.owning import owning_routes
 
 @dataclass(frozen=True)
 class FrontSettings:
-    """What a front is told when it is started, as JSON.
+    """Start settings of a front, as JSON.
 
     Attributes
     ----------
     broker, boxes : str
-        Their sockets.
+        Sockets.
     where : Listening
     agent_epsilon : str or None
-        What models may spend for each token.
+        Models' epsilon limit per token.
     serial : bool
-        As of `Door`.
+        See `Door`.
     flight_port : int or None
-        Where Flight SQL is spoken; None for nowhere, 0 for a port that is free.
+        Port of Flight SQL; None for no port, 0 for a free port.
     locked : bool
-        Whether the operating system keeps the process from files.
+        Whether the operating system locks the process.
     owner : bool
-        Whether this front has the pages of owners and auditors, and nothing else.
+        Whether this front has only the pages of owners and auditors.
     """
 
     broker: str
@@ -64,19 +64,19 @@ class FrontSettings:
 
     @classmethod
     def from_json(cls, argument: str) -> FrontSettings:
-        """Return the settings of an argument."""
+        """Return the settings in an argument."""
         fields = json.loads(argument)
         return cls(**{**fields, "where": Listening(**fields["where"])})
 
 
 def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
-    """Answer requests until the process is told to end.
+    """Answer requests until the process ends.
 
     Parameters
     ----------
     settings : FrontSettings
     listens : callable
-        Is told the addresses of HTTP and of Flight SQL, which may be empty, once both listen.
+        Gets the HTTP and Flight SQL addresses once both listen; the latter may be empty.
     """
     if settings.owner:
         Front(
@@ -110,7 +110,7 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
 
 
 def main() -> None:
-    """Serve as the one argument says."""
+    """Serve by the JSON argument."""
     os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     serve(FrontSettings.from_json(sys.argv[1]), lambda *addresses: print(*addresses, flush=True))

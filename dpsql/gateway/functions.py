@@ -1,4 +1,4 @@
-"""The functions that a stranger may call: DuckDB's by a list, and dpsql's that are asked in FROM."""
+"""Functions that users may call: allowed DuckDB functions, and dpsql functions in FROM."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 ALLOWED = called_in(STRANGER)
 _AGGREGATING = ("exact", "addition", "ordered")
 AGGREGATES = frozenset(name for name in ALLOWED if ANYWHERE[name].group in _AGGREGATING) | {"grouping", "grouping_id"}
-# Rows of a release that is the principal's own: no budget pays for them.
+# Rows of the principal's own release: they cost nothing.
 SYNTHETIC_ROWS = "dp_synthetic_rows"
-# Private calls of one statement.
+# Most calls per statement.
 MOST_CALLS = 8
-# What may be asked in FROM, with its parameters in their order.
+# Functions in FROM, with their parameters in order.
 CALLS: Mapping[str, tuple[str, ...]] = {
     **{name: ("source", *function.plan.arguments) for name, function in FUNCTIONS.items()},
     QUERY: ("sql", *function_of(QUERY).plan.arguments),

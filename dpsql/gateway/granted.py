@@ -1,4 +1,4 @@
-"""What one principal may see: the names that were granted, letter for letter, and what is public about them."""
+"""A principal's view: the granted names, letter for letter, and their public facts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from dpsql.rendering import text
 if TYPE_CHECKING:
     from dpsql.context import Context
 
-# What an owner states by column.
+# Declared by column.
 _BY_COLUMN = ("lower", "upper", "keys", "target_levels")
 
 
 class Granted:
-    """The grants of a principal, by the names of tables and views.
+    """Grants of a principal, by table or view name.
 
     Parameters
     ----------
     principal : str
     grants : sequence of Grant
-        Those that have not expired.
+        Unexpired grants.
     ledger : Ledger
     """
 
@@ -58,39 +58,39 @@ class Granted:
 
     @property
     def names(self) -> list[str]:
-        """The names that may be asked about."""
+        """The granted names."""
         return sorted(self._of)
 
     @property
     def shows_totals(self) -> bool:
-        """Whether the totals of all datasets may be shown."""
+        """Whether all grants show dataset totals."""
         return bool(self.grants) and all(grant.total for grant in self.grants)
 
     def source(self, name: str) -> str:
-        """Return what a name stands for in the database, as `parts_of` reads it.
+        """Return a name's table in the database, as `parts_of` reads it.
 
         Raises
         ------
         GatewayError
-            G015, with one text whether it exists or not.
+            G015, the same whether the table exists or not.
         """
         return dotted(self.parts(name))
 
     def parts(self, name: str) -> tuple[str, ...]:
-        """Return the parts of what a name stands for: a table, or a schema and a table; or raise as `source` does."""
+        """Return the parts of a name's table: table, or schema and table; or raise as `source` does."""
         self.dataset_of(name)
         return self._parts[name]
 
     def dataset_of(self, name: str) -> Grant:
-        """Return the grant that a name belongs to, or raise as `source` does."""
+        """Return a name's grant, or raise as `source` does."""
         grant = self._of.get(name)
         if grant is None:
-            near = self._near(name)  # of the principal's own names, so it tells nothing of others
+            near = self._near(name)  # a name of the principal, so it reveals no other name
             raise GatewayError("G015", NO_DATASET, hint=None if near is None else f"Do you mean {show(near)}?")
         return grant
 
     def _near(self, name: str) -> str | None:
-        """Return the granted name that may have been meant: one that differs in case or in its schema, or is alike."""
+        """Return a granted name that differs in case or schema, or is similar."""
         folded = {candidate.lower(): candidate for candidate in self.names}
         spelling = name.lower()
         last = [
@@ -103,7 +103,7 @@ class Granted:
         return alike[0] if alike else None
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return the names that may be asked about, with what was granted of each."""
+        """Return the granted names, with the terms of each grant."""
         return [
             {
                 "name": name,
@@ -118,7 +118,7 @@ class Granted:
         ]
 
     def described(self, name: str, context: Context) -> dict[str, Any]:
-        """Return what is public about a name: columns, types, and what the owner stated of them."""
+        """Return a name's public facts: columns, types, and the owner's declarations."""
         grant = self.dataset_of(name)
         table, policies = self.columns(name, context), self._ledger.policies(grant.dataset)
         columns: list[dict[str, Any]] = []
@@ -139,7 +139,7 @@ class Granted:
         }
 
     def columns(self, name: str, context: Context) -> pa.Table:
-        """Return name and type of each column; no row is read, and no label is shown that its owner did not declare."""
+        """Return name and type of each column; read no row, and show only labels that the owner declared."""
         item = source_sql(self.source(name))
         description = context.sql(f"DESCRIBE FROM {item}")
         if any(has_labels(kind) for kind in description.column("column_type").to_pylist()):
@@ -147,7 +147,7 @@ class Granted:
         return description.select(["column_name", "column_type"])
 
     def budgets(self) -> list[dict[str, Any]]:
-        """Return what the principal has spent and has left; of a dataset as a whole only where that was granted."""
+        """Return the principal's spent and remaining budget; dataset totals only if granted."""
         totals = {row.dataset: row for row in self._ledger.budgets() if row.block in (None, "total")}
         mine = {grant.dataset: grant for grant in self.grants}
         rows = []
@@ -180,7 +180,7 @@ def functions_of(grant: Grant) -> list[str]:
 
 
 def asked_as(dataset: str, facts: Any) -> dict[str, tuple[str, ...]]:
-    """Return the parts of the tables of a dataset, by the names under which they are asked about."""
+    """Return the name parts of a dataset's tables, by the names in queries."""
     tables = {}
     for record in tables_of(facts):
         table = record.get("table")
@@ -195,5 +195,5 @@ def _parts(name: str) -> tuple[str, ...]:
     """Return the parts of a name as an owner writes it."""
     try:
         return tuple(source_parts(name))
-    except ParameterError:  # no call can ask about it
+    except ParameterError:  # no call can name it
         return (name,)

@@ -1,6 +1,6 @@
 """The gateway over HTTP: one application over a door.
 
-``openapi.json`` beside this module says what there is; `OPERATIONS` answers it.
+``openapi.json`` here describes the operations; `OPERATIONS` answers them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RowsAndReceipts(Protocol):
-    """What a door gives: rows, and a receipt for each release in them."""
+    """A door's answer: rows, and a receipt for each release."""
 
     @property
     def table(self) -> pa.Table:
@@ -39,42 +39,42 @@ class RowsAndReceipts(Protocol):
 
     @property
     def receipts(self) -> list[dict[str, Any]]:
-        """What was charged for them."""
+        """Their receipts."""
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """What a SET would change of a session."""
+        """Session settings of a SET."""
 
 
 class Answering(Protocol):
-    """What every transport needs of a door; `dpsql.gateway.door.Door` is one, and `dpsql.remote` has another."""
+    """Door for every transport; `dpsql.gateway.door.Door` and `dpsql.gateway.afar.DoorAfar` implement it."""
 
     def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> RowsAndReceipts:
         """Answer a statement."""
 
     def datasets(self, token: str) -> list[dict[str, Any]]:
-        """Return what may be asked."""
+        """Return the datasets."""
 
     def describe(self, token: str, name: str) -> dict[str, Any]:
-        """Return what is public about a dataset."""
+        """Return a dataset's public facts."""
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
-        """Return what a statement would cost."""
+        """Return the cost of a statement."""
 
     def budget(self, token: str) -> list[dict[str, Any]]:
-        """Return what is left."""
+        """Return the budgets."""
 
     def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
-        """Return the own releases; at most 200, and those before an entry, if one is given."""
+        """Return at most 200 own releases, before an entry if given."""
 
     def ledger(self, token: str, before: int | None = None) -> dict[str, Any]:
-        """Return entries of the ledger and grants, to an auditor; at most 200 entries, as of `releases`."""
+        """Return ledger entries and grants to an auditor; at most 200 entries, as in `releases`."""
 
     def release(self, token: str, number: int) -> RowsAndReceipts:
-        """Return an own release again."""
+        """Return one own release."""
 
     def health(self) -> dict[str, Any]:
-        """Say whether the gateway works."""
+        """Return the gateway's health."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Operation:
     answer : callable
         Takes the door and the request, with its body, and returns the response; it runs on a thread.
     pages : bool
-        Whether ``?before=NUMBER`` may stand behind the path.
+        Whether the path may end in ``?before=NUMBER``.
     """
 
     method: str
@@ -97,7 +97,7 @@ class Operation:
 
 
 def answered(door: Answering, token: str, sql: str, settings: Mapping[str, str]) -> RowsAndReceipts:
-    """Return the answer to a statement, where there is no session that a SET could change.
+    """Return the answer to a statement without a session.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def _as_json(value: object) -> Response:
 
 
 def _as_asked(answer: RowsAndReceipts, request: Request) -> Response:
-    """Return an answer as Arrow where the request accepts that, otherwise as JSON."""
+    """Return an answer as Arrow if the request accepts Arrow, otherwise as JSON."""
     if ARROW in request.headers.get("accept", ""):
         return Response(arrow_bytes(answer.table, answer.receipts), media_type=ARROW)
     return _as_json(table_document(answer.table, answer.receipts))
@@ -187,7 +187,7 @@ OPERATIONS = (
 )
 _OPEN = ("/v1/openapi.json", "/health")
 _is_page = re.compile(rb"before=([0-9]{1,15})").fullmatch
-# Questions at once; further ones wait. What is free has threads of its own, so that it does not wait for releases.
+# Questions at once; others wait. Free operations have their own threads, so they do not wait for releases.
 _ASKING, _LOOKING = 32, 16
 _SPENDING = ("/v1/query",)
 
@@ -203,7 +203,7 @@ def application(
     more : sequence of routes
         Other transports over HTTP, such as MCP.
     lifespan : callable, optional
-        What these need while the application runs.
+        Lifespan of these transports.
     """
     limits = {True: CapacityLimiter(_ASKING), False: CapacityLimiter(_LOOKING)}
 
@@ -222,14 +222,14 @@ def application(
 
         return respond
 
-    # A name may hold a stroke.
+    # A name may hold a slash.
     paths = {operation: operation.path.replace("{name}", "{name:path}") for operation in OPERATIONS}
     routes = [Route(path, endpoint(operation), methods=[operation.method]) for operation, path in paths.items()]
     return Starlette(routes=[*routes, *more], lifespan=lifespan, exception_handlers={HTTPException: _no_operation})
 
 
 def _check(operation: Operation, request: Request) -> None:
-    """Refuse what no operation takes: a query, in which a token might stand, and bodies of other kinds."""
+    """Refuse query strings, which might hold a token, and bodies of other types."""
     query = request.scope.get("query_string")
     if query and not (operation.pages and _is_page(query)):
         page = "but ?before= and the number of an entry" if operation.pages else "here"

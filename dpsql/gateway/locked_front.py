@@ -1,7 +1,7 @@
-"""Locks the process of the front, and then loads it: so every thread that a library starts is locked, too.
+"""Lock the front's process, then load the front: so each thread that a library starts is also locked.
 
-``python -m dpsql.gateway.locked_front SETTINGS`` takes what `dpsql.gateway.front` takes. The front keeps the network
-and what it has open, reads Python's files and the certificate, writes no file, and starts no program.
+``python -m dpsql.gateway.locked_front SETTINGS`` takes the argument of `dpsql.gateway.front`. The front keeps the
+network and its open files, reads Python's files and the certificate, writes no file, and starts no program.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dpsql.gateway.sandbox import lock_front
 
-# Libraries, time zones, certificates, how names are looked up, and randomness for gRPC.
+# Libraries, time zones, certificates, name lookup, and randomness for gRPC.
 _OF_SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/localtime"),
     *("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"),
@@ -24,10 +24,9 @@ _OF_SYSTEM = (
 
 
 def readable() -> list[str]:
-    """Return what a front may read: Python, its packages, and what it needs of the system.
+    """Return the paths that a front may read: Python, its packages, and system files.
 
-    The folder in which it was started is left out, since a database may be there, and so is a checkout of dpsql but
-    for the package.
+    The list omits the start folder, since a database may be there, and a checkout of dpsql except its package.
     """
     package = Path(__file__).parents[1]
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -37,7 +36,7 @@ def readable() -> list[str]:
 
 
 def main() -> None:
-    """Lock, and serve as the one argument says."""
+    """Lock, then serve by the JSON argument."""
     settings = json.loads(sys.argv[1])
     if settings["locked"]:
         certificate = (settings["where"][name] for name in ("tls_cert", "tls_key"))

@@ -1,7 +1,7 @@
 """The gateway for models: tools and resources of the Model Context Protocol over a door.
 
-Over HTTP it stands at ``/mcp``, and nothing is told to who has no token. What comes from a database, such as names of
-columns and keys, is quoted as JSON in answers, and is never part of a description.
+The HTTP path is ``/mcp``; a client without a token learns nothing. Answers quote text from a database, such as names
+of columns and keys, as JSON; descriptions never hold such text.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _SPENDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempoten
 
 @dataclass
 class Purse:
-    """What models may spend through one server: for each token at most a cap, since the server began.
+    """Spending limit of models on one server: a cap per token since the server started.
 
     Attributes
     ----------
     cap : Decimal or None
-        Without one the budgets alone decide.
+        None leaves the limit to the budgets.
     """
 
     cap: Decimal | None = None
@@ -62,12 +62,12 @@ class Purse:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def reserve(self, token: str, amount: Decimal | None) -> None:
-        """Take an amount out; None is one that nobody knows.
+        """Reserve an amount; None is an unknown amount.
 
         Raises
         ------
         GatewayError
-            G042: it is more than what is left.
+            G042: the amount exceeds the rest.
         """
         if self.cap is None:
             return
@@ -83,14 +83,14 @@ class Purse:
             self._spent[token] = spent + amount
 
     def settle(self, token: str, amount: Decimal | None, charged: Decimal) -> None:
-        """Put back what was not charged."""
+        """Refund the uncharged amount."""
         if self.cap is not None:
             with self._lock:
                 self._spent[token] += charged - (amount or 0)
 
 
 def _price(estimate: Mapping[str, Any]) -> Decimal | None:
-    """Return what a statement would be charged at most; None where that is not a number."""
+    """Return the highest cost of a statement; None if the cost is not a number."""
     calls = estimate.get("calls", ())
     return _sum(call.get("epsilon") for call in calls if not call.get("free"))
 
@@ -117,15 +117,15 @@ def new_server(door: Answering, token: Callable[[], str], purse: Purse, **how: A
     ----------
     door : Answering
     token : callable
-        Returns the token of the request that is answered.
+        Returns the current request's token.
     purse : Purse
     **how
-        Passed on to the server of the SDK.
+        Options of the SDK's server.
     """
     server: MCPServer[Any] = MCPServer("dpsql", instructions=_INSTRUCTIONS, log_level="WARNING", **how)
 
     async def answer(work: Callable[[str], object], kind: type[Exception] = ToolError) -> str:
-        """Return as JSON what a door answers; a refusal as a problem, anything else without its text."""
+        """Return a door's answer as JSON; a refusal as a problem, any other error without its text."""
         try:
             return _text(await to_thread.run_sync(work, token()))
         except Exception as error:
@@ -182,7 +182,7 @@ def _settings(epsilon: float | None) -> dict[str, str]:
 
 
 def _spend(door: Answering, purse: Purse, sql: str, settings: Mapping[str, str], token: str) -> dict[str, Any]:
-    """Answer a statement, within what models may spend."""
+    """Answer a statement within the models' cap."""
     price = _price(door.estimate(token, sql, settings)) if purse.cap is not None else None
     purse.reserve(token, price)
     receipts: list[dict[str, Any]] = []
@@ -195,13 +195,13 @@ def _spend(door: Answering, purse: Purse, sql: str, settings: Mapping[str, str],
 
 
 class _Verifier:
-    """Lets in who has a token of the door's."""
+    """Accepts tokens of the door."""
 
     def __init__(self, door: Answering) -> None:
         self._door = door
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return who has a token, or None for nobody."""
+        """Return a token's holder, or None."""
         try:
             await to_thread.run_sync(self._door.datasets, token)
         except GatewayError:
@@ -219,16 +219,16 @@ def _token_of_request() -> str:
 def over_http(
     door: Answering, purse: Purse, *, public_names: Sequence[str] = ()
 ) -> tuple[Route, Callable[[Starlette], Any]]:
-    """Return the route of ``/mcp``, and what has to run while it is served.
+    """Return the route of ``/mcp``, and the lifespan that it needs.
 
     Parameters
     ----------
     door : Answering
     purse : Purse
     public_names : sequence of str
-        Names under which clients find the gateway beside those of this machine; any other Host is refused.
+        Host names of the gateway in addition to this machine's; any other Host is refused.
     """
-    # Tokens are made by the owner: nobody issues them over HTTP.
+    # The owner makes tokens: nobody issues them over HTTP.
     auth = AuthSettings(
         issuer_url=AnyHttpUrl("https://dpsql.invalid"), resource_server_url=None, validate_token_resource=False
     )

@@ -1,4 +1,4 @@
-"""Warn an owner, when a gateway starts, of sources that may raise an error on a row.
+"""Warn an owner at gateway start about sources that may raise an error on a row.
 
 Users see whether a view raises, and the error tells about a row. The list has DuckDB's known errors: lossy casts,
 arithmetic overflow, functions outside of their domain, and subqueries with more than one row. No guarantee depends on
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def raising(context: Context) -> dict[str, list[str]]:
-    """Return what may raise in each source that somebody may ask about, by the source's name."""
+    """Return the parts that may raise in each granted source, by source name."""
     grants, now = context.ledger.grants(), clock.now()
     granted = (Granted(name, grants.of(name, now), context.ledger).names for name in grants.principals)
     causes = {name: _of_source(context, name) for name in sorted({name for names in granted for name in names})}
@@ -45,7 +45,7 @@ def _of_source(context: Context, name: str) -> list[str]:
             "SELECT system.main.json_serialize_plan(?)::VARCHAR", [f"FROM {source_sql(name)}"]
         ).fetchall()
         plan = read(text)
-    except (duckdb.Error, MissingError, UnreadableError):  # it is refused when it is asked about
+    except (duckdb.Error, MissingError, UnreadableError):  # a query of the source is refused
         return []
     return [] if plan is None else may_fail(plan)
 

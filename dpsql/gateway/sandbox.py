@@ -1,10 +1,10 @@
-"""Locks the calling process: no files, no network, no other process, no further thread. Linux alone has what it takes.
+"""Lock the calling process: no files, no network, no other process, no further thread. This needs Linux.
 
-The front is locked less (`lock_front`): it has the network and threads, reads what Python needs, and writes no file.
+`lock_front` locks less: the front has the network and threads, reads what Python needs, and writes no file.
 
-The order matters (`dpsql.gateway.box` keeps it): Landlock and seccomp bind only the calling thread. So the process must
-have one thread when it locks itself, and DuckDB must be connected before, since it reads ``/proc/self`` on its way.
-What is open stays usable: a process closes what it does not need first.
+The order matters (`dpsql.gateway.boxed` keeps it): Landlock and seccomp bind only the calling thread. So the process
+must have one thread when it locks itself, and DuckDB must connect before, since DuckDB reads ``/proc/self``. Open files
+stay usable: a process first closes the files that it does not need.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 from dpsql.gateway import system_calls
 
 CPU_SECONDS, MOST_DATA, MOST_FILES = 5, 1 << 30, 64
-# The user "nobody" of every Linux, who owns nothing.
+# Linux's user "nobody", who owns nothing.
 NOBODY = 65_534
 _PARENT_DEATH = 1
 _NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _ASK_VERSION, _BENEATH = 444, 445, 446, 1, 1
 _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
-# Rights of files by the version that brought them: 13 of the first, then REFER, TRUNCATE and IOCTL_DEV.
+# File rights by Landlock version: 13 rights in the first, then REFER, TRUNCATE and IOCTL_DEV.
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_RIGHTS, _SCOPES = 3, 3  # since 4: bind and connect; since 6: abstract sockets and signals
 
@@ -42,12 +42,12 @@ _Steps = list[tuple[int, int, int, int]]
 
 
 class SandboxError(Exception):
-    """The process cannot be locked, or is not in the state in which it may be; the text says what is missing."""
+    """The process cannot be locked, or is in the wrong state; the text names the missing part."""
 
 
 @dataclass(frozen=True)
 class SystemLocks:
-    """What this system has to lock a process with.
+    """Locks that this system offers.
 
     Attributes
     ----------
@@ -62,12 +62,12 @@ class SystemLocks:
 
     @property
     def whole(self) -> bool:
-        """Whether both are there."""
+        """Whether both exist."""
         return self.landlock > 0 and self.seccomp
 
 
 def available() -> SystemLocks:
-    """Return what this system has to lock a process with."""
+    """Return the locks that this system offers."""
     if platform.system() != "Linux":
         return SystemLocks(0, False)
     version = _system_call(_CREATE_RULESET, None, 0, _ASK_VERSION)
@@ -75,9 +75,9 @@ def available() -> SystemLocks:
 
 
 def limit(cpu_seconds: int = CPU_SECONDS) -> None:
-    """Limit the memory, the processor time and the files of this process; it writes no file and no core.
+    """Limit memory, processor time and files of this process; it writes no file and no core.
 
-    All of its memory counts, be it shared or not: it may have `MOST_DATA` more than now.
+    All memory counts, shared or not: the process may have `MOST_DATA` more than now.
     """
     sizes = [(resource.RLIMIT_AS, _size() + MOST_DATA)] if platform.system() == "Linux" else []
     for name, most in (
@@ -97,12 +97,12 @@ def _size() -> int:
 
 
 def become_nobody() -> None:
-    """Take root's rights from this process, for good; a process of another user stays as it is.
+    """Drop root's rights for good; a process of another user does not change.
 
     Raises
     ------
     SandboxError
-        The system refuses it, as a container does that has no such user.
+        The system refuses, such as a container without this user.
     """
     if os.getuid() != 0 and os.geteuid() != 0:
         return
@@ -125,7 +125,7 @@ def end_with_parent(signal_: int, parent: int) -> None:
 
 
 def check_alone() -> None:
-    """Raise unless this process has one thread: no other thread would be locked.
+    """Raise unless this process has one thread: a lock binds no other thread.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def check_alone() -> None:
 
 
 def lock() -> None:
-    """Take files, the network and other processes from this process, for good.
+    """Block files, the network and other processes for this process, for good.
 
     Raises
     ------
@@ -149,19 +149,19 @@ def lock() -> None:
 
 
 def lock_front(readable: Iterable[str | os.PathLike[str]]) -> None:
-    """Take from this process, for good, all files but some to read, other programs, and other processes.
+    """Block, for good, other programs, other processes, and all files except some to read.
 
-    It keeps the network, threads, and what is open.
+    The process keeps the network, threads, and open files.
 
     Parameters
     ----------
     readable : iterable of path
-        Files, and folders with all that is in them; what is not there is left out.
+        Files, and folders with their content; missing paths are skipped.
 
     Raises
     ------
     SandboxError
-        As of `lock`.
+        As in `lock`.
     """
     _lock(readable, network=True, calls=program_of_front(platform.machine()))
 
@@ -171,14 +171,14 @@ def _lock(readable: Iterable[str | os.PathLike[str]], *, network: bool, calls: b
     support = available()
     if not support.whole:
         raise SandboxError("this system has no Landlock or no seccomp")
-    # Landlock asks for it where the process has no rights over the system.
+    # Landlock requires it if the process has no rights over the system.
     _checked(_prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _lock_files(support.landlock, readable, network=network)
     _filter_calls(calls)
 
 
 def _lock_files(version: int, readable: Iterable[str | os.PathLike[str]], *, network: bool) -> None:
-    """Take all rights to files that Landlock knows, with rules that give back those to read some of them."""
+    """Block all file rights that Landlock knows, except to read some files."""
     files = _FILE_RIGHTS[max(level for level in _FILE_RIGHTS if level <= version)]
     net = 0 if network else _NET_RIGHTS
     fields = [files, *([net] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
@@ -206,9 +206,9 @@ def _allow_reading(rules: int, path: str | os.PathLike[str]) -> None:
 
 
 def program(machine: str) -> bytes:
-    """Return the filter of a box for an architecture, as the kernel's instructions: what is not listed is refused.
+    """Return a box's filter for an architecture, as kernel instructions: it refuses all unlisted calls.
 
-    A refused call fails and does not kill the box: libraries try calls that a system may lack, and take another way.
+    A refused call fails and does not kill the box: libraries try calls that a system may lack, and then use others.
     """
     steps = _head(machine)
     for call in system_calls.BOX.values():
@@ -224,7 +224,7 @@ def program_of_front(machine: str) -> bytes:
     """Return the filter of a front for an architecture."""
     numbers = system_calls.FRONT[machine]
     steps = _head(machine)
-    # clone3, whose flags no filter sees, is unknown: so threads begin by clone, which has to be for a thread.
+    # A filter cannot see clone3's flags, so clone3 is unknown: threads use clone, which must be for a thread.
     steps += [(_EQUAL, 0, 1, numbers["clone3"]), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)]
     steps += [(_EQUAL, 0, 4, numbers["clone"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 0, 1, _A_THREAD)]
     steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
@@ -236,7 +236,7 @@ def program_of_front(machine: str) -> bytes:
 
 
 def _head(machine: str) -> _Steps:
-    """Return the steps that end the process on another architecture, and load the number of the call."""
+    """Return the steps that end the process on another architecture, and load the call number."""
     steps = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, _ARCHITECTURES[machine]), (_RETURN, 0, 0, _KILL)]
     steps += [(_LOAD, 0, 0, _NUMBER)]
     if machine == "x86_64":  # numbers of the x32 interface
@@ -263,7 +263,7 @@ def _filter_calls(instructions: bytes) -> None:
 
 
 def _prctl_knows_filters() -> bool:
-    # Without a filter the kernel that has filters finds a bad address; another one knows no such mode.
+    # A kernel with filters reports a bad address without one; another kernel does not know the mode.
     return _prctl(_SET_SECCOMP, _FILTER, None, 0, 0) == -1 and ctypes.get_errno() == errno.EFAULT
 
 

@@ -1,7 +1,7 @@
-"""The shape of a stranger's statement: whatever stands in DuckDB's tree of it is known, or refused.
+"""Check the shape of an untrusted statement: each part of DuckDB's tree is known, or refused.
 
-This comes before the tree is read (`dpsql.contract.query.tree`), which is an allow list of its own: here a refusal gets
-the code of the gateway and the place in the text. Nothing is recursive.
+This check precedes the reading of the tree (`dpsql.contract.query.tree`), which has its own allow list: a refusal here
+has the gateway's code and the place in the text. Nothing is recursive.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TEXT = re.compile(r"'([^']*)'")
 
 
 def check_text(text: str) -> None:
-    """Raise unless a text is short enough, and a text at all.
+    """Raise unless a text is short enough and valid.
 
     Raises
     ------
@@ -60,12 +60,12 @@ def check_text(text: str) -> None:
 
 
 def settings_of(text: str) -> dict[str, object] | None:
-    """Return what a SET changes of the session; None for any other statement.
+    """Return the settings of a SET; None for any other statement.
 
     Raises
     ------
     GatewayError
-        G001: it is a SET that the gateway does not read.
+        G001: the gateway does not read this SET.
     """
     match = _SET.fullmatch(text)
     if match is None:
@@ -86,17 +86,17 @@ def settings_of(text: str) -> dict[str, object] | None:
 
 
 def check_shape(tree: str) -> bool:
-    """Raise unless a tree is one SELECT, all of whose parts are known.
+    """Raise unless a tree is one SELECT with only known parts.
 
     Parameters
     ----------
     tree : str
-        What ``json_serialize_sql`` returned.
+        Result of ``json_serialize_sql``.
 
     Returns
     -------
     bool
-        Whether it calls an aggregate of DuckDB's.
+        Whether it calls a DuckDB aggregate.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def check_shape(tree: str) -> bool:
 
 
 def _records(statement: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], int, bool]]:
-    """Yield every part of a tree with its depth, and whether it is a call in FROM or within one."""
+    """Yield each part of a tree with its depth, and whether it is, or is in, a call in FROM."""
     todo: list[tuple[object, int, bool]] = [(statement.get("node"), 0, False)]
     while todo:
         part, deep, called = todo.pop()
@@ -160,7 +160,7 @@ def _records(statement: Mapping[str, object]) -> Iterator[tuple[Mapping[str, obj
 
 
 def _is_every_column(expression: object) -> bool:
-    """Whether an order is by ALL: a star that chooses nothing."""
+    """Return whether it orders by ALL: a star without choices."""
     if not isinstance(expression, dict) or expression.get("class") != "STAR" or expression.get("columns") is not True:
         return False
     chosen = ("relation_name", "expr", "exclude_list", "replace_list", "qualified_exclude_list", "rename_list")

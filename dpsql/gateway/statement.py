@@ -1,8 +1,8 @@
-"""What a stranger's statement asks: private calls, and what is made of their answers.
+"""Read an untrusted statement into private calls and SQL over their answers.
 
-The tree of the statement is read into `dpsql.contract.query.nodes`. Calls in FROM are taken out: `released_i` stands in
-their place. A statement that names tables is one call of `dp_query`, which carries its tree and none of its text. What
-runs afterwards is written anew from the nodes (`dpsql.contract.query.writer`): the text itself never runs.
+`read` turns the statement's tree into `dpsql.contract.query.nodes`. ``released_i`` replaces each call in FROM. A
+statement that names tables is one call of `dp_query`, which carries its tree and none of its text. The SQL over the
+answers is written anew from the nodes (`dpsql.contract.query.writer`): the text itself never runs.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from dpsql.gateway.shape import check_shape, check_text, settings_of
 from dpsql.rendering import identifier
 
 MOST_ITEMS, DEEPEST_ARGUMENT, MOST_DIGITS = 10_000, 4, 40
-# Arguments that the door states itself, or does not offer.
+# Arguments that the door sets itself, or does not offer.
 _STATED = {
     "engine": "Ask the dataset by its name.",
     "release": "Equal questions are one release anyway.",
     "dataset": "Write SET dataset = '…'.",
 }
-# What is asked of the answer of a statement that is one call. With its schema, so that no WITH query stands for it.
+# SQL over the answer of a statement that is one call. The schema keeps a WITH query from replacing the table.
 WHOLE = 'SELECT * FROM "main"."released_0"'
 SHOW_TABLES, DESCRIBE = "show_tables", "describe"
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?", re.IGNORECASE | re.ASCII)
-# No dataset is listed with one of these.
+# No dataset has one of these schemas.
 _OWN_SCHEMAS = frozenset(("main", "information_schema", "pg_catalog", "system", "temp"))
 
 
@@ -62,12 +62,11 @@ class PrivateCall:
     function : str
         A private function, ``dp_budget``, ``dp_estimate``, ``dp_synthetic_rows``, ``show_tables`` or ``describe``.
     source : str or None
-        The name of the dataset as it was written.
+        Name of the dataset, as written.
     arguments : mapping
         JSON values by parameter: text, true, false, null and lists as they are, ``{"number": "0.5"}`` in decimals,
-        ``{"struct": {…}}`` and ``{"release": "name"}``; a condition as ``{"condition": "…"}``, the tree of its text. Of
-        ``dp_query``: ``tree``, what `read_tree` reads, and no
-        ``sql``; ``free`` if it can return no row.
+        ``{"struct": {…}}`` and ``{"release": "name"}``; a condition as ``{"condition": "…"}``, the tree of its text.
+        ``dp_query`` has ``tree`` for `read_tree`, and no ``sql``; ``free`` if it can return no row.
     """
 
     function: str
@@ -81,16 +80,16 @@ class PrivateCall:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a stranger's.
+    """One untrusted statement.
 
     Attributes
     ----------
     calls : tuple of PrivateCall
-        Whose answers are ``released_0``, ``released_1`` and so on.
+        Their answers are ``released_0``, ``released_1`` and so on.
     settings : mapping
-        What a SET changes of the session, by name; otherwise empty.
+        Session settings that a SET changes, by name; otherwise empty.
     post : str
-        The SQL that is asked of the answers, written anew; empty of a SET.
+        SQL over the answers, written anew; empty for a SET.
     """
 
     calls: tuple[PrivateCall, ...] = ()
@@ -99,23 +98,23 @@ class Statement:
 
     @property
     def whole(self) -> bool:
-        """Whether the answer of its one call is its result."""
+        """Whether its one call's answer is its result."""
         return self.post == WHOLE
 
 
 def read(text: str, parse: Callable[[str], str]) -> Statement:
-    """Return what a statement asks.
+    """Read a statement.
 
     Parameters
     ----------
     text : str
     parse : callable
-        Returns the tree of a text as ``json_serialize_sql`` gives it.
+        Returns a text's tree as ``json_serialize_sql`` does.
 
     Raises
     ------
     GatewayError
-        G001 to G016: it is not taken.
+        G001 to G016: the statement is refused.
     """
     check_text(text)
     settings = settings_of(text)
@@ -156,7 +155,7 @@ def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall
 
 
 def _lean(tree: str, text: str) -> str:
-    """Return a tree without what is NULL in it, in which places in the text are characters, and not bytes."""
+    """Return a tree without NULLs, with text positions in characters instead of bytes."""
     content, ascii = text.encode(), text.isascii()
 
     def compact(record: dict[str, object]) -> dict[str, object]:
@@ -172,7 +171,7 @@ def _lean(tree: str, text: str) -> str:
 
 
 def _characters(content: bytes, offset: int) -> int:
-    """Return how many characters stand before a place of a text that is counted in bytes."""
+    """Return the number of characters before a byte offset of a text."""
     return len(content[:offset].decode(errors="ignore"))
 
 
@@ -190,12 +189,12 @@ def _groups(query: Query) -> bool:
 
 
 def _released(number: int, alias: str, columns: tuple[str, ...] = ()) -> TableRef:
-    # With its schema, so that no WITH query of the statement stands for it.
+    # The schema keeps a WITH query from replacing the table.
     return TableRef(("", "main", f"released_{number}"), alias or f"released_{number}", columns)
 
 
 def _is_whole(query: Query) -> bool:
-    """Whether a query is all of one released table, whatever it is called."""
+    """Return whether a query is all of a released table, under any alias."""
     source = query.source if isinstance(query, Select) else None
     if not isinstance(source, TableRef):
         return False
@@ -235,7 +234,7 @@ def _catalog_call(tree: str) -> PrivateCall | None:
 
 
 def _table_name(names: tuple[str, str, str]) -> str | None:
-    """Return what a table is called where it is granted; None of a name with a catalog, or in a schema of DuckDB's."""
+    """Return a table's name in grants; None for a name with a catalog or with a DuckDB schema."""
     catalog, schema, name = names
     if catalog or fold(schema) in _OWN_SCHEMAS:
         return None
@@ -243,7 +242,7 @@ def _table_name(names: tuple[str, str, str]) -> str | None:
 
 
 class _Walk:
-    """Judges the nodes of a statement, and takes its calls out.
+    """Checks the nodes of a statement, and extracts its calls.
 
     Parameters
     ----------
@@ -257,13 +256,13 @@ class _Walk:
         self.tables: list[str] = []
 
     def query(self, query: Query, withs: frozenset[str]) -> Query:
-        """Return a query with released tables in the place of its calls.
+        """Return a query with released tables for its calls.
 
         Parameters
         ----------
         query : Query
         withs : frozenset of str
-            Names of WITH queries in reach, folded: those before it.
+            Folded names of the WITH queries before it.
         """
         own = []
         for with_query in query.withs:
@@ -375,7 +374,7 @@ class _Walk:
         return PrivateCall(function, None, arguments)
 
     def _query_arguments(self, arguments: dict[str, object]) -> dict[str, object]:
-        """Return the arguments of dp_query with the tree of its text in the place of the text."""
+        """Return the arguments of dp_query with a tree for the text."""
         text = arguments.pop("sql", None)
         if not isinstance(text, str):
             raise GatewayError("G012", "dp_query takes one SELECT as a text. Write it in quotes.")
@@ -383,7 +382,7 @@ class _Walk:
         try:
             aggregates = check_shape(tree)
         except GatewayError as error:
-            error.position = None  # it stands in the text of an argument
+            error.position = None  # it is in the text of an argument
             raise
         query = _nodes(tree)
         inner = _Walk(self._parse)

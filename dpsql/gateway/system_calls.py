@@ -1,10 +1,10 @@
-"""The system calls that a box may make, and the ones that a front may not: numbers, arguments and reasons.
+"""System calls that a box may make, and that a front may not make: numbers, arguments and reasons.
 
 A box has one thread, one open socket, and memory. `strace` over the hostile statements, statements over large answers
 and boxes that fail, on DuckDB 1.5.6 and 2.0.1 (728 boxes each; x86-64, Linux 6.18, glibc 2.36), showed ten calls of a
 locked box: recvfrom, sendto, brk, mmap, munmap, mremap, madvise, futex, getrandom and exit_group. The other calls of
 the list were not traced: other kernels, C libraries and allocators make them for the same purposes. None of them names
-a file, another process or a clock to set. The numbers of aarch64 are from the kernel's table; no box was run there.
+a file, another process or a clock to set. The aarch64 numbers are from the kernel's table; no box ran there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _ALL = 0xFFFFFFFF
-# Memory is read and written, never run, and never shared: what is shared counts in no limit of a process.
+# Memory is read and written, never run, and never shared: no limit of a process counts shared memory.
 _READ_WRITE = (0, 1, 2, 3)
 _PRIVATE_ANONYMOUS = 0x22
 _OPTIONAL = 0x10 | 0x4000 | 0x8000 | 0x20000 | 0x100000  # FIXED, NORESERVE, POPULATE, STACK, FIXED_NOREPLACE
@@ -25,14 +25,14 @@ _FUTEX = (0x80, 0x81, 0x89, 0x8A, 0x180, 0x189)
 
 @dataclass(frozen=True)
 class JudgedArgument:
-    """The values that one argument of a call may have.
+    """Allowed values of one argument of a call.
 
     Attributes
     ----------
     place : int
-        0 for the first one.
+        0 for the first argument.
     values : tuple of int
-        Allowed values, of the lower 32 bits, which are all that the kernel reads of these arguments.
+        Allowed values of the lower 32 bits; the kernel reads only these bits of these arguments.
     mask : int
         Bits that count.
     """
@@ -49,10 +49,10 @@ class AllowedCall:
     Attributes
     ----------
     numbers : mapping of str to int
-        By architecture; a call that is not there is missing.
+        By architecture; a missing entry means no such call.
     why : str
     arguments : tuple of JudgedArgument
-        All of them must hold.
+        All must match.
     """
 
     numbers: Mapping[str, int]
@@ -98,13 +98,13 @@ BOX: Mapping[str, AllowedCall] = {
     "gettid": _call(186, 178, "the same"),
 }
 
-# Newer calls are unknown in a box: a C library then takes the older one, which is judged.
+# Newer calls are unknown in a box: a C library then uses the older call, which is judged.
 FIRST_UNKNOWN = 424
 REFUSED, UNKNOWN = errno.EPERM, errno.ENOSYS
 
-# System calls that a front may not make: what begins a process, reads or disturbs another, mounts, sets a clock or a
-# name of the system, or changes what Landlock leaves alone: modes, owners, times and attributes of files, and in its
-# first versions their length. A front runs the libraries of three protocols, whose calls are many and change.
+# System calls that a front may not make: calls that start a process, read or disturb another, mount, set a clock or a
+# system name, or change what Landlock ignores: modes, owners, times and attributes of files, and in its first versions
+# their length. A front runs the libraries of three protocols, which make many and changing calls.
 _NEWER = {
     **{"pidfd_send_signal": 424, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
     **{"open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433},

@@ -1,4 +1,4 @@
-"""Arguments of a private call as they come from the front, made values of Python: literals, and nothing else."""
+"""Convert a private call's arguments from the front to Python values: only literals."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def values_of(arguments: object, sequence_of: Callable[[str], int]) -> dict[str,
     Parameters
     ----------
     arguments : JSON values
-        As of `dpsql.gateway.statement.PrivateCall`.
+        See `dpsql.gateway.statement.PrivateCall`.
     sequence_of : callable
         Returns the number of a release that the principal may name, or raises.
 
     Raises
     ------
     GatewayError
-        G012: something else than literals.
+        G012: an argument is no literal.
     ParameterError
         P070, P082: the condition is not one expression over the columns of a row.
     """
@@ -52,7 +52,7 @@ def values_of(arguments: object, sequence_of: Callable[[str], int]) -> dict[str,
 
 
 def _condition(value: object) -> str | None:
-    """Return the text of a condition, written anew from the tree that another process parsed."""
+    """Return a condition's text, written anew from another process's tree."""
     if value is None:
         return None
     tree = value.get("condition") if isinstance(value, Mapping) and len(value) == 1 else None
@@ -105,23 +105,22 @@ def _no_literal() -> GatewayError:
 
 
 def query_of(tree: object, granted: Callable[[str], Sequence[str]]) -> str:
-    """Return the text of a query, written anew from its tree, after everything in it was checked.
+    """Check a query's tree, and return the query's text, written anew from the tree.
 
-    A table of another schema is named in one part, as the gateway lists it, or in two. Either way the text names the
-    schema and the table that were granted, so that no other table can be meant.
+    A query names a table of another schema in one part, as the gateway lists it, or in two. Either way the text names
+    the granted schema and table, so it cannot mean another table.
 
     Parameters
     ----------
     tree : str
-        What ``json_serialize_sql`` gave in another process.
+        Result of ``json_serialize_sql`` in another process.
     granted : callable
-        Returns the parts of what a name stands for; raises unless it is, letter for letter, one that the principal may
-        ask about.
+        Returns the parts of a name's table; raises unless the principal may query this name, letter for letter.
 
     Raises
     ------
     GatewayError
-        What the tree holds is not taken, or names what was not granted.
+        The tree has a refused part, or a name without a grant.
     ParameterError
         P100, P101.
     """
@@ -151,16 +150,16 @@ def query_of(tree: object, granted: Callable[[str], Sequence[str]]) -> str:
 
 @contextmanager
 def standing_in(tree: object, query: str, sql: Callable[[str], pa.Table]) -> Iterator[None]:
-    """Let a refusal of a query say where in the statement it stands that was sent, and not in what was written anew.
+    """Set a refusal's position to its place in the sent statement, not in the rewritten one.
 
     Parameters
     ----------
     tree : str
-        Of the statement, whose places are characters.
+        Tree of the statement, with positions in characters.
     query : str
-        What `query_of` wrote.
+        Text from `query_of`.
     sql : callable
-        Runs a statement of ours.
+        Runs a trusted statement.
     """
     try:
         yield
@@ -179,7 +178,7 @@ def _exprs(tree: str) -> list[Expr]:
 
 
 def _renamed(node: Any, meant: Mapping[tuple[str, str, str], tuple[str, str, str]]) -> Any:
-    """Return a part of a query whose tables have other names; what they were called is their alias."""
+    """Return a part of a query with renamed tables; old names become aliases."""
     if isinstance(node, tuple):
         return tuple(_renamed(part, meant) for part in node)
     if isinstance(node, TableRef) and node.names in meant:

@@ -1,11 +1,11 @@
-"""The process that boxes are forked from: it has loaded all that they need, and reads nobody's text.
+"""Fork boxes from a process that has loaded all that they need, and reads no user text.
 
-``python -m dpsql.gateway.zygote --socket PATH`` listens on a Unix socket; each connection gets a box of its own. Every
-box inherits one empty DuckDB in memory, as it was opened: to open one costs more than all else that a box does. It has
-no thread of its own, which is checked before the first fork: a child has one thread, and all that it holds is whole.
+``python -m dpsql.gateway.zygote --socket PATH`` listens on a Unix socket; each connection gets its own box. Every box
+inherits one empty, open DuckDB in memory: to open one costs more than all other work of a box. The zygote has no other
+thread, and checks this before the first fork: so a child has one thread, and its state is whole.
 
-Root becomes nobody before the first box. This process ends every box, by its own clock: when the front closes the box's
-channel, when the box has lived too long, and when this process ends. So no box depends on a clock or alarm of its own.
+Root becomes nobody before the first box. The zygote ends every box, by its own clock: when the front closes the box's
+channel, when the box has lived too long, and when the zygote ends. So no box depends on a clock or alarm of its own.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ import duckdb
 from dpsql.gateway import boxed, sandbox
 
 _CREDENTIALS = struct.Struct("3i")
-# Seconds that a box lives at most.
+# Longest life of a box in seconds.
 LIFE = 3600.0
 _CLOSED = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
 
 def serve(path: Path, *, locked: bool = True, most: int = 16, life: float = LIFE) -> None:
-    """Fork a box for each connection to a socket, until the process is ended.
+    """Fork a box for each connection to a socket, until the process ends.
 
     Parameters
     ----------
     path : Path
-        Where the socket is made; its folder is to be the user's alone.
+        New socket; its folder must be private to the user.
     locked : bool
-        Whether boxes are locked by the operating system.
+        Whether the operating system locks boxes.
     most : int
-        How many boxes there are at once; further connections wait.
+        Most boxes at once; further connections wait.
     life : float
-        How many seconds a box lives at most; while private calls run it waits.
+        Longest life of a box in seconds, including waits for private calls.
     """
     if locked and not sandbox.available().whole:
         raise SystemExit("this system has no Landlock or no seccomp: use --without-os-sandbox, or another system")
     signal.signal(signal.SIGTERM, _end)
-    os.environ.clear()  # a box that was taken over finds nothing in it
+    os.environ.clear()  # a hijacked box finds nothing in it
     connection, owner, parent = ready(), os.getuid(), os.getppid()
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -59,10 +59,10 @@ def serve(path: Path, *, locked: bool = True, most: int = 16, life: float = LIFE
         listener.bind(str(beside))
         os.umask(before)
         listener.listen(128)
-        beside.rename(path)  # what is there can be connected to
+        beside.rename(path)  # this path accepts connections
         try:
             sandbox.become_nobody()
-            sandbox.end_with_parent(signal.SIGTERM, parent)  # a process that changes its user forgets it
+            sandbox.end_with_parent(signal.SIGTERM, parent)  # a change of user clears this
         except sandbox.SandboxError as error:
             raise SystemExit(f"boxes cannot run: {error}. Use --front-user with a user who owns nothing") from None
         boxes = _Living(life)
@@ -83,12 +83,12 @@ def serve(path: Path, *, locked: bool = True, most: int = 16, life: float = LIFE
 
 
 class _Living:
-    """The boxes that live, with their channels: this process sees when the front closes a channel.
+    """Living boxes with their channels; this process sees when the front closes a channel.
 
     Parameters
     ----------
     life : float
-        How many seconds a box lives at most.
+        Longest life of a box in seconds.
     """
 
     def __init__(self, life: float) -> None:
@@ -103,15 +103,15 @@ class _Living:
 
     @property
     def count(self) -> int:
-        """How many live."""
+        """The box count."""
         return len(self._boxes)
 
     def add(self, process: int, channel: socket.socket) -> None:
-        """Watch a box from its beginning on."""
+        """Watch a new box."""
         self._boxes[process] = channel, time.monotonic() + self._life
 
     def next_channel(self, listener: socket.socket | None) -> socket.socket | None:
-        """Wait until something happens; end the boxes whose time or channel is up, and return a new connection."""
+        """Wait for an event; end boxes with expired time or closed channel, and return a new connection."""
         poll, of_file = select.poll(), {}
         poll.register(self._woken, select.POLLIN)
         if listener is not None:
@@ -141,29 +141,29 @@ class _Living:
             self._forget(process, 0)
 
     def _forget(self, process: int, how: int) -> None:
-        """Let go of a box that has ended; its channel is closed then, which tells the front."""
+        """Drop a box that has ended, and close its channel, which tells the front."""
         if os.waitpid(process, how)[0]:
             self._boxes.pop(process)[0].close()
 
 
 def ready() -> duckdb.DuckDBPyConnection:
-    """Return the empty database that boxes inherit; this process has one thread then.
+    """Return the boxes' empty database; check that this process has one thread.
 
     Raises
     ------
     SandboxError
-        Something has started another thread.
+        Another thread exists.
     """
-    duckdb.close()  # version 1.5 opens a database when it is imported, with a thread
+    duckdb.close()  # DuckDB 1.5 opens a database with a thread on import
     connection = boxed.connect()
     boxed.warm(connection)
     sandbox.check_alone()
-    gc.freeze()  # a box that collects writes to no page that it shares with the others
+    gc.freeze()  # garbage collection in a box writes to no shared page
     return connection
 
 
 def is_own(channel: socket.socket, owner: int) -> bool:
-    """Whether a process of a user, or of the system's, is at the other end."""
+    """Return whether a process of a user, or of root, is at the other end."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -172,7 +172,7 @@ def is_own(channel: socket.socket, owner: int) -> bool:
 
 def _become_box(channel: socket.socket, connection: duckdb.DuckDBPyConnection, parent: int, *, locked: bool) -> None:
     code = 1
-    with contextlib.suppress(BaseException):  # nothing of a stranger's statement is printed
+    with contextlib.suppress(BaseException):  # print nothing of an untrusted statement
         boxed.run(channel, connection, parent, locked=locked)
         code = 0
     os._exit(code)
@@ -183,7 +183,7 @@ def _end(*_: object) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Serve as the command line says."""
+    """Serve by the command line."""
     parser = argparse.ArgumentParser(prog="dpsql.gateway.zygote")
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--without-os-sandbox", action="store_true")

@@ -1,7 +1,7 @@
-"""HTML that is escaped by construction: there is no way to put a text of somebody else into a page as markup.
+"""HTML that is escaped by construction: no foreign text can enter a page as markup.
 
-`h` makes an element; children are elements, texts and numbers, and texts are escaped where they are written. Links lead
-to this site alone, and no attribute holds a script or a style.
+`h` makes an element from elements, strings and numbers; an element escapes strings when it is written. Links lead only
+to this site, and no attribute holds a script or a style.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ADDRESSES = {"href", "src", "action", "formaction"}
 _NEVER = {"style", "srcdoc", "srcset", "data", "background", "poster", "ping", "http-equiv"}
 _EMPTY = {"br", "hr", "img", "input", "link", "meta"}
 _KEPT = {"textarea", "pre"}
-# Characters that turn the direction of a text or cannot be seen: a name with one looks like another name.
+# Invisible or direction-changing characters: a name with one looks like another name.
 _unseen = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
@@ -29,7 +29,7 @@ class Element:
     ----------
     tag : str
     attributes : tuple of (str, str or None)
-        None stands for an attribute without a value.
+        None is an attribute without a value.
     children : tuple
     """
 
@@ -47,7 +47,7 @@ class Element:
             str(child) if isinstance(child, Element) else escape(child if self.tag in _KEPT else _visible(child))
             for child in self.children
         )
-        start = "\n" if self.tag in _KEPT else ""  # a reader of HTML drops the first line break
+        start = "\n" if self.tag in _KEPT else ""  # HTML parsers drop the first line break
         return f"<{self.tag}{attributes}>{start}{inner}</{self.tag}>"
 
 
@@ -58,7 +58,7 @@ def h(tag: str, attributes: Mapping[str, object] | None = None, *children: objec
     ----------
     tag : str
     attributes : mapping, optional
-        False and None leave an attribute out, and True gives it no value.
+        False and None omit an attribute, and True gives it no value.
     *children : Element, str, int, float, None, or iterables of these
 
     Raises
@@ -96,7 +96,7 @@ def _flat(children: Iterable[object]) -> Iterable[Element | str]:
 
 
 def _visible(text: str) -> str:
-    """Return a text with what cannot be seen written out."""
+    """Return a text with invisible characters escaped."""
     return _unseen.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -1,4 +1,4 @@
-"""What pages are made of: their frame, tables, budgets, receipts and refusals."""
+"""Parts of pages: frame, tables, budgets, receipts and refusals."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MOST_ROWS = 1000
 
 @dataclass(frozen=True)
 class Site:
-    """Which of the two sites a page belongs to.
+    """One of the two sites.
 
     Attributes
     ----------
     name, key : str
-        As a reader sees it, and as its cookie is named.
+        Display name, and cookie name.
     links : tuple of (str, str)
-        Address and text of each entry of the navigation.
+        Address and text of each navigation entry.
     """
 
     name: str
@@ -86,14 +86,14 @@ def framed(site: Site, title: str, session: WebSession | None, here: str, *conte
 
 
 def secret_field(session: WebSession) -> Element:
-    """Return the hidden field by which a form is known to be this session's."""
+    """Return the hidden field that ties a form to this session."""
     return h("input", {"type": "hidden", "name": "csrf", "value": session.secret})
 
 
 def text_field(
     name: str, label: str, usual: str, *, value: str | None = None, hint: str = "", needed: bool = False
 ) -> Element:
-    """Return a field for a text, with its label; `usual` shows what holds where it is left empty."""
+    """Return a text field with its label; `usual` shows the default of an empty field."""
     hint_id = f"{name}-hint" if hint else None
     attributes = {
         "id": name, "name": name, "type": "text", "autocomplete": "off", "maxlength": 1000, "value": value,
@@ -104,7 +104,7 @@ def text_field(
 
 
 def choice_field(name: str, label: str, options: Iterable[str], chosen: str = "", *, none: str = "") -> Element:
-    """Return a field for one of a few words; `none` is what to choose that says nothing."""
+    """Return a choice field; `none` is the label of the empty option."""
     choices = [h("option", {"value": option, "selected": option == chosen}, option or none) for option in options]
     return h(
         "div", {"class": "field"}, h("label", {"for": name}, label), h("select", {"id": name, "name": name}, choices)
@@ -112,13 +112,13 @@ def choice_field(name: str, label: str, options: Iterable[str], chosen: str = ""
 
 
 def tick(name: str, text: str, *, ticked: bool = False) -> Element:
-    """Return a box that may be ticked."""
+    """Return a checkbox."""
     box = h("input", {"type": "checkbox", "name": name, "value": "true", "checked": ticked})
     return h("label", {"class": "box"}, box, text)
 
 
 def heading(text: object, *more: object, focused: bool = False) -> Element:
-    """Return the heading of a page; a focused one is where a reader begins."""
+    """Return a page's heading; a reader begins at a focused heading."""
     return h("h1", {"tabindex": "-1", "autofocus": True} if focused else {}, text, *more)
 
 
@@ -129,7 +129,7 @@ def table_of(
     *,
     numbers: Sequence[bool] = (),
 ) -> Element:
-    """Return a table that scrolls by itself where it is wider than the page."""
+    """Return a table that scrolls alone if it is wider than the page."""
     right = [*numbers, *[False] * (len(columns) - len(numbers))]
     head = [
         h("th", {"scope": "col", "class": "n" if is_number else None}, name)
@@ -161,7 +161,7 @@ def link_to(path: str, **fields: str) -> str:
 
 
 def turning(path: str, entries: Sequence[Mapping[str, Any]], number: str, before: int | None) -> Element | None:
-    """Return what leads to the entries before those that are shown, oldest first, and back to the last ones."""
+    """Return links to earlier entries and to the last ones; `entries` begin with the oldest."""
     links = []
     if before is not None:
         links.append(h("a", {"class": "button", "href": path}, "The last ones"))
@@ -176,7 +176,7 @@ def rows_of(table: pa.Table) -> Element:
     head = table.slice(0, _MOST_ROWS)
     names, columns = head.column_names, list(map(column_values, head.columns))
     words = {column[0] if column else None for name, column in zip(names, columns, strict=True) if name in COVERING}
-    coverage = words.pop() if len(words) == 1 and len(names) > len(COVERING) else None  # in every row the same
+    coverage = words.pop() if len(words) == 1 and len(names) > len(COVERING) else None  # the same in every row
     if coverage is not None:
         positions = [position for position, name in enumerate(names) if name not in COVERING]
         names, columns = [names[position] for position in positions], [columns[position] for position in positions]
@@ -215,13 +215,13 @@ def _cell(name: str, value: object, digits: int | None = None) -> object:
 
 
 def badge(word: str, kind: str = "other") -> Element:
-    """Return a word with a colour beside it: that of the verdict that it is, or of a kind."""
+    """Return a word with the colour of its verdict, or of a kind."""
     kind = word.replace(" ", "-") if word in VERDICTS else kind
     return h("span", {"class": f"badge {kind}"}, word)
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Element:
-    """Return names and what they stand for; those that stand for nothing are left out."""
+    """Return names and values as a list, without empty values."""
     terms = [(name, value) for name, value in pairs if value not in (None, "", [], {})]
     return h("dl", {"class": "facts"}, [[h("dt", {}, name), h("dd", {}, value)] for name, value in terms])
 
@@ -259,7 +259,7 @@ def receipt(entry: Mapping[str, Any], *, opened: bool = False) -> Element:
 
 
 def left_out(receipts: Sequence[Mapping[str, Any]]) -> Element | None:
-    """Return what limits left out of the numbers, as far as the receipts tell it; None where they tell nothing."""
+    """Return the data that limits dropped, according to receipts; None if receipts report none."""
     sections = []
     for entry in receipts:
         noise, coverage = entry.get("noise") or {}, covered(entry)
@@ -293,14 +293,14 @@ def _fell_away(loss: Mapping[str, Any]) -> str:
 
 
 def cost_text(amounts: Mapping[str, Any]) -> str:
-    """Return an amount in words: epsilon, and delta where there is one."""
+    """Return an amount in words: epsilon, and delta if positive."""
     epsilon, delta = amounts.get("epsilon"), amounts.get("delta")
     words = "no finite epsilon" if epsilon is None else f"ε {float(epsilon):.6g}"
     return words + (f", δ {float(delta):.6g}" if delta and float(delta) > 0 else "")
 
 
 def policy_text(value: object) -> str:
-    """Return what an owner stated, as a reader sees it."""
+    """Return an owner's declaration as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -315,7 +315,7 @@ def policy_text(value: object) -> str:
 
 
 def event_text(event: object, deep: int = 0) -> str:
-    """Return the mechanisms of a release, one on each line."""
+    """Return the mechanisms of a release, one per line."""
     if not isinstance(event, Mapping):
         return "" if event is None else str(plain(event))
     details = ", ".join(
@@ -334,7 +334,7 @@ def when(text: object) -> Element | None:
 
 
 def meter(spent: object, cap: object, text: object) -> Element:
-    """Return what is spent of something; a bar where both numbers are known."""
+    """Return a spent amount as text, with a bar if both numbers are known."""
     has_numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (spent, cap))
     bar = None
     if has_numbers and float(cap) > 0:  # type: ignore[arg-type]
@@ -350,7 +350,7 @@ def meter(spent: object, cap: object, text: object) -> Element:
 
 
 def own_budget(budget: Mapping[str, Any]) -> Element:
-    """Return what one may spend of a dataset, has spent, and has left."""
+    """Show a dataset's budget: limit, spent, and remaining."""
     spent, cap = budget.get("epsilon_spent"), budget.get("epsilon_cap")
     if budget.get("rho_cap") is not None:
         spent, cap, letter = budget.get("rho_spent"), budget["rho_cap"], "ρ"
@@ -372,7 +372,7 @@ def own_budget(budget: Mapping[str, Any]) -> Element:
 
 
 def alert(problem: Problem, sql: str | None = None, *, taking: bool = False, focused: bool = True) -> Element:
-    """Return a refusal: what is wrong, where in the statement, and what to do; a form is `taking` a statement of it."""
+    """Return a refusal: problem, place in the statement, and fix; `taking` adds a button that uses the fix."""
     document = problem.document
     position, hint = document.get("position"), document.get("hint")
     where: list[object] = []

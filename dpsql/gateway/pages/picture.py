@@ -1,7 +1,7 @@
-"""Pictures of released rows as SVG: one line for each row, with its interval where it has one, or a course over time.
+"""Draw released rows as SVG: one line per row, with its interval if it has one, or a course over time.
 
-They are drawn of what a table holds already, so they cost nothing; the table beside a picture says the same to those
-who do not see it.
+Pictures show only data of the table, so they cost nothing; the table next to a picture says the same to readers who
+do not see it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _MOST_ROWS, _MOST_PANELS = 40, 4
 _WIDTH, _NUMBER, _LINE, _COURSE = 560, 76, 26, 220
-# Of a label: its most letters, and the width of one.
+# Most letters of a label, and a letter's width.
 _LETTERS, _LETTER = 24, 8.5
-# What is so much smaller than the rest on the other side of 0 is drawn no wider than its line.
+# Bars on one side of 0 below this share of the other side are no wider than their line.
 _SLIVER = 0.04
-# Numbers beyond are not drawn: their differences are no floats.
+# Larger numbers are not drawn: their differences overflow.
 _MOST = 1e290
 _TOLD = {"target", "aggregate", "std_error", "verdict", *COVERING, "value", "lower", "upper"}
 # A number, and the ends of its interval.
@@ -43,7 +43,7 @@ class _Panel:
 
 
 def pictures(table: pa.Table) -> list[Element]:
-    """Return the pictures of a table; none where it has no numbers to compare."""
+    """Return the pictures of a table; none if it has no numbers to compare."""
     rows = []
     if len(set(table.column_names)) == table.num_columns:
         columns = map(column_values, table.slice(0, _MOST_ROWS).columns)
@@ -55,7 +55,7 @@ def pictures(table: pa.Table) -> list[Element]:
 
 
 def number_text(value: float, digits: int | None = None) -> str:
-    """Return a number as a reader sees it: so many decimal digits, or six digits, and no more than it has."""
+    """Return a number as text, with `digits` decimals or six digits, and without trailing zeros."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
     if value and not 1e-4 <= abs(value) < 1e12 and digits is None:
@@ -134,7 +134,7 @@ def _is_date(label: str) -> bool:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return some round numbers from one below `low` to one above `high`."""
+    """Return round numbers from at most `low` to at least `high`."""
     span = high - low if high - low > 1 / _MOST else 1.0
     step = 10.0 ** math.floor(math.log10(span / 4))
     step *= next(factor for factor in (1, 2, 5, 10) if span / (factor * step) <= 5)

@@ -1,8 +1,8 @@
-"""Who is logged in, and what they were answered: in this process alone, so that nothing is left when it ends.
+"""Web sessions and their answers, in this process alone: nothing remains when the process ends.
 
-A session is known by 256 random bits in a cookie, of which the digest is kept. It holds the token, so a token that is
-revoked ends it: every page asks the broker whether the token holds. Answers are kept to be looked at again and to be
-downloaded, and nothing that is kept is ever asked a second time.
+A cookie with 256 random bits identifies a session; the server stores only its digest. The session holds the token, and
+every page asks the broker whether the token is valid, so a revoked token ends the session. Users can see and download
+stored answers again; nothing stored is ever asked a second time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SECONDS = 8 * 3600.0
-# Logins at once; answers of one session, and bytes of all answers together.
+# Concurrent logins; answers per session, and bytes of all answers.
 _MOST, _MOST_ANSWERS, _MOST_BYTES = 512, 20, 256 << 20
-# Wrong tokens of one address: at once, and per second.
+# Wrong tokens per address: burst, and per second.
 _FAILURES, _FORGIVEN = 20.0, 20.0 / 60
 _MOST_ADDRESSES = 10_000
 
 
 @dataclass(frozen=True)
 class KeptAnswer:
-    """An answer that may be looked at again.
+    """A stored answer.
 
     Attributes
     ----------
@@ -50,16 +50,16 @@ class KeptAnswer:
 
 @dataclass
 class WebSession:
-    """One who is logged in.
+    """A login session.
 
     Attributes
     ----------
     token : str
     principal : str
     ends : float
-        By the clock of its `Logins`.
+        On the clock of its `Logins`.
     secret : str
-        What every form of it holds.
+        Value in each of its forms.
     answers : OrderedDict of str to KeptAnswer
         Oldest first.
     """
@@ -71,7 +71,7 @@ class WebSession:
     answers: OrderedDict[str, KeptAnswer] = field(default_factory=OrderedDict, repr=False)
 
     def check(self, secret: str | None) -> None:
-        """Refuse a form that is none of this session's.
+        """Refuse a form of another session.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class WebSession:
 
 
 class Logins:
-    """Those who are logged in; threads may share it.
+    """Login sessions; threads may share it.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Logins:
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def begin(self, token: str, principal: str) -> str:
-        """Begin a session, and return the text of its cookie."""
+        """Begin a session, and return its cookie's text."""
         cookie = secrets.token_urlsafe(32)
         with self._lock:
             now = self._clock()
@@ -112,7 +112,7 @@ class Logins:
         return cookie
 
     def find(self, cookie: str | None) -> WebSession | None:
-        """Return the session of a cookie; None if there is none, or it has ended."""
+        """Return a cookie's session; None if it is missing or ended."""
         with self._lock:
             session = self._of.get(_digest(cookie or ""))
             if session is None or session.ends <= self._clock():
@@ -125,7 +125,7 @@ class Logins:
             self._of.pop(_digest(cookie or ""), None)
 
     def keep(self, session: WebSession, answer: KeptAnswer) -> str:
-        """Keep an answer, and return its name; the oldest ones of all sessions make room."""
+        """Store an answer and return its name; sessions drop their oldest answers for it."""
         name = secrets.token_urlsafe(9)
         with self._lock:
             session.answers[name] = answer
@@ -138,7 +138,7 @@ class Logins:
         return name
 
     def check_address(self, address: str) -> None:
-        """Refuse an address that sent too many tokens that do not hold.
+        """Refuse an address that sent too many invalid tokens.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Logins:
                 raise GatewayError("G030", "too many tokens that do not hold came from here. Wait a minute.")
 
     def count_failure(self, address: str) -> None:
-        """Count a token that does not hold."""
+        """Count an invalid token."""
         with self._lock:
             self._failures[address] = (self._chances(address) - 1, self._clock())
             self._failures.move_to_end(address)

@@ -1,8 +1,7 @@
-"""One visit of a page: who comes, whether the request is theirs, and what is answered where it fails.
+"""Handle one visit of a page: identify the session, check the request, and answer failures.
 
-A page is shown to a session alone. What changes something is a POST from a page of this site: the browser says so in
-``Sec-Fetch-Site`` or ``Origin``, and the form holds the session's secret. A token that does not hold any more ends the
-session.
+Pages need a session. A change is a POST from a page of this site: the browser says so in ``Sec-Fetch-Site`` or
+``Origin``, and the form holds the session's secret. An invalid token ends the session.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _HEADERS = {
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    # With no-referrer a browser would send the Origin of a form as null.
+    # With no-referrer a browser sends a form's Origin as null.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -39,29 +38,29 @@ _HEADERS = {
 _FILES = {"gateway.css": "text/css", "gateway.js": "text/javascript", "gateway.svg": "image/svg+xml"}
 _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS, _MOST_TOKEN = 2000, 8192
-# Visits at once that spend, and others.
+# Concurrent visits: spending, other.
 _ASKING, _LOOKING = 32, 16
 
 
 class Entrance(Answering, Protocol):
-    """A door that says who comes."""
+    """A door with principals."""
 
     def principal(self, token: str) -> str:
-        """Return whose token this is."""
+        """Return a token's principal."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A request of somebody who is logged in.
+    """A request of a logged-in user.
 
     Attributes
     ----------
     site : Site
     session : WebSession
     fields : mapping of str to list of str
-        Of the form, or of the address.
+        From the form or the address.
     path : mapping of str to str
-        The parts of the address that stand for something.
+        Parameters of the address.
     sessions : Logins
     """
 
@@ -72,20 +71,20 @@ class Visit:
     sessions: Logins
 
     def field(self, name: str) -> str:
-        """Return what a field holds; empty where it is missing."""
+        """Return a field's value; empty if missing."""
         return self.fields.get(name, [""])[0]
 
     def entry(self, name: str) -> int | None:
-        """Return the number of an entry that a field holds; None where it holds none."""
+        """Return the entry number in a field; None if the field has none."""
         text = self.field(name)
         return int(text) if is_entry(text) else None
 
     def page(
         self, title: str, *content: object, here: str = "", top: Element | None = None, status: int = 200
     ) -> Response:
-        """Return a page of this site, under its title as a heading, or under another one.
+        """Return a page of this site, with its title as the heading, or with `top`.
 
-        `here` is the entry of the navigation that it belongs to.
+        `here` is the page's navigation entry.
         """
         header = heading(title) if top is None else top
         return page_response(framed(self.site, title, self.session, here, header, *content), status)
@@ -111,7 +110,7 @@ class WebPage:
 
 
 def is_entry(text: str) -> bool:
-    """Whether a text is the number of an entry of a ledger."""
+    """Return whether a text is an entry's number."""
     return text.isascii() and text.isdigit() and len(text) < 16
 
 
@@ -121,7 +120,7 @@ def page_response(root: Element, status: int = 200) -> Response:
 
 
 def see(address: str) -> Response:
-    """Return a response that leads to another page."""
+    """Return a redirect to another page."""
     return RedirectResponse(address, 303)
 
 
@@ -141,7 +140,7 @@ def routes_of(
     site : Site
     pages : sequence of WebPage
     admits : callable, optional
-        Takes the door and a token, and raises where its holder may not enter this site.
+        Takes the door and a token; raises if the holder may not enter this site.
     sessions : Logins, optional
     """
     logins = Logins() if sessions is None else sessions
@@ -236,7 +235,7 @@ def routes_of(
 
 
 def refused(site: Site, session: WebSession | None, error: Exception) -> Response:
-    """Return the page of an error: its code and text, or a number by which the owner finds it in the log."""
+    """Return an error's page: code and text, or the number of the error in the owner's log."""
     problem = problem_of(error)
     page = framed(site, "Refused", session, "", heading("This was refused"), alert(problem))
     return page_response(page, problem.status)
@@ -267,7 +266,7 @@ def _form(request: Request, body: bytes) -> dict[str, list[str]]:
     Raises
     ------
     GatewayError
-        G022: it came from elsewhere, or nobody says where from. G021: it is no form.
+        G022: the origin is another site or unknown. G021: the body is no form.
     """
     headers = request.headers
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
@@ -290,7 +289,7 @@ def _form(request: Request, body: bytes) -> dict[str, list[str]]:
 def _cookie_name(request: Request, site: Site) -> str:
     """Return the name of a site's cookie.
 
-    The prefix makes a browser refuse it without TLS, and from any other host. On this machine alone there is no TLS.
+    The prefix makes a browser refuse the cookie without TLS, and from any other host. Only localhost has no TLS.
     """
     if request.url.scheme == "http" and is_local(request.url.hostname or ""):
         return site.key
