@@ -7,6 +7,7 @@ Arrow IPC stream. ``blobs`` in the header counts the tables. `receive` checks ea
 from __future__ import annotations
 
 import json
+import math
 import socket
 import struct
 import time
@@ -104,7 +105,7 @@ def parse_json(text: bytes | str) -> object:
         It is not such JSON.
     """
     try:
-        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_distinct)
+        return json.loads(text, parse_float=_finite, parse_constant=_no_constant, object_pairs_hook=_distinct)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -117,6 +118,11 @@ def _parsed(text: bytes) -> dict[str, Any]:
     if not isinstance(header, dict):
         _refuse("has a header that is no object")
     return header
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _no_constant(digits)
 
 
 def _no_constant(name: str) -> NoReturn:
