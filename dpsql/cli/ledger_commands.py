@@ -1,7 +1,4 @@
-"""Read or repair a ledger: the commands budget, policy and ledger. The database itself stays closed.
-
-`dpsql ledger adopt` ties a database to another ledger.
-"""
+"""Read or repair a ledger: the commands budget, policy, ledger and `dpsql ledger adopt`. They open no database."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Define options that several commands share, such as engines to attach, and the decorator that loads a command's work.
-"""
+"""Define options that several commands share, such as engines, and the decorator that loads a command's work."""
 
 from __future__ import annotations
 
@@ -100,7 +99,10 @@ def database_options(command: Command) -> Command:
 
 
 def runs(path: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
-    """Make a command run a function of a neighbouring module, which may be heavy and is loaded only then."""
+    """Make a command run a function of a neighbouring module, which may be heavy and is loaded only then.
+
+    The function takes the command's parameters by name, and may return an exit code.
+    """
     module, _, name = path.rpartition(".")
 
     def decorate(documented: Callable[[], None]) -> Callable[..., None]:
