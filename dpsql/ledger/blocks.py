@@ -67,7 +67,7 @@ from dpsql.ledger.spent import Spent, refuse_beyond
 
 # Block name for the initial spending of blocks that no call has charged.
 FRESH = "*"
-# At and above this epsilon, a delta above 0 says nothing about several units.
+# Above this epsilon, a delta above 0 says nothing about several units.
 _LARGE_EPSILON = 1000
 
 
@@ -182,8 +182,7 @@ def begun_of(arguments: str) -> date | None:
 def restated(
     before: Budget | None, after: Budget, total: Spent, blocks: Blocks, begun: date | None = None
 ) -> Blocks | None:
-    """Return the accounts after a declared budget, before their accountants begin; None if all accounts continue
-    unchanged.
+    """Return the accounts under a new budget, before their accountants begin; None if all accounts continue unchanged.
 
     Parameters
     ----------
