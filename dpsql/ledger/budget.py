@@ -22,7 +22,7 @@ CLAIMS = ("rows", "none", "all")
 # Whether the labels of ENUM columns are public. The first is the default: rows may have determined the labels.
 ENUM_LABELS = ("private", "public")
 NO_UNIT = "row"  # value that withdraws a privacy unit
-# What an owner states of periods, by the names of arguments.
+# An owner's arguments about periods.
 PERIOD_NAMES = ("period", "period_of", "period_zone", "epsilon_total", "delta_total")
 _amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
 LEAST_RDP_DELTA = 1000  # units of 1e-18

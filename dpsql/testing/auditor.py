@@ -87,7 +87,7 @@ class _Event:
         return float(_bound(hits, misses, len(outcomes[0]), tail, delta))
 
     def promise(self, outcomes: Sequence[Sequence[Any]], runs: int, tail: float, delta: float) -> float:
-        """Lower bound on epsilon from as many outcomes like these, with half an outcome more on either side."""
+        """Lower bound on epsilon from `runs` outcomes like these, with half an outcome more on either side."""
         hits, misses = (runs * (count + 0.5) / (len(outcomes[0]) + 1) for count in self.counts(outcomes))
         return float(_bound(hits, misses, runs, tail, delta))
 
