@@ -131,8 +131,7 @@ def free(session: Session) -> Callable[..., pa.Array]:
 
 
 def learn_rows(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket of a part, ticket of the part that draws its limit) → the ticket, after the part learns the limit.
-    """
+    """Bind (ticket of a part, ticket of the part that draws its limit) → the first ticket, after the part learns it."""
 
     def learn_part(ticket: int, drawing: int) -> int:
         def learn(running: RunningCall) -> int:

@@ -106,8 +106,7 @@ def type_queries(session: Session) -> Callable[..., list[str]]:
 
 
 def admit(session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan, plan and text of the outer statement, catalog) → the plan with its place, before a row is read.
-    """
+    """Bind (plan, plan and text of the outer statement, catalog) → the plan with its place; no row is read yet."""
 
     def run(plans: pa.Array, statements: pa.Array, queries: pa.Array, texts: pa.Array) -> pa.Array:
         if len(plans) != 1:

@@ -139,13 +139,13 @@ def read_parameters(pairs: Iterable[str]) -> dict[str, object]:
     Parameters
     ----------
     pairs : iterable of str
-        Each ``'name=value'``. A value that is JSON is what JSON says: ``0.5``, ``true``, ``["a", "b"]``, or ``"5"`` for
-        the text 5. Anything else is text: ``2026-11-23``, ``north``.
+        Each ``'name=value'``. dpsql reads a JSON value as JSON: ``0.5``, ``true``, ``["a", "b"]``, or ``"5"`` for the
+        string 5. Any other value is a string: ``2026-11-23``, ``north``.
 
     Raises
     ------
     ParameterError
-        P090: it is not such a pair, or a name stands twice.
+        P090: a pair has another form, or a name occurs twice.
     """
     parameters: dict[str, object] = {}
     for pair in pairs:
@@ -175,14 +175,14 @@ def literal(name: str, value: object) -> str:
     Parameters
     ----------
     name : str
-        Of the parameter.
+        The parameter's name.
     value : object
-        A number, boolean, text, date, None, or a list, tuple or mapping of these.
+        A number, boolean, string, date, None, or a list, tuple or mapping of these.
 
     Raises
     ------
     ParameterError
-        P090: it is none of these.
+        P090: the value has another type.
     """
     text = literal_of(value)
     if text is None:

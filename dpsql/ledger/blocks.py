@@ -1,4 +1,4 @@
-"""Keep the accounts of periods: the spending of each block, and the loss that one person may have over all blocks.
+"""Keep the accounts of periods: the spending of each block, and one person's possible loss over all blocks.
 
 A call that charges b blocks with ``(epsilon, delta)`` each changes at most b units (person, period) when one person's
 rows go. **Group privacy**: by induction over the b tables in between, ``P <= exp(epsilon) P' + delta`` becomes::
@@ -7,32 +7,31 @@ rows go. **Group privacy**: by induction over the b tables in between, ``P <= ex
        = exp(b epsilon) P' + delta (exp(b epsilon) - 1) / (exp(epsilon) - 1)
 
 so the call costs the person this loss (`of_person`), and ``b**2 rho`` under zCDP. The next call has this loss whatever
-earlier calls showed, so losses add up over calls: after P periods with epsilon each, at most P epsilon. The dataset's
-own rows, whose block is NULL, store this sum. `epsilon_total` and `delta_total` refuse a call that would exceed them.
-When the owner withdraws the periods, the sum is the dataset's spending.
+earlier calls showed, so losses add up: after P periods with epsilon each, at most P epsilon. The dataset's own rows,
+whose block is NULL, store this sum. `epsilon_total` and `delta_total` refuse a call that would exceed them. When the
+owner withdraws the periods, the sum is the dataset's spending.
 
 **Restated periods** (`restated`). No account may forget a loss:
 
 * The owner adds periods, or changes their column: earlier spending moved all rows of a person, so every block begins
-  with it. This includes blocks of later periods, because rows may be dated ahead. If the owner says that no rows are
-  dated ahead, only the blocks that have begun start with it.
+  with it. This includes later periods, because rows may be dated ahead. If the owner says that no rows are dated ahead,
+  only the blocks that have begun start with it.
 * The owner adds tables to a dataset of several tables: nothing changes, because earlier charges covered their rows,
   too. If undated rows get a date or dated rows lose it, or a path's end gets another parent, the rule for a changed
   column applies.
 * The owner chooses other periods of the same columns: the block of undated rows continues. The rows of a new block are
-  in the old blocks that share a day with it. So its loss is at most the loss of the path that removes these old blocks
-  one by one, with losses ``(E_1, D_1), …, (E_k, D_k)`` of all calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2
-  + exp(E_1 + E_2) D_3 + …``. A part of one old block inherits its account unchanged. The rows of blocks without their
-  own account go with the first other block that began like them: that block also has each of their losses.
+  in the old blocks that share a day with it. So its loss is at most the loss of removing these old blocks one by one,
+  with losses ``(E_1, D_1), …, (E_k, D_k)`` of all calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2 + exp(E_1 +
+  E_2) D_3 + …``. A part of one old block inherits its account unchanged. The rows of blocks without their own account
+  go with the first other block that began like them: that block also has each of their losses.
 
 **Merged datasets** (`merged`). A dataset replaces others, and removing its unit (u, t) removes all rows that u has in
-t, in the tables of all these datasets. Each account is converted to the new periods as above: rows that keep their
-dates use the block's own account; rows that change their dates, or had no dates, use the loss that a person had on the
-dataset. The accounts of one block are then added up, epsilons and deltas alike. A call that read one dataset has for
-(u, t) the loss that it was charged there: it read no rows of the other datasets. A call that read several datasets
-charged each of them for all rows of u in the result of its joins, or for the rows of (u, t), and exactly these rows
-change when rows go from all tables at once. So units do not go one after another, as on the path above, and no delta
-grows.
+t, in all their tables. Each account is converted to the new periods as above: rows that keep their dates use the
+block's own account; rows that change dates, or had none, use a person's loss on the dataset. The accounts of one block
+are then added up, epsilons and deltas alike. A call that read one dataset has for (u, t) the loss that it was charged
+there: it read no rows of the other datasets. A call that read several datasets charged each of them for all rows of u
+in the result of its joins, or for the rows of (u, t), and exactly these rows change when rows go from all tables at
+once. So units do not go one after another, as on the path above, and no delta grows.
 
 The sum of the deltas alone is not enough for merged blocks. Counter-example: a coin falls on heads with chance p,
 ``exp(e) p + d`` or ``exp(2 e) p + (1 + exp(e)) d`` if none, one or both of two units are present. It is (e, d)-DP for

@@ -1,8 +1,8 @@
 """Compute a principal's spending on a dataset, and refuse calls beyond its grant.
 
-The ledger charges each release of a principal to its datasets, as any other release, and to the principal's **account**
-in each dataset: a row of kind ``'charge'`` after the release's row, in the same transaction, whose block is ``@`` and
-the principal's name. The account adds up under the dataset's accountant. The ledger checks the cap against this account
+The ledger charges each release of a principal to its datasets, as usual, and to the principal's **account** in each
+dataset: a row of kind ``'charge'`` after the release's row, in the same transaction, whose block is ``@`` and the
+principal's name. The account adds up under the dataset's accountant. The ledger checks the cap against this account
 with the charged cost, under the lock of the ledger, so refused and failed calls do not move it, and no call is free. On
 a dataset with periods the account covers one person's loss over all periods.
 
