@@ -1,7 +1,8 @@
-"""Forecast the cost of a job from the public arguments of its calls; read no row, draw and charge nothing. It plans
-each statement like `dpsql explain`, on its own connection. It runs statements that only define something, such as
-CREATE VIEW, in a transaction that it rolls back, so that later statements find the definition; it makes a table without
-its rows. It skips all other statements.
+"""Forecast the cost of a job from the public arguments of its calls; read no row, draw and charge nothing.
+
+The forecast plans each statement like `dpsql explain`, on its own connection. It runs statements that only define
+something, such as CREATE VIEW, in a transaction that it rolls back, so that later statements find the definition; it
+makes a table without its rows. It skips all other statements.
 """
 
 from __future__ import annotations

@@ -107,8 +107,7 @@ def accept_ledger(database: str | None, ledger: str | None) -> None:
 
 
 def _forgotten(database: str | None, location: str) -> list[Lost] | None:
-    """Return the spending that a database remembers and a ledger lacks; None if the database is missing or unreadable.
-    """
+    """Return the spending that a database remembers and a ledger lacks; None if the database is unavailable."""
     if database is None or not Path(database).is_file():
         return None
     with (

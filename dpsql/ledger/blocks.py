@@ -21,9 +21,10 @@ owner withdraws the periods, the sum is the dataset's spending.
   column applies.
 * The owner chooses other periods of the same columns: the block of undated rows continues. The rows of a new block are
   in the old blocks that share a day with it. So its loss is at most the loss of removing these old blocks one by one,
-  with losses ``(E_1, D_1), …, (E_k, D_k)`` of all calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2 + exp(E_1 +
-  E_2) D_3 + …``. A part of one old block inherits its account unchanged. The rows of blocks without their own account
-  go with the first other block that began like them: that block also has each of their losses.
+  with losses ``(E_1, D_1), …, (E_k, D_k)`` of all calls so far: ``E_1 + … + E_k`` and
+  ``D_1 + exp(E_1) D_2 + exp(E_1 + E_2) D_3 + …``. A part of one old block inherits its account unchanged. The rows of
+  blocks without their own account go with the first other block that began like them: that block also has each of
+  their losses.
 
 **Merged datasets** (`merged`). A dataset replaces others, and removing its unit (u, t) removes all rows that u has in
 t, in all their tables. Each account is converted to the new periods as above: rows that keep their dates use the

@@ -152,8 +152,8 @@ class Budget:
     def restated(self, changes: Mapping[str, object]) -> Budget:
         """Return this budget with the owner's changes; omitted arguments keep their values.
 
-        A budget in epsilon becomes a budget in rho, or vice versa, if the owner gives the other. ``privacy_unit =
-        'row'`` withdraws the privacy unit, and ``period = 'none'`` the periods.
+        A budget in epsilon becomes a budget in rho, or vice versa, if the owner gives the other.
+        ``privacy_unit = 'row'`` withdraws the privacy unit, and ``period = 'none'`` the periods.
         """
         amounts = {name: getattr(self, name) for name in ("epsilon", "delta", "rho")}
         if changes.get("rho") is not None:

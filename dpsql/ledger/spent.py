@@ -136,8 +136,7 @@ def refuse_overspend(dataset: str, budget: Budget | None, spent: Spent, cost: Co
 
 
 def refuse_beyond(what: str, budget: Budget, spent: Spent, cost: Cost, *, end: str = "") -> None:
-    """Raise a BudgetError unless `cost` fits the remainder; `what` names the account, and `end` ends the message.
-    """
+    """Raise a BudgetError unless `cost` fits the remainder; `what` names the account, and `end` ends the message."""
     after = spent.plus(cost)
     for name, limit in budget.limits.items():
         _refuse(what, name, limit, spent, after, budget, cost, end)

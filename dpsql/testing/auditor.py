@@ -77,7 +77,7 @@ class _Event:
     likelier: int
 
     def counts(self, outcomes: Sequence[Sequence[Any]]) -> tuple[int, int]:
-        """The event's counts: on the table that makes it likelier, and on the other."""
+        """Count the event: on the table that makes it likelier, and on the other."""
         hits = [sum(self.view(outcome) in self.categories for outcome in side) for side in outcomes]
         return hits[self.likelier], hits[1 - self.likelier]
 

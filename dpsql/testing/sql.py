@@ -21,10 +21,10 @@ class SqlRelease:
     connection : object
         A DuckDB connection, or an object whose ``connection`` attribute is a DuckDB connection.
     sql : str
-        One SELECT; every execution of it is one release. An output is the tuple of its rows, or ``('error', type,
-        message)`` if it fails: failure is an output too. If the SQL contains ``{count}``, it is many releases, one per
-        row of its result, and `batch` replaces ``{count}``: ``SELECT dp_sis(x, y, ...) FROM t, range({count}) AS
-        r(copy) GROUP BY copy``.
+        One SELECT; every execution of it is one release. An output is the tuple of its rows, or
+        ``('error', type, message)`` if it fails: failure is an output too. If the SQL contains ``{count}``, it is many
+        releases, one per row of its result, and `batch` replaces ``{count}``:
+        ``SELECT dp_sis(x, y, ...) FROM t, range({count}) AS r(copy) GROUP BY copy``.
     batch : int
         Releases per statement, >= 1; a query without ``{count}`` is repeated under UNION ALL. Use 1 if DuckDB might
         merge the copies (functions without ``side_effects``).
