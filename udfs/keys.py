@@ -136,7 +136,7 @@ def _grouped(calls: Calls, ticket: int) -> GroupedCall:
 
 
 def _first_twice(keys: pa.StructArray) -> tuple[int, int] | None:
-    """Return the first position with a repeated key, after the position of its first occurrence; None if all differ."""
+    """Return the positions of the first repeated key: its previous one, then the repeat; None if all keys differ."""
     numbers = keys.field("number").dictionary_encode("encode").indices.to_numpy()
     data = keys.field("data").dictionary_encode("encode").indices.to_numpy()
     order = np.lexsort((data, numbers))  # stable: equal keys stay in order of position

@@ -39,7 +39,7 @@ class Entry:
     recorded_at : str
         Time of the release, in UTC.
     lineage : dict or None
-        The tables read, if the ledger records them.
+        The sources read, as far as the ledger records them.
     arguments : str
         The public arguments of the call, as JSON text.
     """

@@ -347,7 +347,7 @@ class Transaction:
     def charges_since(self, dataset: str, block: str, start: str | int, number: int) -> list[Row]:
         """Return the rows of an account from the first row recorded at `start` or later, or with a number.
 
-        `number` is the account's number of rows; each row states the number of rows before it, so no row can be hidden.
+        `number` is the account's number of rows; each row states its own number, so no row can be hidden.
         """
         statement = self.statements.of_account_from if isinstance(start, int) else self.statements.of_account
         rows = self.verified(statement, dataset=dataset, block=block, start=start)

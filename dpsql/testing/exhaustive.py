@@ -72,7 +72,7 @@ class SensitivityReport:
     total : Fraction
         Largest sum of the changes of all components (L1).
     range : Fraction
-        Largest spread ``max_j change_j - min_j change_j``: the calibration of a selection.
+        Largest spread ``max_j change_j - min_j change_j``: calibrate a selection to it.
     table, neighbour : tuple of tuple
         The tables that reach `largest`.
     pairs : int
