@@ -1,4 +1,4 @@
-"""`dpsql.connect`: a database with dpsql in it, or the address of a gateway."""
+"""Open a database with dpsql installed, or a gateway (`dpsql.connect`)."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def connect(path: str | PathLike[str] = ":memory:", *, token: str | None = None,
     path : path or URL
         Database file, or ``':memory:'``; or the address of a gateway, such as ``'https://dpsql.example.org'``.
     ledger : path or URL, optional
-        Where budgets and releases are kept. By default ``x.duckdb.dpsql-ledger`` beside ``x.duckdb``, and in
-        memory for an in-memory database. A ``postgresql://`` URL shares it between machines.
+        The store of budgets and releases. By default ``x.duckdb.dpsql-ledger`` next to ``x.duckdb``, and in memory for
+        an in-memory database. Machines can share a ``postgresql://`` URL.
     strict : bool
-        Refuse every release on a dataset that `dp_protect` never gave a budget.
+        Refuse every release on a dataset without a budget of `dp_protect`.
     token : str, optional
-        Of a gateway, as for `dpsql.connect_remote`.
+        The gateway's token, as for `dpsql.connect_remote`.
     **options
-        Passed on to `duckdb.connect`, such as ``read_only=True``.
+        Options of `duckdb.connect`, such as ``read_only=True``.
 
     Returns
     -------
     connection : duckdb.DuckDBPyConnection or Remote
-        An ordinary DuckDB connection. Close it when done. Of a gateway a `dpsql.remote.Remote`.
+        An ordinary DuckDB connection, which you close; for a gateway, a `dpsql.remote.Remote`.
 
     Raises
     ------
     LedgerError
-        The ledger cannot be opened, or the database belongs to another one.
+        The ledger cannot be opened, or the database belongs to another ledger.
     """
     if isinstance(path, str) and path.startswith(("https://", "http://")):
         return import_module("dpsql.remote").connect_remote(path, token, **options)
-    # A password in it shows in no frame of a failure.
+    # No stack frame of a failure shows a password in the location.
     options["ledger"] = LedgerPlace.of(options.get("ledger")) or options.get("ledger")
     return installation.connect(path, **options)

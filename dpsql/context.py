@@ -1,4 +1,4 @@
-"""The Python interface of dpsql: the SQL functions as methods, with the same names and arguments."""
+"""Offer the SQL functions as Python methods, with the same names and arguments."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ from dpsql.udfs.release import releases
 class Context(ContextMethods):
     """A DuckDB connection with dpsql installed, and its ledger.
 
-    Its methods take the arguments of the SQL functions of the same names, and return a `Release`. Threads may share it:
-    calls that DuckDB runs take turns on the connection, so that all of them see its temporary tables and its
-    transaction, and each uses all of DuckDB's threads. Calls on an engine run side by side. For more at once, give each
-    thread ``Context(ctx.connection.cursor())``, which has the same ledger.
+    The methods take the arguments of the SQL functions of the same names, and return a `Release`. Threads may share a
+    context: calls that DuckDB runs take turns on the connection, so all of them see its temporary tables and its
+    transaction, and each uses all of DuckDB's threads. Calls on an engine run in parallel. For parallel DuckDB calls,
+    give each thread ``Context(ctx.connection.cursor())``, which has the same ledger.
 
     Parameters
     ----------
     database : path or connection
-        Database file, ``':memory:'``, or an open DuckDB connection, which then stays the caller's.
+        Database file, ``':memory:'``, or an open DuckDB connection, which the caller closes.
     ledger : path or URL, optional
         As for `dpsql.connect`.
     strict : bool
         As for `dpsql.connect`.
     engine : Attached, optional
-        The engine that holds the sources of every call; by default DuckDB. `dpsql.polars.context` and its like give it.
+        The engine of the sources of every call; by default DuckDB. `dpsql.polars.context` and similar functions set it.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Context(ContextMethods):
             engines_of(self._session).attach(engine)
 
     def asked_by(self, asker: Asker | None) -> Context:
-        """Return this context for whoever asks: equal questions of a scope have one answer, and grants are judged."""
+        """Return this context for one asker: equal questions in a scope share one answer, and dpsql checks grants."""
         other = copy(self)
         other._asker, other._owned = asker, False
         return other
@@ -137,23 +137,23 @@ class Context(ContextMethods):
             return self.sql(view_sql(view, getattr(release, "ledger_id", release), dataset, *more, by_name=by_name))
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
-        """Return a released model: by its release, the release's name, or its number in the ledger."""
+        """Return a released model, found by its release, the release's name, or its number in the ledger."""
         with self._errors_in_python():
             return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
 
     def release(self, key: str | int, dataset: str | None = None) -> Release:
-        """Return a release that the ledger holds, by its name or its number; costs nothing.
+        """Return a release of the ledger, by its name or its number; costs nothing.
 
         Parameters
         ----------
         key : str or int
         dataset : str, optional
-            The budget that it was charged to, where two datasets have a release of that name.
+            The charged budget, if two datasets have a release of that name.
 
         Raises
         ------
         ParameterError
-            P030, P055: there is none, or more than one.
+            P030, P055: there is no such release, or more than one.
         """
         entries = self.ledger.releases((*FUNCTIONS, QUERY), dataset, key)
         if not entries:
@@ -174,7 +174,7 @@ class Context(ContextMethods):
         )
 
     def _release_from(self, sequence: int, stored: Callable[[], StoredRelease], **fields: Any) -> Release:
-        """Return a release; what the ledger keeps of it is read when somebody asks."""
+        """Return a release; read its ledger data only when needed."""
 
         def statement() -> dict[str, Json]:
             entry = stored()
@@ -189,7 +189,7 @@ class Context(ContextMethods):
             **fields,
         )
 
-    if not TYPE_CHECKING:  # checkers of types shall find that there is no such method
+    if not TYPE_CHECKING:  # type checkers must see that there is no such method
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
@@ -205,9 +205,9 @@ class Context(ContextMethods):
     def dp_predict(self, model: str | int | Release, source: object, *, dataset: str | None = None) -> Any:
         """Return the rows of a source with a column ``prediction``, as an Arrow table; costs nothing.
 
-        On an engine it is a lazy frame of the engine, which computes the predictions where its rows are.
-        Of a classifier ``prediction`` is the likelier class, and ``probability`` that of its second class. Of
-        a model of long rows there is one row per row id.
+        On an engine the result is a lazy frame; the engine computes the predictions. For a classifier, ``prediction``
+        is the likelier class, and ``probability`` the probability of its second class. A model of long rows gives one
+        row per row id.
 
         Parameters
         ----------
@@ -229,28 +229,28 @@ class Context(ContextMethods):
                 raise SourceError("S002", f"source {show(source)}: {reason}") from None
 
     def planned(self, function: str, source: object, arguments: Mapping[str, object]) -> Plan:
-        """Return the checked plan of a call, such as of ``'dp_count'``; nothing is read, drawn or charged.
+        """Return the checked plan of a call, such as ``'dp_count'``; read, draw and charge nothing.
 
         Raises
         ------
         DpsqlError
-            What the call itself would be refused with.
+            The error of the call itself.
         """
         with self._errors_in_python(source), self._planned(function, source, dict(arguments)) as plan:
             return plan
 
     def planned_query(self, sql: str, arguments: Mapping[str, object]) -> QueryStatement | None:
-        """Return a query of plain SQL, checked, for `run_planned`; None if it reads nobody's rows."""
+        """Return a checked query of plain SQL, for `run_planned`; None if it reads no private rows."""
         with self._errors_in_python(), self._turns.alone():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
             return planned_query(self._session, self._plain_turns(), sql, arguments, self._asker)[0]
 
     def run_planned(self, planned: QueryStatement) -> Any:
-        """Return the release of a query that was planned."""
+        """Return the release of a planned query."""
         return self._query(planned, {})
 
     def check(self, plan: Plan) -> int | None:
-        """Return the entry of a call whose answer is stored, and free; else raise where grants or budgets refuse it."""
+        """Return the entry of a stored answer, which is free; else raise if grants or budgets refuse the call."""
         stored = self._session.past.replay(plan)
         if stored is None:
             self._session.check(plan)
@@ -258,7 +258,7 @@ class Context(ContextMethods):
 
     @contextmanager
     def _errors_in_python(self, source: object = None) -> Iterator[None]:
-        """Let errors spell the next step in Python (a gateway is asked in SQL), and name the column that is meant."""
+        """Make errors give the next step in Python (for a gateway in SQL), and name the intended column."""
         try:
             yield
         except DpsqlError as error:
@@ -266,7 +266,7 @@ class Context(ContextMethods):
             raise (failure if self._asker is not None else failure.saying(in_python(failure.message))) from None
 
     def columns_of(self, source: object) -> list[str]:
-        """Return the names of a source's columns, as a message shows them; none where the source cannot be read."""
+        """Return a source's column names, as messages show them; empty if the source is unreadable."""
         if isinstance(source, str):
             return self._turns.columns(source)
         names = getattr(source, "columns", None)
@@ -278,7 +278,7 @@ class Context(ContextMethods):
 
     @contextmanager
     def _planned(self, function: str, source: object, arguments: dict[str, object]) -> Iterator[Plan]:
-        """Yield the plan of a call, for which a frame has a name in the body of a with statement."""
+        """Yield the plan of a call; a frame has a name during the ``with`` block."""
         refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
         features = arguments.get("features")
         if isinstance(features, Release):
@@ -294,12 +294,12 @@ class Context(ContextMethods):
                 arguments["dataset"] = NAMELESS
             asker = self._asker
             if asker is not None:
-                arguments["release"] = asker.scope  # a name, so that the plan says what its source means
+                arguments["release"] = asker.scope  # a name, so that the plan records the meaning of its source
             plan = self._session.planner.plan(function, name, arguments, seen=seen)
             yield plan if asker is None else self._session.past.asked_by(plan, asker)
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
-        """Run one release: what the SQL function of that name does."""
+        """Run one release, like the SQL function of that name."""
         with self._errors_in_python(source), self._planned(function, source, arguments) as plan:
             self._session.check(plan)
             stored = self._session.past.replay(plan)
@@ -319,7 +319,7 @@ class Context(ContextMethods):
         )
 
     def _query(self, sql: object, arguments: dict[str, object], rows: FrameRows | None = None) -> Release | pa.Table:
-        """Run a query of plain SQL: what `dp_query` does in SQL, also over the rows of a frame."""
+        """Run a query of plain SQL like `dp_query` in SQL, also over the rows of a frame."""
         with self._errors_in_python():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
             question = self._session, self._plain_turns(), sql, arguments
@@ -341,7 +341,7 @@ class Context(ContextMethods):
         )
 
     def _released(self, plan: Plan, function: str, stored: Entry | None) -> pa.StructScalar:
-        """Return the release of a plan, as SQL shows it."""
+        """Return the release of a plan, in the form of SQL."""
         if plan.engine is not None:
             entry = driver.release(self._session, engines_of(self._session).named(plan.engine), plan)
             return releases(FUNCTIONS[function].shape, [entry])[0]
@@ -350,7 +350,7 @@ class Context(ContextMethods):
         return run_release(self._session, self._turns, statement, plan).column("release")[0]
 
     def _value(self, function: str, sequence: int, entries: pa.StructArray) -> pa.Table:
-        """Return the rows of a release; keys of groups are columns of their own types."""
+        """Return the rows of a release; keys of groups are columns with their own types."""
         shape = FUNCTIONS[function].shape
         if shape.has_keys:
             return self._stored_rows(self._stored(function, sequence))
@@ -361,11 +361,11 @@ class Context(ContextMethods):
             return stored_rows(cursor, release)
 
     def _stored(self, function: str, sequence: int) -> StoredRelease:
-        """Return what the ledger keeps of a release."""
+        """Return a release's data in the ledger."""
         return self.ledger.releases([function], key=sequence)[0]
 
     def _unplaced(self, arguments: dict[str, object]) -> pa.Table:
-        """Return the undeclared tables: what `dp_unplaced` does in SQL."""
+        """Return the undeclared tables, like `dp_unplaced` in SQL."""
         with self._errors_in_python():
             refuse_unknown(arguments, DECLARATIONS["dp_unplaced"], "dp_unplaced")
         engine = self._with_engine(arguments).get("engine")
@@ -373,11 +373,11 @@ class Context(ContextMethods):
         return self.sql(f"FROM dp_unplaced({argument})")
 
     def _with_engine(self, arguments: dict[str, object]) -> dict[str, object]:
-        """Return arguments, with the engine that holds the sources of every call."""
+        """Return arguments, with the engine of the sources of every call."""
         return arguments if self._engine is None else {"engine": self._engine.name, **arguments}
 
     def _declare(self, function: str, table: str, arguments: dict[str, object], *more: object) -> str:
-        """Call a SQL function that declares something, with values as parameters; it may say that no table is meant."""
+        """Call a declaring SQL function, with values as parameters; ``source=False`` says that there is no table."""
         arguments = arguments if arguments.get("source") is False else self._with_engine(arguments)
         with self._errors_in_python():
             refuse_unknown(arguments, DECLARATIONS[function], function)
@@ -403,7 +403,7 @@ class Context(ContextMethods):
         Parameters
         ----------
         dataset : str, optional
-            A table's budget, or a table that is public or derived.
+            A table's budget, or a public or derived table.
         """
         where = "" if dataset is None else f" WHERE dataset = {call('lower', literal(dataset))}"
         return self.sql(f"SELECT * FROM dp_policy(){where}")
@@ -415,7 +415,7 @@ class Context(ContextMethods):
         return self.sql("SELECT * FROM dp_ledger()")
 
     def _estimate(self, function: str, arguments: dict[str, object]) -> pa.Table:
-        """Return the cost and the noise of a call: what `dp_estimate` does in SQL."""
+        """Return the cost and the noise of a call, like `dp_estimate` in SQL."""
         with self._errors_in_python():
             refuse_unknown(arguments, ESTIMATE, "dp_estimate")
             if function == QUERY:
@@ -423,18 +423,18 @@ class Context(ContextMethods):
             return pa.Table.from_pylist(estimate(function, **arguments))
 
     def explain(self, statement: str) -> str:
-        """Return what a statement would run and charge, as SQL with comments; nothing is read, drawn or charged."""
+        """Return the plan and the cost of a statement, as SQL with comments; read, draw and charge nothing."""
         with self._mending(statement), self._turns.alone():
             return explain(self._session, self.connection, statement)
 
     def sql(self, statement: str) -> pa.Table:
-        """Run one statement, once, and return its rows; errors name the next step, also for what DuckDB refuses."""
+        """Run one statement, once, and return its rows; errors name the next step, also for errors of DuckDB."""
         with self._mending(statement):
             return self._turns.table(statement)
 
     @contextmanager
     def _mending(self, statement: str) -> Iterator[None]:
-        """Let errors of a statement name the next step."""
+        """Make errors of a statement name the next step."""
         try:
             yield
         except (duckdb.Error, DpsqlError) as error:
@@ -454,14 +454,14 @@ class Context(ContextMethods):
         self.close()
 
     def _plans(self, source: str, arguments: Mapping[str, object]) -> list[tuple[str, str]]:
-        """Return what SQL hands over beside the arguments of a call: what `dpsql_lineage` does there."""
+        """Return the plans that SQL passes in addition to the arguments of a call, like `dpsql_lineage` there."""
         return [
             *self._turns.plans(self._queries(source, arguments.get("release"))),
             *self._turns.plans(condition_queries(source, arguments.get("condition")), optimize=True),
         ]
 
     def _queries(self, source: str, release: object) -> list[str]:
-        """Return the queries whose plans show what a source may read, if anything is protected."""
+        """Return the queries whose plans show the tables of a source, if any budget exists."""
         sources = self._session.sources
         if not source or not (release is not None or sources.governed):
             return []
@@ -490,7 +490,7 @@ class Context(ContextMethods):
             self.connection.unregister(name)
 
     def _plain_turns(self) -> Turns:
-        """Return what runs plain SQL, or raise where an engine has the rows."""
+        """Return a runner for plain SQL, or raise if an engine has the rows."""
         if self._engine is not None:
             raise no_plain_sql()
         return self._turns
@@ -498,7 +498,7 @@ class Context(ContextMethods):
     def _query_rows(
         self, frame: object, sql: object, arguments: dict[str, object], of: Callable[[pa.Schema], FrameRows]
     ) -> Release | pa.Table:
-        """Answer a query of a frame of the engine, which it calls ``self``; `of` returns its rows, by its columns."""
+        """Answer a query of an engine's frame, named ``self`` in SQL; `of` returns its rows, by its columns."""
         if self._engine is None:
             raise ParameterError("P074", "no engine holds the frame. Use a context of dpsql.polars.")
         with self._as_table(frame) as name:

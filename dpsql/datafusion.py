@@ -50,8 +50,8 @@ def context(
     strict : bool
         As for `dpsql.connect`.
     name : str
-        Of the engine: the first part of the full names of its tables.
+        The engine's name: the first part of its tables' full names.
     parts : int
-        Number of parts that rows are grouped into. All rows of a part are in memory at once.
+        Number of groups of rows. All rows of a group are in memory at once.
     """
     return Context(ledger=ledger, strict=strict, engine=Attached(name, engine(session), parts))

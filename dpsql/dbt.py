@@ -1,4 +1,4 @@
-"""dpsql inside dbt: a plugin of dbt-duckdb, with which models, tests and hooks call the private functions.
+"""Use dpsql inside dbt: a dbt-duckdb plugin that lets models, tests and hooks call the private functions.
 
 In ``profiles.yml``::
 
@@ -34,15 +34,15 @@ __all__ = ["Plugin"]
 
 
 class Plugin(BasePlugin):
-    """Installs dpsql on dbt's connection, and on each of its cursors.
+    """Install dpsql on dbt's connection, and on each of its cursors.
 
-    Its configuration is ``ledger`` and ``strict``, as for `dpsql.connect`. What dpsql refuses is raised as a
+    The configuration is ``ledger`` and ``strict``, as for `dpsql.connect`. The plugin raises errors of dpsql as a
     `DbtRuntimeError`, which dbt shows without a traceback.
     """
 
     def initialize(self, plugin_config: dict[str, Any]) -> None:
-        """Read the configuration; anything else in it is refused."""
-        # dbt-duckdb adds the profile's settings of DuckDB to it.
+        """Read the configuration; refuse any other key."""
+        # dbt-duckdb adds the profile's settings of DuckDB to the configuration.
         config = {name: value for name, value in plugin_config.items() if name not in (self.creds.settings or {})}
         with _errors_for_dbt():
             refuse_unknown(config, ("ledger", "strict"), "the config of the plugin dpsql.dbt")
@@ -53,7 +53,7 @@ class Plugin(BasePlugin):
             self._strict = boolean("strict", config.get("strict", False))
 
     def configure_connection(self, conn: DuckDBPyConnection) -> None:
-        """Install on the connection of which dbt makes its cursors."""
+        """Install on the connection whose cursors dbt uses."""
         with _errors_for_dbt():
             if self._ledger is None and default_ledger(conn) is None:
                 raise LedgerError(
@@ -64,7 +64,7 @@ class Plugin(BasePlugin):
             install(conn, ledger=self._ledger, strict=self._strict)
 
     def configure_cursor(self, cursor: DuckDBPyConnection) -> None:
-        """Install on a cursor, because the short names of the functions are those of one connection."""
+        """Install on a cursor, because the functions' short names belong to one connection."""
         with _errors_for_dbt():
             install(cursor, ledger=self._ledger, strict=self._strict)
 

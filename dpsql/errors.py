@@ -1,8 +1,8 @@
-"""Errors that users can act on, and that reveal nothing about the data.
+"""Define errors that users can act on, and that reveal nothing about the data.
 
-Every message reads ``[DPSQL-Lnnn] parameter, requirement; got public value. Next step.`` The code
-stands in the text because DuckDB turns every exception raised in a function into its own type. No
-message may hold a cell, a count, or text that DuckDB wrote about rows.
+Every message reads ``[DPSQL-Lnnn] parameter, requirement; got public value. Next step.`` The text contains the code
+because DuckDB turns every exception of a function into its own type. No message may contain a cell, a count, or text
+that DuckDB wrote about rows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class DpsqlError(Exception):
     code : str
         A letter and three digits, such as ``"P001"``; stable across versions.
     message : str
-        What is required, the public value that was given, and the next step.
+        The requirement, the given public value, and the next step.
     """
 
-    place: int | None = None  # where in the text of a query stands what is refused, as an offset in bytes
-    position: int | None = None  # where in the statement that a gateway was sent, in characters from 0
+    place: int | None = None  # byte offset of the refused part in the text of a query
+    position: int | None = None  # character offset in the statement that the gateway received, from 0
     hint: str | None = None  # the line to write instead
 
     def __init__(self, code: str, message: str) -> None:
@@ -33,17 +33,17 @@ class DpsqlError(Exception):
         super().__init__(f"[{self.code}] {message}")
 
     def saying(self, message: str) -> Self:
-        """Return this error with another text, such as one that spells the next step in Python."""
+        """Return this error with another text, such as the next step in Python."""
         self.message = message
         self.args = (f"[{self.code}] {message}",)
         return self
 
     def in_duckdb(self) -> DpsqlError:
-        """Return the same error with a text that starts on a line of its own.
+        """Return the same error with a text that begins on its own line.
 
         DuckDB puts ``Invalid Input Error: Python exception occurred while executing the UDF: ParameterError: `` before
-        the text of whatever a function raises; neither the exception's class nor its notes change that. `original`
-        gives back the error without the line break.
+        the text of any exception of a function; the exception's class and notes do not change that. `original` returns
+        the error without the line break.
         """
         error = type(self)(self.code.removeprefix("DPSQL-"), self.message)
         error.args = (f"\n{self}",)
@@ -63,34 +63,34 @@ class BudgetError(DpsqlError):
 
 
 class LedgerWarning(UserWarning):
-    """The ledger can be used, and its owner should know something about it."""
+    """The ledger works, and its owner should know something about it."""
 
 
 class LedgerError(DpsqlError):
     """The ledger cannot be opened, or its chain does not verify (codes ``L…``)."""
 
 
-# The codes of a ledger that can be read and not be written.
+# The codes of a ledger that is readable and not writable.
 UNWRITABLE = ("DPSQL-L003", "DPSQL-L048")
-# Of a server that may answer in a while.
+# The codes of a server that may answer later.
 PASSING = ("DPSQL-L006", "DPSQL-L044", "DPSQL-L046", "DPSQL-L047")
 
 
 class InternalError(DpsqlError):
-    """Something failed after the table was read; the charge stands (codes ``I…``)."""
+    """A step failed after dpsql read the table; the charge remains (codes ``I…``)."""
 
 
 class GatewayError(DpsqlError):
-    """The gateway does not take this statement, token or request (codes ``G…``).
+    """The gateway does not accept this statement, token or request (codes ``G…``).
 
     Parameters
     ----------
     code : str
         ``G`` and three digits.
     message : str
-        What is required, and what was given.
+        The requirement, and the given value.
     position : int, optional
-        Where in the statement it stands, in characters from 0.
+        The refused part's place in the statement, in characters from 0.
     hint : str, optional
         The line to write instead.
     """
@@ -107,7 +107,7 @@ class GatewayError(DpsqlError):
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Self:
-        """Return the error that `to_json` wrote."""
+        """Return an error from the JSON of `to_json`."""
         position, hint = record.get("position"), record.get("hint")
         return cls(
             str(record.get("code")),
@@ -128,6 +128,6 @@ _kinds: dict[str, type[DpsqlError]] = {
 
 
 def original(error: Exception) -> DpsqlError | None:
-    """Return dpsql's error from the one that DuckDB wrapped it in, or None if it was another error."""
+    """Return the dpsql error inside an error of DuckDB, or None for another error."""
     match = re.search(r"\[DPSQL-(([PSBLIG])\d{3})\] (.*?)(?:\n\nAt:|\n\nLINE |$)", str(error), re.DOTALL)
     return None if match is None else _kinds[match.group(2)](match.group(1), match.group(3).strip())

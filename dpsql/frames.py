@@ -1,7 +1,7 @@
-"""The namespace `dp` of Polars frames: ``frame.dp.count(by="ward", keys=["A", "B"], epsilon=0.5)``.
+"""Add the namespace `dp` to Polars frames: ``frame.dp.count(by="ward", keys=["A", "B"], epsilon=0.5)``.
 
-``import dpsql.polars`` registers it. It has one method for each private function, made from the function's list of
-arguments, so that names, defaults and documentation are those of SQL.
+``import dpsql.polars`` registers the namespace. It has one method for each private function, generated from the
+function's list of arguments, so names, defaults and documentation match SQL.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _contexts: dict[str, Context] = {}
 
 @public
 def use(*, ledger: str | PathLike[str] | None = None, strict: bool = False) -> Context:
-    """Choose the ledger of all frames; by default they share one in memory, which ends with the process.
+    """Choose the ledger of all frames; by default they share a ledger in memory, which ends with the process.
 
     Parameters
     ----------
     ledger : path or URL, optional
-        Where budgets and releases are kept.
+        The store of budgets and releases.
     strict : bool
         Refuse releases of frames whose dataset has no budget.
 
     Returns
     -------
     context : Context
-        For what is not about one frame: ``dp_protect``, ``dp_budget``, ``dp_ledger``, ``model``.
+        For calls without a frame: ``dp_protect``, ``dp_budget``, ``dp_ledger``, ``model``.
     """
     _contexts["frames"] = Context(ledger=ledger, strict=strict, engine=Attached("polars", PolarsEngine()))
     return _contexts["frames"]
@@ -73,21 +73,21 @@ class Frames(FrameMethods, Generic[Frame]):
         self._release: Release | None = None
 
     def of(self, dataset: str) -> Frame:
-        """Return the same frame, as rows of a dataset: its releases are charged to that budget.
+        """Return the same frame, as rows of a dataset: its releases charge that budget.
 
-        Name it once, at the source. Frames that Polars makes of it (``filter``, ``with_columns``) are other frames:
-        name it again there, if every row still belongs to one privacy unit. Once the ledger protects anything, a frame
-        of no dataset is refused, and so is a dataset that has no budget.
+        Name the dataset once, at the source. Polars makes new frames (``filter``, ``with_columns``): name the dataset
+        again there, if every row still belongs to one privacy unit. Once the ledger protects any dataset, dpsql refuses
+        a frame without a dataset, and a dataset without a budget.
 
         Parameters
         ----------
         dataset : str
-            A name of `dpsql.polars.use(...).dp_budget()`, such as ``'patients'``.
+            A name from `dpsql.polars.use(...).dp_budget()`, such as ``'patients'``.
 
         Returns
         -------
         frame : polars.DataFrame or polars.LazyFrame
-            It shares the rows with this one.
+            It shares the rows with this frame.
         """
         if not isinstance(dataset, str) or not dataset:
             raise ParameterError("P013", f"a dataset is named by a text; got {show(dataset)}. Try 'patients'.")
@@ -95,24 +95,24 @@ class Frames(FrameMethods, Generic[Frame]):
 
     @property
     def dataset(self) -> str | None:
-        """The dataset that the rows belong to; None if `of` did not say."""
+        """The dataset of the rows; None without `of`."""
         return self._dataset
 
     @property
     def release(self) -> Release:
-        """The release whose rows this frame is.
+        """The release with this frame's rows.
 
         Raises
         ------
         AttributeError
-            The frame was not returned by a method of `dp`; what Polars makes of a result is another frame.
+            No method of `dp` returned the frame; a Polars operation on a result gives another frame.
         """
         if self._release is None:
             raise AttributeError("this frame is no release. Take it from the frame that a method of .dp returned.")
         return self._release
 
     def _protect(self, budget: dict[str, Any]) -> str:
-        """Set the budget of the frame's dataset: what `protect` does."""
+        """Set the budget of the frame's dataset, like `protect`."""
         if self._dataset is None:
             raise ParameterError("P081", "the rows are of no dataset. Name it first: frame.dp.of('patients').")
         unit = budget.get("privacy_unit")
@@ -126,13 +126,13 @@ class Frames(FrameMethods, Generic[Frame]):
     def predict(self, model: object) -> Frame:
         """Return the frame with a column ``prediction`` of a released model; costs nothing.
 
-        Of a classifier ``prediction`` is the likelier class, and ``probability`` that of its second class. A lazy frame
-        stays lazy.
+        For a classifier, ``prediction`` is the likelier class, and ``probability`` the probability of its second class.
+        A lazy frame stays lazy.
 
         Parameters
         ----------
         model : polars.DataFrame, Release, str or int
-            What `linear_regression` and its like returned, its name, or its number in the ledger.
+            The result of `linear_regression` or a similar method, the model's name, or its number in the ledger.
         """
         predictions: Any = _context().dp_predict(_released(model), self._frame, dataset=self._dataset)
         return self._like(
@@ -140,21 +140,21 @@ class Frames(FrameMethods, Generic[Frame]):
         )
 
     def split(self, unit: str, *, test: float = 0.25, key: str | None = None) -> tuple[Frame, Frame]:
-        """Return the rows in two parts, to fit a model and to evaluate it; all rows of a unit are in one of them.
+        """Split the rows in two parts, to fit a model and to evaluate it; each unit's rows are in one part.
 
-        A keyed hash of a unit's id decides. No other unit moves a row from one part to the other, so what is private
+        A keyed hash of a unit's id decides. No other unit moves a row between the parts, so a release that is private
         on a part is private on the whole. Both parts belong to the same dataset, and their charges add up, although a
-        unit's rows are in one of them only. Rows without an id are in neither.
+        unit's rows are in one part only. Rows without an id are in neither part.
 
         Parameters
         ----------
         unit : str
-            Column of the privacy unit's id.
+            Column with the privacy unit's id.
         test : float
             Share of the units in the second part, in (0, 1).
         key : str, optional
-            Of the hash; the same key gives the same split, here and in SQL (``dp_split``). By default it is drawn, and
-            the split is another one in every call.
+            Key of the hash; the same key gives the same split, here and in SQL (``dp_split``). By default every call
+            draws a new key, and gives a new split.
 
         Returns
         -------
@@ -173,10 +173,10 @@ class Frames(FrameMethods, Generic[Frame]):
         return self._like(train), self._like(test_rows)
 
     def one_hot(self, levels: Mapping[str, list[object]]) -> Frame:
-        """Return the frame with a column of 0 and 1 for each public level of some columns, which go.
+        """Replace some columns by a 0/1 column for each public level.
 
-        A level that is not listed, and NULL, is 0 everywhere. The levels are public: give them from what the data may
-        hold, and not from the rows.
+        An unlisted level, and NULL, is 0 everywhere. The levels are public: list the values that the data may have, and
+        do not read them from the rows.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class Frames(FrameMethods, Generic[Frame]):
         for name in levels:
             self._check(name)
         added = [
-            # Texts are compared as texts: an Enum that lacks a level would refuse it.
+            # Compare strings as strings: an Enum that lacks a level would refuse the level.
             (pl.col(name).cast(pl.String) if isinstance(level, str) else pl.col(name))
             .eq(level)
             .fill_null(False)
@@ -197,16 +197,16 @@ class Frames(FrameMethods, Generic[Frame]):
         ]
         return self._like(self._frame.with_columns(added).drop(list(levels)))
 
-    if not TYPE_CHECKING:  # checkers of types shall find that there is no such method
+    if not TYPE_CHECKING:  # type checkers must see that there is no such method
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("_") or hasattr(Frames, name):  # a property that has raised
+            if name.startswith("_") or hasattr(Frames, name):  # a property that raised
                 return object.__getattribute__(self, name)
             names = {f"dp_{method}" for method in dir(Frames) if not method.startswith("_")}
             raise AttributeError(no_method("frame.dp", name, names))
 
     def _public_names(self, source: object = None) -> list[str]:
-        """Return the names that messages show: the frame's columns."""
+        """Return the column names, for messages."""
         return self._frame.collect_schema().names()
 
     def _check(self, column: str) -> None:
@@ -217,7 +217,7 @@ class Frames(FrameMethods, Generic[Frame]):
             raise SourceError("S002", f"there is no column {show(column)} in the frame. {step}")
 
     def _like(self, frame: Frame, dataset: str | None = None) -> Frame:
-        """Return a frame whose rows belong where those of this one do."""
+        """Return a frame of the same dataset as this frame."""
         _of(frame)._dataset = self._dataset if dataset is None else dataset
         return frame
 
@@ -237,13 +237,13 @@ class Frames(FrameMethods, Generic[Frame]):
         return _rows_of(release)
 
     def _query(self, sql: object, arguments: dict[str, Any]) -> pl.DataFrame:
-        """Return the rows of a query over the frame: what `query` does."""
+        """Return the rows of a query over the frame, like `query`."""
         if self._dataset is None:
             raise ParameterError("P081", "the rows are of no dataset. Name it first: frame.dp.of('patients').")
         kinds, dataset = self._frame.collect_schema(), self._dataset
 
         def rows(schema: pa.Schema) -> FrameRows:
-            # Objects of Python are no values of SQL.
+            # Python objects are not SQL values.
             fields = [field for field in schema if kinds[field.name] != pl.Object]
             return FrameRows(dataset, pa.schema(fields), self._columns)
 
@@ -253,7 +253,7 @@ class Frames(FrameMethods, Generic[Frame]):
 
     @contextmanager
     def _errors_on_frames(self) -> Iterator[None]:
-        """Let errors name the columns of the frame, and what to write on one."""
+        """Make errors name the frame's columns, and the next step on a frame."""
         try:
             yield
         except DpsqlError as error:
@@ -261,17 +261,17 @@ class Frames(FrameMethods, Generic[Frame]):
             raise failure.saying(on_frames(failure.message)) from None
 
     def _columns(self, names: list[str]) -> pa.Table:
-        """Return columns of the frame as an Arrow table; a lazy frame is run for them alone."""
+        """Return columns of the frame as an Arrow table; run a lazy frame for these columns alone."""
         frame: Any = self._frame.select(names)
         return (frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame).to_arrow(
             compat_level=pl.CompatLevel.oldest()
         )
 
     def _read(self, context: Context, function: str, arguments: dict[str, Any]) -> tuple[Frame, Context]:
-        """Return what a call reads, and where it runs.
+        """Return the input of a call, and the place where the call runs.
 
-        A lazy frame is run once: if the call needs several passes, its columns are held in memory in between. A call
-        that has to see rows one by one runs in DuckDB, over the columns that it reads.
+        A lazy frame runs once: if the call needs several passes, memory holds its columns in between. A call that must
+        see single rows runs in DuckDB, over the columns that it reads.
         """
         frame: Any = self._frame
         plan = context.planned(function, frame, arguments)
@@ -295,18 +295,18 @@ def _of(frame: Frame) -> Frames[Frame]:
 
 
 def _rows_of(release: Release) -> pl.DataFrame:
-    """Return the rows of a release, as a frame that knows it."""
+    """Return the rows of a release, as a frame that refers to the release."""
     rows = release.to_polars()
     _of(rows)._release = release
     return rows
 
 
 def _released(source: object) -> Any:
-    """Return the release that a frame is the rows of; anything else as it is."""
+    """Return the release of a frame; return any other value unchanged."""
     return _of(source).release if isinstance(source, pl.DataFrame) else source
 
 
 def register() -> None:
-    """Give every Polars frame its attribute `dp`."""
+    """Add the attribute `dp` to every Polars frame."""
     pl.api.register_dataframe_namespace("dp")(Frames)
     pl.api.register_lazyframe_namespace("dp")(Frames)

@@ -1,4 +1,4 @@
-"""Jobs in Python: what `dpsql run` does, without a process of its own."""
+"""Run jobs in Python, like `dpsql run`, without a separate process."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from dpsql.released.release import Release
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job gave and what it cost.
+    """The rows, releases and cost of a job.
 
     Attributes
     ----------
     releases : list of Release
-        Of every private call, in order. `replayed` says which were in the ledger before; they cost nothing.
+        One per private call, in order. `replayed` marks releases that were in the ledger before; they cost nothing.
     receipt : dict
-        What `dpsql run --receipt` writes, as JSON values; it holds no value of the data. Empty after a dry run.
+        The content of `dpsql run --receipt`, as JSON values, without any value of the data. Empty after a dry run.
     forecast : Forecast
-        What the job was expected to cost, before it began.
+        The expected cost before the job began.
     rows : pyarrow.Table or None
-        The rows of the last statement that has any.
+        The rows of the last statement with rows.
     """
 
     releases: list[Release]
@@ -56,20 +56,20 @@ def run(
 ) -> JobResult:
     """Run the statements of a job in order, up to the first error.
 
-    Before anything is run, the job is parsed and priced: one whose budgets cannot pay for all of it is not begun.
+    First dpsql parses and prices the job; it does not start a job that the budgets cannot pay in full.
 
     Parameters
     ----------
     job : path or str
-        A file: a path, or a text that ends in ``.sql``. Any other text is the statements themselves.
+        A file: a path, or a string that ends in ``.sql``. Any other string is the statements themselves.
     database : path
-        Database file, or ``':memory:'``. It is closed when the job ends.
+        Database file, or ``':memory:'``. The job closes it at its end.
     ledger : path or URL, optional
         As for `dpsql.connect`.
     parameters : mapping, optional
-        The value of each ``$name`` of the job: a number, boolean, text, date, None, or a list or mapping of these.
+        The value of each ``$name`` of the job: a number, boolean, string, date, None, or a list or mapping of these.
     dry_run : bool
-        Only say what the job would cost; no row is read, and nothing is charged. It raises what would refuse the job.
+        Only return the expected cost; read no row, and charge nothing. Raise any error that would refuse the job.
     strict : bool
         As for `dpsql.connect`.
 
@@ -80,8 +80,8 @@ def run(
     Raises
     ------
     DpsqlError, duckdb.Error
-        What the first failing statement raised; a note says where. I040 replaces an error of DuckDB's about values.
-        What was charged before stays charged, and named releases among it cost nothing when the job is run again.
+        The error of the first failing statement; a note says where. I040 replaces DuckDB's errors about values. Earlier
+        charges remain; when you run the job again, its named releases cost nothing.
     """
     is_file = not isinstance(job, str) or job.endswith(".sql")
     text = Path(job).read_text(encoding="utf-8") if is_file else fspath(job)

@@ -1,4 +1,4 @@
-"""Engines that SQL names, attached to a connection."""
+"""Attach engines to a connection, so that SQL can name them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def attach_engine(
 ) -> None:
     """Let SQL on a connection name the sources of an engine: ``FROM dp_count('visits', ..., engine := 'lake')``.
 
-    Every connection of the same database has the engine then. Another engine of this name is replaced.
+    Every connection of the same database then has the engine. It replaces another engine of the same name.
 
     Parameters
     ----------
     connection : DuckDB connection or Context
-        It need not have dpsql installed.
+        dpsql need not be installed on it.
     name : str
-        The engine's name in SQL, in budgets and in receipts; one word. Other sessions that share the ledger should
-        give the same catalog the same name, because budgets are kept under it.
+        The engine's name in SQL, in budgets and in receipts; one word. Sessions that share the ledger should use the
+        same name for the same catalog, because the name identifies budgets.
     engine : Engine
-        Such as `dpsql.polars.engine` and its like make.
+        The result of `dpsql.polars.engine` or a similar function.
     parts : int
-        Number of parts that rows are grouped into where a call needs all rows of a person at once. All rows of one part
-        are in the memory of a worker at once.
+        Number of groups of rows if a call needs all rows of a person at once. All rows of one group are in a worker's
+        memory at once.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""DuckDB's parser and binder, in a database of our own: without tables, extensions or settings of anybody's."""
+"""Parse and bind SQL with DuckDB, in a separate database without tables, extensions or settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import duckdb
 
 
 class Parser:
-    """A DuckDB in memory that parses and binds texts, and holds no data."""
+    """A DuckDB in memory that parses and binds SQL, and holds no data."""
 
     def __init__(self) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -24,10 +24,10 @@ class Parser:
         return str(row[0])
 
     def tree(self, sql: str) -> str:
-        """Return the syntax tree of a text, as JSON."""
+        """Return the syntax tree of an SQL string, as JSON."""
         try:
             return self.value("SELECT system.main.json_serialize_sql(?)::VARCHAR", sql)
-        except duckdb.Error:  # 1.5 raises where a text is nested too deeply
+        except duckdb.Error:  # DuckDB 1.5 raises if the SQL is nested too deeply
             return '{"error": true, "error_message": "nested too deeply"}'
 
     def plan(self, query: str) -> str:
@@ -36,11 +36,11 @@ class Parser:
 
     @cached_property
     def newer(self) -> bool:
-        """Whether DuckDB computes by IEEE 754 by default: from 2.0 on, a logarithm of 0 is no error."""
+        """Whether DuckDB uses IEEE 754 arithmetic by default: from 2.0 on, a logarithm of 0 is not an error."""
         return self.value("SELECT TRY(system.main.ln(0::DOUBLE)) IS NOT NULL") == "True"
 
     def hands_over(self, type_sql: str) -> bool:
-        """Return whether DuckDB hands over values of a type; 1.5 does not of VARIANT."""
+        """Return whether DuckDB passes values of a type to Python; 1.5 does not pass VARIANT."""
         with self._lock:
             try:
                 self._open().sql(f"SELECT NULL::{type_sql} AS given").to_arrow_table()

@@ -1,4 +1,4 @@
-"""Polars frames under a budget: the namespace `dp` of frames, a context for Polars' streaming engine, or an engine.
+"""Release from Polars frames: the namespace `dp` of frames, a context for Polars' streaming engine, or an engine.
 
 ::
 
@@ -8,8 +8,8 @@
     visits = pl.scan_parquet("visits/*.parquet").dp.of("visits")
     visits.dp.count(by="ward", keys=["A", "B"], epsilon=0.5)
 
-``import dpsql`` alone does not register the namespace, because it does not import Polars. A context instead has its own
-ledger, and names for its frames::
+``import dpsql`` alone does not register the namespace, because it does not import Polars. A context has its own ledger,
+and names for its frames::
 
     ctx = dpsql.polars.context({"visits": pl.scan_parquet("visits/*.parquet")})
     ctx.dp_count("visits", epsilon=0.5)
@@ -48,16 +48,16 @@ def context(
     Parameters
     ----------
     frames : mapping of str to polars.LazyFrame or polars.DataFrame, optional
-        Frames by the names under which calls refer to them. A call takes a frame itself, too.
+        Frames by the names that calls use. A call also accepts a frame itself.
     ledger : path or URL, optional
-        Where budgets and releases are kept; in memory by default.
+        The store of budgets and releases; in memory by default.
     strict : bool
         As for `dpsql.connect`.
     name : str
         The engine's name in SQL, in budgets and in receipts.
     parts : int
-        Number of parts that rows are grouped into where a call needs all rows of a person at once. All rows of one part
-        are in memory at once.
+        Number of groups of rows if a call needs all rows of a person at once. All rows of one group are in memory at
+        once.
 
     Returns
     -------
@@ -68,5 +68,5 @@ def context(
 
 @public
 def engine(frames: Mapping[str, polars.LazyFrame | polars.DataFrame] | None = None) -> PolarsEngine:
-    """Return an engine over Polars frames, for `dpsql.attach_engine`; parameters as of `context`."""
+    """Return an engine over Polars frames, for `dpsql.attach_engine`; parameters as for `context`."""
     return PolarsEngine(frames)

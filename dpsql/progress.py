@@ -1,8 +1,8 @@
-"""Progress of long work: a bar on a terminal, and the point where Ctrl-C reaches it.
+"""Show progress of long work on a terminal, and check for Ctrl-C.
 
-Python delivers Ctrl-C to the main thread only, and DuckDB may run a function on another one. So presses of Ctrl-C are
-counted, and every `Progress` checks whether the count has changed since its work began. What must not be torn apart,
-such as a transaction of the ledger, holds signals back.
+Python delivers Ctrl-C to the main thread only, and DuckDB may run a function on another thread. So dpsql counts presses
+of Ctrl-C, and every `Progress` checks whether the count has changed since its work began. Work that must not be
+interrupted, such as a transaction of the ledger, holds signals back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _interrupts = 0
 
 
 def presses() -> int:
-    """Return how often Ctrl-C was pressed, as far as `listen` could count."""
+    """Return the number of Ctrl-C presses, if `listen` could count them."""
     return _interrupts
 
 
@@ -39,7 +39,7 @@ def interrupt() -> None:
 def listen() -> None:
     """Make Ctrl-C stop dpsql's work on other threads, too; Python still raises KeyboardInterrupt.
 
-    Does nothing off the main thread, or where the program has a handler of its own.
+    Do nothing off the main thread, or if the program has its own handler.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -52,14 +52,14 @@ def _interrupt_and_raise(number: int, frame: FrameType | None) -> None:
 
 
 def held_back() -> AbstractContextManager[None]:
-    """Let signals that come in the body of a with statement wait for its end, where Python's handlers raise.
+    """Delay signals during the ``with`` block until its end, if Python's handlers raise.
 
-    Off the main thread no signal arrives, and nothing is done.
+    Off the main thread no signal arrives, and the function does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         return nullcontext()
     handlers = ((number, signal.getsignal(number)) for number in _RAISING)
-    # One that is not callable ends the process, is ignored, or is not Python's.
+    # A non-callable handler ends the process, ignores the signal, or is not Python's.
     return _hold_back([(number, handler) for number, handler in handlers if callable(handler)])
 
 
@@ -82,7 +82,7 @@ def _hold_back(handlers: Sequence[tuple[int, Callable[[int, FrameType | None], o
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt where Ctrl-C made the body of a with statement fail, whatever DuckDB made of it."""
+    """Raise KeyboardInterrupt if Ctrl-C made the ``with`` block fail, whatever error DuckDB raised instead."""
     listen()
     before = _interrupts
     try:
@@ -96,35 +96,35 @@ def interruptible() -> Iterator[None]:
 
 
 class Progress:
-    """Reports how far a call is, or that it is running; raises when the work is to stop.
+    """Report the progress of a call, or that it is running; raise if the work must stop.
 
-    Only public numbers are shown. Call it with the fraction done of work whose parts do not depend on the rows' values
-    (columns, blocks, rounds). If the length of a search depends on the values, use `tick`, which takes no argument; the
-    bar then shows the elapsed time.
+    Progress shows only public numbers. Call it with the finished fraction of work whose parts do not depend on the
+    rows' values (columns, blocks, rounds). If the length of a search depends on the values, use `tick`, which takes no
+    argument; the bar then shows the elapsed time.
 
     Parameters
     ----------
     label : str
-        What is being done; public.
+        The name of the work; public.
     stopped : Event, optional
-        Once it is set, the work is to stop, and no other.
+        Setting it stops this work, and no other.
     """
 
     def __init__(self, label: str, stopped: threading.Event | None = None) -> None:
         self._label, self._stopped = label, stopped
         self._interrupts = _interrupts
         self._started = time.monotonic()
-        self._bar: rich_progress.Progress | None = None  # of one task
+        self._bar: rich_progress.Progress | None = None  # with one task
 
     def __call__(self, share: float) -> None:
-        """Show the fraction of the work that is done, in [0, 1]; public.
+        """Show the finished fraction of the work, in [0, 1]; public.
 
         Raises
         ------
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         TimeoutError
-            This work alone was stopped.
+            `stopped` ended this work alone.
         """
         bar = self._visible_bar()
         if bar is not None:
@@ -138,14 +138,14 @@ class Progress:
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         TimeoutError
-            This work alone was stopped.
+            `stopped` ended this work alone.
         """
         bar = self._visible_bar()
         if bar is not None:
             bar.update(bar.task_ids[0])
 
     def _visible_bar(self) -> rich_progress.Progress | None:
-        """Check for Ctrl-C; return the bar once it is shown, which it is after a while."""
+        """Check for Ctrl-C; return the bar once it is visible, after a delay."""
         if _interrupts != self._interrupts:
             raise KeyboardInterrupt
         if self._stopped is not None and self._stopped.is_set():

@@ -1,7 +1,7 @@
-"""A gateway from Python: `connect_remote` asks with a token what `dpsql.Context` asks of a database.
+"""Use a gateway from Python: `connect_remote` offers the calls of `dpsql.Context` with a token.
 
-Answers come over HTTP as Arrow, by the standard library alone. A token is sent to the one address that was given:
-redirections are not followed, and without TLS it leaves this machine only where that was asked for.
+Answers come over HTTP as Arrow; the client uses only the standard library. It sends the token to the given address
+only: it follows no redirection, and without TLS it sends the token to another machine only if you allow that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SECONDS = 600.0
 
 
 class NoRedirection(HTTPRedirectHandler):
-    """Follows no redirection: the token is for one address."""
+    """Follow no redirection: the token is for one address."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -47,23 +47,23 @@ class NoRedirection(HTTPRedirectHandler):
 
 
 def is_gateway(address: object) -> bool:
-    """Whether a place to connect to is the address of a gateway."""
+    """Whether a location is the address of a gateway."""
     return isinstance(address, str) and address.startswith(("https://", "http://"))
 
 
 def tokens_file() -> Path:
-    """Return the file that keeps tokens: on each line the address of a gateway, and a token."""
+    """Return the token file: each line has the address of a gateway, and a token."""
     base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return base / "dpsql" / "tokens"
 
 
 def saved_token(url: str) -> str:
-    """Return the token for a gateway: ``DPSQL_TOKEN``, or what the file of tokens has for its address.
+    """Return the token for a gateway: ``DPSQL_TOKEN``, or the token file's entry for its address.
 
     Raises
     ------
     GatewayError
-        G040: there is none, or others may read the file.
+        G040: there is no token, or others may read the file.
     """
     setting = os.environ.get(TOKEN_VARIABLE)
     if setting:
@@ -81,25 +81,25 @@ def saved_token(url: str) -> str:
 
 @public_methods()
 class Remote(ContextMethods):
-    """A gateway, asked with a token.
+    """A gateway, queried with a token.
 
-    It has the methods of `dpsql.Context` that are private SQL functions, with the same arguments. They are answered by
-    the gateway, and an equal question is free.
+    It has the methods of `dpsql.Context` that are private SQL functions, with the same arguments. The gateway answers
+    them, and an equal question is free.
 
     Parameters
     ----------
     url : str
         Such as ``'https://dpsql.example.org'``.
     token : str, optional
-        As the owner gave it. By default that of the environment variable ``DPSQL_TOKEN``, or what
-        ``~/.config/dpsql/tokens`` has for the address.
+        The owner's token. By default the environment variable ``DPSQL_TOKEN``, or the entry of
+        ``~/.config/dpsql/tokens`` for the address.
     insecure_plaintext : bool
-        Send the token without TLS to another machine, where others may read it.
+        Send the token without TLS to another machine; others may read it.
 
     Raises
     ------
     GatewayError
-        G040: the address is none, would show the token to others, or there is no token.
+        G040: the address is invalid, would expose the token, or there is no token.
     """
 
     def __init__(self, url: str, token: str | None = None, *, insecure_plaintext: bool = False) -> None:
@@ -125,65 +125,65 @@ class Remote(ContextMethods):
         Parameters
         ----------
         statement : str
-            It reads released rows: calls of the private functions, or tables of plain SQL.
+            A SELECT over released rows: calls of the private functions, or tables of plain SQL.
         **settings
-            ``epsilon``, ``delta``, ``fresh``, ``dataset`` and ``max_age`` of this statement.
+            ``epsilon``, ``delta``, ``fresh``, ``dataset`` and ``max_age`` for this statement.
         """
         return self.answer(statement, settings)[0]
 
     def answer(self, statement: str, settings: Mapping[str, object]) -> tuple[pa.Table, list[dict[str, Any]]]:
-        """Answer one statement; return its rows, and the receipts of the releases in it."""
+        """Answer one statement; return its rows, and the receipts of its releases."""
         return read_arrow(self._send("/v1/query", _question(statement, settings), ARROW))
 
     def datasets(self) -> list[dict[str, Any]]:
-        """Return what the token may ask about."""
+        """Return the datasets of the token."""
         return list(self._looked("/v1/datasets")["datasets"])
 
     def dataset(self, name: str) -> dict[str, Any]:
-        """Return what is public about a dataset."""
+        """Return the public facts about a dataset."""
         return self._looked(f"/v1/datasets/{quote(name, safe='')}")
 
     def estimate(self, statement: str, **settings: object) -> dict[str, Any]:
-        """Return what a statement would cost; nothing is read or charged."""
+        """Return the cost of a statement; read and charge nothing."""
         return _object(self._send("/v1/estimate", _question(statement, settings), JSON))
 
     def budget(self) -> list[dict[str, Any]]:
-        """Return what is spent and what remains of each dataset."""
+        """Return each dataset's spent and remaining budget."""
         return list(self._looked("/v1/budget")["budget"])
 
     def releases(self, before: int | None = None) -> list[dict[str, Any]]:
-        """Return the receipts of the last 200 own releases, oldest first; of those before an entry, if one is given."""
+        """Return the receipts of your last 200 releases, oldest first; or of the releases before an entry."""
         return list(self._looked("/v1/releases" + _page(before))["releases"])
 
     def ledger(self, before: int | None = None) -> dict[str, Any]:
-        """Return what an auditor sees: 200 entries of the datasets as ``ledger``, and all ``grants`` on them.
+        """Return the auditor's view: 200 entries of the datasets as ``ledger``, and all ``grants`` on them.
 
-        The entries are the last ones, oldest first; those before an entry, if one is given.
+        The entries are the last 200, oldest first; or the last 200 before an entry.
         """
         return self._looked("/v1/ledger" + _page(before))
 
     def release(self, number: int) -> Release:
-        """Return an own release again, at no cost."""
+        """Return one of your releases again, at no cost."""
         table, receipts = self._stored(number)
         return self._release_from(table, receipts[0], is_stored=True)
 
     def dp_synthetic_rows(self, release: int | Release, n: int | None = None, seed: object = None) -> pa.Table:
-        """Return n rows of a synthetic table of one's own, the same for the same public seed; costs nothing."""
+        """Return n rows of one of your synthetic tables, the same for the same public seed; costs nothing."""
         number = release.ledger_id if isinstance(release, Release) else release
         return self.answer(_call("dp_synthetic_rows", None, {"release": number, "n": n, "seed": seed}), {})[0]
 
     def health(self) -> dict[str, Any]:
-        """Say whether the gateway works."""
+        """Return whether the gateway works."""
         return self._looked("/health")
 
     def stored(self, number: int) -> tuple[pa.Table, list[dict[str, Any]]]:
-        """Return the rows and the receipt of an own release, at no cost."""
+        """Return the rows and the receipt of one of your releases, at no cost."""
         return self._stored(number)
 
     def _stored(self, number: int) -> tuple[pa.Table, list[dict[str, Any]]]:
         return read_arrow(self._send(f"/v1/releases/{int(number)}", None, ARROW))
 
-    # What the methods of the SQL functions ask of a context.
+    # The context's methods that the methods of the SQL functions use.
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         if not isinstance(source, str):
@@ -216,7 +216,7 @@ class Remote(ContextMethods):
         raise GatewayError("G040", "dp_unplaced is the owner's, who calls it in the database itself.")
 
     def _release_from(self, table: pa.Table, receipt: dict[str, Any], *, is_stored: bool = False) -> Release:
-        """Return a release of its rows and its receipt; what is not in the receipt is asked for when it is needed."""
+        """Return a release from its rows and its receipt; request data missing from the receipt when needed."""
         number = int(receipt["entry"])
 
         def reading(name: str) -> Callable[[], Any]:
@@ -247,7 +247,7 @@ class Remote(ContextMethods):
         return _object(self._send(path, None, JSON))
 
     def _send(self, path: str, body: bytes | None, accept: str) -> bytes:
-        """Send a request, and return the body of the answer; raise what it was refused with."""
+        """Send a request, and return the body of the answer; raise the gateway's error."""
         headers = {"Authorization": f"Bearer {self._token}", "Accept": accept, "Content-Type": JSON}
         request = Request(self.url + path, body, headers)  # noqa: S310 - the scheme was judged
         try:
@@ -264,7 +264,7 @@ class Remote(ContextMethods):
 
 @public
 def connect_remote(url: str, token: str | None = None, *, insecure_plaintext: bool = False) -> Remote:
-    """Return a gateway to ask; see `Remote`."""
+    """Return a gateway to query; see `Remote`."""
     return Remote(url, token, insecure_plaintext=insecure_plaintext)
 
 
@@ -280,13 +280,13 @@ def _is_local(host: str) -> bool:
 
 
 def _question(statement: str, settings: Mapping[str, object]) -> bytes:
-    """Return the body of a question; numbers as they are spelled in Python."""
+    """Return the JSON of a query, with numbers in Python's spelling."""
     spelled = {name: value for name, value in settings.items() if value is not None}
     return json.dumps({"sql": statement, **spelled}, default=_spelled).encode()
 
 
 def _spelled(value: object) -> str | float:
-    """Return a number that JSON has no form of: a Decimal by its digits, and the nearest float of any other."""
+    """Return a number without a JSON form: a Decimal by its digits, and the nearest float for any other."""
     return f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else float(value)  # type: ignore[arg-type]
 
 
@@ -296,7 +296,7 @@ def _object(data: bytes) -> dict[str, Any]:
 
 
 def _of(receipts: list[dict[str, Any]], function: str) -> dict[str, Any]:
-    """Return the receipt of a call, the only one of its statement."""
+    """Return the receipt of a call, the only receipt of its statement."""
     if len(receipts) != 1:
         raise InternalError("I000", f"the gateway sent {len(receipts)} receipts for one {function}. Ask again.")
     return receipts[0]
@@ -318,7 +318,7 @@ def _call(function: str, source: str | None, arguments: Mapping[str, object]) ->
 
 
 def _refusal(status: int, body: bytes) -> DpsqlError:
-    """Return the error that an answer tells of."""
+    """Return the error in an answer."""
     try:
         problem = json.loads(body)
         code, title = str(problem["code"]), str(problem["title"])

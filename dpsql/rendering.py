@@ -1,8 +1,8 @@
 """Write SQL function calls, literals, structs and identifiers that no macro of the caller can replace.
 
 DuckDB looks for an unqualified function among the caller's macros first, and operators (``a + b``), literals (``[a]``,
-``{'a': b}``), subscripts and ``count(*)`` are functions like any other. So statements are written with the helpers
-here, which name every function in full. Comparisons, AND, OR, NOT, CASE, CAST, BETWEEN, COALESCE and IS NULL are no
+``{'a': b}``), subscripts and ``count(*)`` are functions like any other. So dpsql writes statements with these helpers,
+which name every function in full. Comparisons, AND, OR, NOT, CASE, CAST, BETWEEN, COALESCE and IS NULL are not
 functions, so no macro can replace them (tests/sql/test_rendering.py).
 """
 
@@ -16,22 +16,22 @@ from numbers import Integral, Real
 
 
 def identifier(name: str) -> str:
-    """Quote one identifier; any text becomes one name and nothing else."""
+    """Quote one identifier; any string becomes exactly one name."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: str) -> str:
-    """Quote one text literal."""
+    """Quote one string literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def double(value: float) -> str:
-    """Return a double as a literal, to the last bit."""
+    """Return a double as a literal, exact to the last bit."""
     return f"'{float(value)!r}'::DOUBLE"
 
 
 def call(function: str, *arguments: str, **keywords: str) -> str:
-    """Return a call of a built-in function, or of one of dpsql's.
+    """Return a call of a built-in function, or of a dpsql function.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def element(list_expression: str, position: int) -> str:
 
 
 def cast(expression: str, kind: str) -> str:
-    """Return a cast that fails where a value does not fit."""
+    """Return a cast that fails if a value does not fit."""
     return f"CAST({expression} AS {kind})"
 
 
@@ -78,14 +78,14 @@ def plus(first: str, *more: str) -> str:
 
 
 def concatenated(first: str, *more: str) -> str:
-    """Return bytes or texts one after another."""
+    """Return the concatenation of byte strings or strings."""
     for part in more:
         first = call("||", first, part)
     return first
 
 
 def with_one_spelling(source: str, columns: Sequence[tuple[str, str]]) -> str:
-    """Return a FROM item whose columns of numbers, given with their types, have one zero and one NaN each."""
+    """Return a FROM item that gives each typed number column one zero and one NaN."""
     parts = []
     for name, kind in columns:
         column = identifier(name)
@@ -100,12 +100,12 @@ def literal_of(value: object) -> str | None:
     Parameters
     ----------
     value : object
-        A number, boolean, text, date, None, or a list, tuple or mapping of these.
+        A number, boolean, string, date, None, or a list, tuple or mapping of these.
 
     Returns
     -------
     literal : str or None
-        None for anything else.
+        None for any other value.
     """
     if isinstance(value, str):
         return None if "\0" in value else text(value)

@@ -51,12 +51,13 @@ def context(
     strict : bool
         As for `dpsql.connect`.
     name : str
-        Of the engine: the first part of the full names of its tables.
+        The engine's name: the first part of its tables' full names.
     parts : int
-        Number of parts that rows are grouped into. All rows of a part are in the memory of a worker at once.
+        Number of groups of rows. All rows of a group are in a worker's memory at once.
     tasks : int, optional
-        Partitions of a source are read together, so that no more tasks read it than this. By default four for each
-        task that Apache Spark runs at once; on Sail, which does not tell, four for each core of one machine, so give
-        it for a cluster of Sail. With Spark's dynamic allocation every partition is a task by default.
+        Maximal number of tasks that read a source; a task may read several partitions. The default is four for each
+        task that Apache Spark runs at once. Sail does not report this number, so the default there is four for each
+        core of one machine: set it for a cluster of Sail. With Spark's dynamic allocation every partition is a task by
+        default.
     """
     return Context(ledger=ledger, strict=strict, engine=Attached(name, engine(session, tasks=tasks), parts))

@@ -1,4 +1,4 @@
-"""Budgets, what owners declare, the ledger and estimates."""
+"""Register the functions for budgets, owners' declarations, the ledger and estimates."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dpsql.ledger.budget import PERIOD_NAMES, STATED_NAMES
 from dpsql.ledger.policy import of_session
 from dpsql.udfs.values import ESTIMATED, Plans, UdfSpec, seen_of, struct_list
 
-# What is spent and what remains are in words at both ends, because a narrow terminal leaves out what is between. The
-# macro leaves out the details of accounting, from `rho_spent` to `zcdp_delta`, unless they are asked for.
+# The spent and remaining budget are in words at both ends, because a narrow terminal omits the middle. By default the
+# macro omits the details of accounting, from `rho_spent` to `zcdp_delta`.
 _BUDGET = {
     "dataset": "VARCHAR",
     "spent": "VARCHAR",
@@ -53,7 +53,7 @@ Texts: TypeAlias = Mapping[str, Any] | None
 
 
 def protect(session: Session) -> Callable[..., str]:
-    """Bind (dataset, budget and policy, what the table reads, texts, …) → what now stands."""
+    """Bind (dataset, budget and policy, tables read, catalog, …) → the current declaration."""
 
     def run(
         dataset: object,
@@ -107,7 +107,7 @@ def protect(session: Session) -> Callable[..., str]:
 def _statements(
     session: Session, declaration: Said, seen: Sequence[Plans] | None, table_names: Known, texts: Texts
 ) -> list[Stated]:
-    """Return what an owner states of several tables of DuckDB."""
+    """Return an owner's declarations for several tables of DuckDB."""
     if declaration["engine"] is not None or declaration["source"] is False:
         raise ParameterError(
             "P111", "tables are tables of DuckDB's catalog. Leave engine and source out, or protect one table."
@@ -123,14 +123,14 @@ def _statements(
 def _owned(
     session: Session, function: str, table: str, declaration: Said, seen: Plans, table_names: Known, texts: Texts
 ) -> Owned:
-    """Return a table that its owner names, of DuckDB or of the engine that was named with it."""
+    """Return a table that its owner names, in DuckDB or in the engine named with it."""
     if declaration["engine"] is not None:
         return engines_of(session).named(declaration["engine"]).owned(function, table)
     return session.sources.owned(function, table, seen_of(seen), table_names or (), catalogued(texts))
 
 
 def public(session: Session) -> Callable[..., str]:
-    """Bind (table, what its owner says, what it reads, names of tables, texts) → what now stands."""
+    """Bind (table, owner's declaration, tables read, names of tables, catalog) → the current declaration."""
 
     def run(table: str, declaration: Said, seen: Plans, table_names: Known, texts: Texts) -> str:
         owned_table = _owned(session, "dp_public", table, declaration, seen, table_names, texts)
@@ -140,7 +140,7 @@ def public(session: Session) -> Callable[..., str]:
 
 
 def derive(session: Session) -> Callable[..., str]:
-    """Bind (table, base, what its owner says, what it reads, names of tables, texts) → what now stands."""
+    """Bind (table, base, owner's declaration, tables read, names of tables, catalog) → the current declaration."""
 
     def run(table: str, base: object, declaration: Said, seen: Plans, table_names: Known, texts: Texts) -> str:
         base = text("base", base, hint="Give the protected table that it was made from.")
@@ -161,7 +161,7 @@ def derive(session: Session) -> Callable[..., str]:
 
 
 def unplaced(session: Session) -> Callable[..., list[dict[str, str]]]:
-    """Bind (what is asked, list of {database, schema, name}) → the undeclared tables."""
+    """Bind (request, list of {database, schema, name}) → the undeclared tables."""
 
     def run(request: Said, listed: Sequence[Mapping[str, str]] | None) -> list[dict[str, str]]:
         if request["engine"] is not None:
@@ -180,7 +180,7 @@ def budget(session: Session) -> Callable[..., list[dict[str, object]]]:
 
 
 def policy(session: Session) -> Callable[..., list[dict[str, object]]]:
-    """Bind () → one row per thing that an owner stated."""
+    """Bind () → one row per declaration of an owner."""
 
     def run() -> list[dict[str, object]]:
         rows = session.ledger.policies()
@@ -224,7 +224,7 @@ _UNPLACED = ("table_name", "if_public", "if_derived", "if_protected")
 
 
 def estimate(session: Session) -> Callable[..., Sequence[Mapping[str, object]]]:
-    """Bind (function, public arguments) → what a call would cost and how noisy it would be."""
+    """Bind (function, public arguments) → the cost and the noise of a call."""
 
     def run(function: object, arguments: dict[str, object]) -> Sequence[Mapping[str, object]]:
         return estimates.estimate(function, **{name: value for name, value in arguments.items() if value is not None})

@@ -1,4 +1,4 @@
-"""dp_kendall: the exact counts behind it."""
+"""Register the exact counts for dp_kendall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public keys of groups, on their way into a statement: listed, cast by DuckDB, and checked before a row is read."""
+"""Pass public keys of groups to a statement: listed, cast by DuckDB, and checked before dpsql reads a row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpsql.statistics.grouped_sums import Labels
 
 
 def learn_keys(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, rows of a public table as lists of texts) → the ticket, after the call has learned its keys."""
+    """Bind (ticket, rows of a public table as lists of strings) → the ticket, after the call has learned its keys."""
 
     def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         for ticket, listed in zip(tickets, rows, strict=True):
@@ -34,9 +34,9 @@ def learn_keys(session: Session) -> Callable[..., pa.Array]:
 
 
 def learn_released(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, ticket of the part that releases keys, their labels) → the ticket, after its call has learned them.
+    """Bind (ticket, ticket of the part that releases keys, their labels) → the ticket, after its call learns the keys.
 
-    What fails here, or when they are checked, was drawn: the query is charged.
+    A failure here, or in the check of the keys, comes after a draw: the query is charged.
     """
 
     def learn_part(ticket: int, keyed: int, rows: list[list[str | None]] | None) -> int:
@@ -65,7 +65,7 @@ def learn_released(session: Session) -> Callable[..., pa.Array]:
 
 
 def key_list(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket, column) → the listed values of one column of `by`, as texts by their positions."""
+    """Bind (ticket, column) → the listed values of one column of `by`, as strings by position."""
     kind = pa.struct([("p", pa.int64()), ("text", pa.string())])
 
     def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
@@ -81,7 +81,7 @@ def key_list(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def key_rows(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket) → which combinations of keys are groups, as positions."""
+    """Bind (ticket) → the combinations of keys that are groups, as positions."""
 
     def run(tickets: pa.Array) -> pa.Array:
         rows = [_grouped(calls, ticket.as_py()).keys.rows or () for ticket in tickets]
@@ -91,18 +91,18 @@ def key_rows(calls: Calls) -> Callable[..., pa.Array]:
 
 
 def check_keys(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket, per column the list of its cast keys) → the ticket, unless a key is wrong or stands twice."""
+    """Bind (ticket, list of cast keys for each column) → the ticket, unless a key is wrong or a duplicate."""
 
     def check_call(ticket: int, columns: pa.Array) -> int:
         call = _grouped(calls, ticket)
-        if call.plan.keys_table == RELEASED:  # what is wrong with a released key may depend on rows
+        if call.plan.keys_table == RELEASED:  # a fault in a released key may depend on rows
             return calls.guarded(ticket, lambda _: checked(ticket, columns, call))
         return checked(ticket, columns, call)
 
     def checked(ticket: int, columns: pa.Array, call: GroupedCall) -> int:
         for position, (name, kind) in enumerate(zip(call.plan.by, call.types, strict=True)):
             texts, keys = call.keys.lists[position] or (), columns[position].values
-            if keys is None:  # there are none
+            if keys is None:  # there are no keys
                 continue
             wrong = np.flatnonzero(keys.field("wrong").to_numpy(zero_copy_only=False))
             if len(wrong):
@@ -136,10 +136,10 @@ def _grouped(calls: Calls, ticket: int) -> GroupedCall:
 
 
 def _first_twice(keys: pa.StructArray) -> tuple[int, int] | None:
-    """Return the first place whose key stood before, after the place where it stood; None if every key stands once."""
+    """Return the positions of the first repeated key: its previous one, then the repeat; None if all keys differ."""
     numbers = keys.field("number").dictionary_encode("encode").indices.to_numpy()
     data = keys.field("data").dictionary_encode("encode").indices.to_numpy()
-    order = np.lexsort((data, numbers))  # stable: equal keys stay in the order of their places
+    order = np.lexsort((data, numbers))  # stable: equal keys stay in order of position
     again = np.flatnonzero((np.diff(numbers[order]) == 0) & (np.diff(data[order]) == 0))
     if not len(again):
         return None
@@ -148,7 +148,7 @@ def _first_twice(keys: pa.StructArray) -> tuple[int, int] | None:
 
 
 def released_keys(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket) → the numbers of the private keys that are released."""
+    """Bind (ticket) → the numbers of the released private keys."""
 
     def run(tickets: pa.Array) -> pa.Array:
         out = []
@@ -165,7 +165,7 @@ def released_keys(session: Session) -> Callable[..., pa.Array]:
 
 
 def released_values(calls: Calls) -> Callable[..., pa.Array]:
-    """Bind (ticket) → the private keys that are released: number, and the numbers and texts of their columns."""
+    """Bind (ticket) → the released private keys: number, and the numbers and strings of their columns."""
     kind = pa.list_(pa.struct([("j", pa.int64()), ("numbers", pa.list_(pa.int64())), ("texts", pa.list_(pa.string()))]))
 
     def run(tickets: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""dp_functions and dp_help: what the manual says, on any connection with dpsql."""
+"""Register dp_functions and dp_help, which show the manual on any connection with dpsql."""
 
 from __future__ import annotations
 

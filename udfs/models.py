@@ -1,4 +1,4 @@
-"""dp_predict and dp_models, which use released models: they read nothing private and cost nothing."""
+"""Register dp_predict and dp_models, which use released models: they read no private rows and cost nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model_number(session: Session) -> Callable[..., int]:
 
 
 def predictions(session: Session) -> Callable[..., str]:
-    """Bind (model, dataset, source) → the text to run. Pure."""
+    """Bind (model, dataset, source) → the SQL to run. Pure."""
 
     def run(model: object, dataset: str | None, source: object) -> str:
         name = text("source", source, hint="Give the name of a table, view or registered frame.")
@@ -63,7 +63,7 @@ def numeric(session: Session) -> Callable[..., bool]:
 
 
 def predict(session: Session) -> Callable[..., pa.Array]:
-    """Bind (number of the model, row or vector) → one prediction per row; NULL where a feature is."""
+    """Bind (number of the model, row or vector) → one prediction per row; NULL if a feature is NULL."""
 
     def run(models: pa.Array, rows: pa.Array) -> pa.Array:
         predictions = _one_model(session, models).predict_rows(single_chunk(rows))
@@ -75,7 +75,7 @@ def predict(session: Session) -> Callable[..., pa.Array]:
 
 
 def predict_class(session: Session) -> Callable[..., pa.Array]:
-    """Bind (number of the model, row, vector or names) → the likelier class of each row, as text."""
+    """Bind (number of the model, row, vector or names) → the likelier class of each row, as a string."""
 
     def run(models: pa.Array, rows: pa.Array) -> pa.Array:
         model = _one_model(session, models)
@@ -105,7 +105,7 @@ def curve(view: Callable[[Curve], _Rows], session: Session) -> Callable[..., _Ro
 
 
 def histogram_quantile(session: Session) -> Callable[..., list[dict[str, object]]]:
-    """Bind (release, quantiles, dataset) → quantiles that a released histogram tells, and of which rows."""
+    """Bind (release, quantiles, dataset) → the quantiles of a released histogram, and the rows that they cover."""
 
     def run(key: object, quantiles: object, dataset: str | None) -> list[dict[str, object]]:
         def view(result: Histogram, covers: str) -> list[dict[str, object]]:
@@ -117,7 +117,7 @@ def histogram_quantile(session: Session) -> Callable[..., list[dict[str, object]
 
 
 def synthetic(session: Session) -> Callable[..., str]:
-    """Bind (release, number of rows, seed, dataset) → the text to run. Pure."""
+    """Bind (release, number of rows, seed, dataset) → the SQL to run. Pure."""
 
     def run(key: object, count: object, seed: object, dataset: str | None) -> str:
         return synthetic_sql(session.past.synthetic(key, dataset), read_count(count), read_seed(seed))
@@ -126,7 +126,7 @@ def synthetic(session: Session) -> Callable[..., str]:
 
 
 def synthetic_rows(session: Session) -> Callable[..., pa.Array]:
-    """Bind (number of the release, number of rows, seed) → the columns of a synthetic table, as lists of texts."""
+    """Bind (number of the release, number of rows, seed) → the columns of a synthetic table, as lists of strings."""
 
     def run(keys: pa.Array, counts: pa.Array, seeds: pa.Array) -> pa.Array:
         tables = []

@@ -1,4 +1,4 @@
-"""The steps of a query of plain SQL: what it reads, its plan at bind, one gate for all parts, and one release."""
+"""Run the steps of a query of plain SQL: its sources, its plan at bind, one gate for all parts, and one release."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _GATE = pa.struct([*_TICKET, ("parts", pa.list_(pa.struct(_TICKET)))])
 
 
 def tables(session: Session) -> Callable[..., list[str]]:
-    """Bind (sql, tree, search path, database, time zone) → the queries whose plans show what the query reads. Pure."""
+    """Bind (sql, tree, search path, database, time zone) → the queries whose plans show the tables read. Pure."""
     return session.queries.tables
 
 
 def cores(session: Session) -> Callable[..., list[_Text]]:
-    """Bind (sql, tree, arguments, what its tables read) → the texts to plan next, and those with plans. Pure."""
+    """Bind (sql, tree, arguments, plans of its tables) → the next queries to plan, and the queries with plans. Pure."""
 
     def run(sql: object, tree: object, arguments: Mapping[str, object], seen: Plans) -> list[_Text]:
         return _texts(session.queries.cores(sql, tree, left_out("dp_query", arguments), seen_of(seen)), seen)
@@ -45,20 +45,20 @@ def cores(session: Session) -> Callable[..., list[_Text]]:
 
 
 def _texts(queries: Sequence[str], seen: Plans) -> list[_Text]:
-    """Return the texts whose plans are missing, before those that were seen."""
+    """Return the queries without plans, before the queries with plans."""
     missing: list[_Text] = [{"query": query, "plan": None} for query in queries]
     return missing + [{**entry} for entry in seen or ()]
 
 
 def _bound(texts: Plans) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
-    """Return the plans of what a query's tables read, and the plans and trees of its texts."""
+    """Return the plans of a query's tables, and the plans and trees of its other queries."""
     listed = texts or ()
     seen = [(entry["query"], entry["plan"]) for entry in listed if entry["tree"] is None]
     return seen, [(entry["query"], entry["plan"], entry["tree"]) for entry in listed if entry["tree"] is not None]
 
 
 def plan(session: Session) -> Callable[..., str]:
-    """Bind (sql, tree, arguments, all texts with their plans) → the statement that runs. Pure."""
+    """Bind (sql, tree, arguments, all queries with their plans) → the statement to run. Pure."""
 
     def run(sql: object, tree: object, arguments: Mapping[str, object], texts: Plans) -> str:
         statement, free = session.queries.plan(sql, tree, left_out("dp_query", arguments), *_bound(texts))
@@ -71,9 +71,9 @@ def plan(session: Session) -> Callable[..., str]:
 
 
 def expected(session: Session) -> Callable[..., list[dict[str, Any]]]:
-    """Bind (tree, arguments of dp_estimate, settings, all texts with their plans) → what a query would cost.
+    """Bind (tree, arguments of dp_estimate, settings, all queries with their plans) → the cost of a query.
 
-    DuckDB may run it in another thread than what asked for the tables, so it says again what that was bound by.
+    DuckDB may run this in another thread than the request for the tables, so the arguments repeat its settings.
     """
 
     def run(tree: object, request: Mapping[str, object], settings: Sequence[str], texts: Plans) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def expected(session: Session) -> Callable[..., list[dict[str, Any]]]:
 
 
 def expected_cores(session: Session) -> Callable[..., list[_Text]]:
-    """Bind (tree, arguments of dp_estimate, what its tables read, settings) → the texts of `cores`."""
+    """Bind (tree, arguments of dp_estimate, plans of its tables, settings) → the queries of `cores`."""
 
     def run(tree: object, request: Mapping[str, object], seen: Plans, settings: Sequence[str]) -> list[_Text]:
         sql, arguments = query_to_estimate(request)
@@ -96,7 +96,7 @@ def expected_cores(session: Session) -> Callable[..., list[_Text]]:
 
 
 def gate(session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan, probes of the parts' rows, SQL types of their keys, texts) → a ticket, and one for each part."""
+    """Bind (plan, probes of the parts' rows, SQL types of their keys, catalog) → a ticket, and one for each part."""
 
     def run(plans: pa.Array, probes: pa.StructArray, types: pa.Array, texts: pa.Array) -> pa.Array:
         if len(plans) != 1:
@@ -117,7 +117,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
 
 
 def free(session: Session) -> Callable[..., pa.Array]:
-    """Bind (paths of public tables, all tables with their numbers) → true, if these are what was declared public."""
+    """Bind (paths of public tables, all tables with their numbers) → true, if these are the declared public tables."""
 
     def run(paths: pa.Array, tables: pa.Array) -> pa.Array:
         for read, relations in zip(paths.to_pylist(), tables.to_pylist(), strict=True):
@@ -131,7 +131,7 @@ def free(session: Session) -> Callable[..., pa.Array]:
 
 
 def learn_rows(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket of a part, ticket of the part that draws its limit) → the ticket, after the part has learned it."""
+    """Bind (ticket of a part, ticket of the part that draws its limit) → the first ticket, after the part learns it."""
 
     def learn_part(ticket: int, drawing: int) -> int:
         def learn(running: RunningCall) -> int:
@@ -155,7 +155,7 @@ def learn_rows(session: Session) -> Callable[..., pa.Array]:
 
 
 def learn_bounds(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket of a part, ticket of the part that draws bounds) → the ticket, after the part has learned them."""
+    """Bind (ticket of a part, ticket of the part that draws bounds) → the ticket, after the part learns the bounds."""
 
     def learn_part(ticket: int, bounding: int) -> int:
         def learn(running: RunningCall) -> int:
@@ -176,12 +176,12 @@ def learn_bounds(session: Session) -> Callable[..., pa.Array]:
 
 
 def limit(session: Session) -> Callable[..., int | None]:
-    """Bind (ticket) → how many rows of a unit count in the part."""
+    """Bind (ticket) → the number of a unit's rows that count in the part."""
     return lambda ticket: session.running(ticket, private=True).limit
 
 
 def release(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, tickets of the parts, their statistics, what is asked) → all answers, in one charge."""
+    """Bind (ticket, tickets of the parts, their statistics, questions) → all answers, in one charge."""
 
     def release_call(ticket: int, tickets: Sequence[int], statistics: pa.Array) -> Entry:
         def work(running: RunningCall) -> Entry:
@@ -208,7 +208,7 @@ def release(session: Session) -> Callable[..., pa.Array]:
 
 
 def stored(session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan, what is asked, texts) → the answers of all cores from the ledger."""
+    """Bind (plan, questions, catalog) → the answers of all private aggregates from the ledger."""
 
     def run(plans: pa.Array, questions: pa.Array, texts: pa.Array) -> pa.Array:
         return answers(

@@ -1,4 +1,4 @@
-"""The steps of every function that reads a table: plan at bind, gate, collect, release."""
+"""Run the steps of every function that reads a table: plan at bind, gate, collect, release."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BATCH = 1 << 16  # rows of the aggregate form that are processed at once
 
 
 def plan(session: Session) -> Callable[..., str]:
-    """Bind (function, its form, what its source reads, source, arguments) → the text to run. Pure: never charges."""
+    """Bind (function, its form, tables of its source, source, arguments) → the SQL to run. Pure: never charges."""
 
     def run(name: str, form: str, seen: Plans, source: object, arguments: dict[str, object]) -> str:
         plans = None if seen is None else seen_of(seen)
@@ -62,7 +62,7 @@ def plan(session: Session) -> Callable[..., str]:
 
 
 def left_out(name: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a call without those that it leaves out, for which false stands; NULL is a mistake there.
+    """Return a call's arguments without omitted arguments, whose value is false; refuse NULL there.
 
     Raises
     ------
@@ -85,9 +85,9 @@ def left_out(name: str, arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def spellings(session: Session) -> Callable[..., list[str] | None]:
-    """Bind (source, search path, database, always) → the queries whose plans the planner asks for, if any.
+    """Bind (source, search path, database, always) → the queries whose plans the planner needs, if any.
 
-    Pure, so that it is known while a statement is bound.
+    Pure, so that DuckDB knows the value while it binds a statement.
     """
 
     def run(source: object, search_path: str, database: str, always: object) -> list[str] | None:
@@ -100,13 +100,13 @@ def spellings(session: Session) -> Callable[..., list[str] | None]:
 def type_queries(session: Session) -> Callable[..., list[str]]:
     """Bind (source, condition) → the queries whose plans show the types of the condition's columns. Pure.
 
-    Without a condition, or with one that will be refused, there are none.
+    There are none without a condition, or with a condition that dpsql will refuse.
     """
     return condition_queries
 
 
 def admit(session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan, plan and text of the statement around it, texts) → the plan with its place, before a row is read."""
+    """Bind (plan, plan and text of the outer statement, catalog) → the plan with its place; no row is read yet."""
 
     def run(plans: pa.Array, statements: pa.Array, queries: pa.Array, texts: pa.Array) -> pa.Array:
         if len(plans) != 1:
@@ -121,9 +121,9 @@ def admit(session: Session) -> Callable[..., pa.Array]:
 
 
 def gate(session: Session) -> Callable[..., pa.Array]:
-    """Bind (function, plan, probe of the row types, texts, SQL types of keys, of the condition) → ticket and zero.
+    """Bind (function, plan, probe of the row types, catalog, SQL types of keys and condition) → ticket and zero.
 
-    The zero is a number that the planner cannot know.
+    The planner cannot know that the number is zero.
     """
 
     def run(
@@ -153,7 +153,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
 
 
 def turn(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, pass, numbers of its batches) → the ticket, after drawing what the next pass needs."""
+    """Bind (ticket, pass, numbers of its batches) → the ticket, after drawing for the next pass."""
 
     def run(tickets: pa.Array, passes: pa.Array, statistics: pa.Array) -> pa.Array:
         for ticket, number, row in zip(tickets, passes, statistics, strict=True):
@@ -189,7 +189,7 @@ def release(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 
 def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan, texts) → a named release from the ledger."""
+    """Bind (plan, catalog) → a named release from the ledger."""
 
     def run(plans: pa.Array, texts: pa.Array) -> pa.Array:
         return releases(
@@ -204,7 +204,7 @@ def stored(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 
 def of_engine(shape: Shape, session: Session) -> Callable[..., pa.Array]:
-    """Bind (plan) → the release of a call whose rows are in an engine."""
+    """Bind (plan) → the release of a call on an engine's rows."""
 
     def release_plan(checked: Plan) -> Entry:
         return release_of_engine(session, engines_of(session).named(checked.engine), checked)
@@ -237,7 +237,7 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 
 def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: RunningCall) -> Entry:
-    """Release from rows in memory: what the table form does in SQL."""
+    """Release from rows in memory, like the table form in SQL."""
     first = running.call.plan.passes[0]
     most = first.most_rows
     if most is not None and len(rows) > most:
@@ -265,7 +265,7 @@ def random(session: Session) -> Callable[..., pa.Array]:
 
 
 def releases(shape: Shape, entries: list[Entry]) -> pa.Array:
-    """Return releases as a result of SQL: sequence, guarantee and rows of each."""
+    """Return releases as an SQL result: sequence, guarantee and rows of each."""
     parts = [
         pa.array([entry.sequence for entry in entries], type=pa.int64()),
         pa.array([entry.receipt for entry in entries], type=pa.string()),
@@ -282,7 +282,7 @@ def _lists(rows: list[pa.StructArray], shape: Shape) -> pa.ListArray:
 
 
 def _shaped() -> Iterator[UdfSpec]:
-    """One set of functions for each kind of result, because DuckDB must know the type."""
+    """Yield one set of functions for each kind of result, because DuckDB must know the type."""
     for shape in SHAPES:
         struct = f"STRUCT(sequence BIGINT, guarantee VARCHAR, entries {shape.struct}[])"
         yield UdfSpec(f"dpsql_release_{shape.name}", partial(release, shape), struct)

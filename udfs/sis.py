@@ -1,4 +1,4 @@
-"""dp_sis: the private centre and the products of long rows, and the exact statistic."""
+"""Register for dp_sis the private centre, the products of long rows, and the exact statistic."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def centred(session: Session) -> Callable[..., pa.Array]:
 
 
 def product(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, position of the feature, value, target) → what a present cell adds to an absent one's product."""
+    """Bind (ticket, position of the feature, value, target) → a present cell's addition to an absent cell's product."""
 
     def run(tickets: pa.Array, positions: pa.Array, cells: pa.Array, targets: pa.Array) -> pa.Array:
         features, values, target = (single_chunk(part) for part in (positions, cells, targets))

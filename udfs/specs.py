@@ -1,4 +1,4 @@
-"""The specs of all functions that dpsql registers in DuckDB."""
+"""Define the specs of all functions that dpsql registers in DuckDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion at the SQL prompt."""
+"""Complete SQL at the prompt."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class OpenCall:
     Attributes
     ----------
     function : str
-        The name before the parenthesis, in lower case; ``''`` for none.
+        The name before the parenthesis, in lower case; ``''`` if there is none.
     source : str or None
-        The first argument, when it is a text: the table's name.
+        The first argument, if it is a string: the table's name.
     argument : str or None
-        The named argument whose value is being typed.
+        The named argument whose value the user is typing.
     given : set of str
-        Named arguments that are already given.
+        Named arguments that the call already has.
     at_start : bool
         True when an argument begins here.
     position : int
-        Commas that were passed.
+        Number of commas to the left of the cursor.
     is_table : bool
         True after FROM and the like.
     """
@@ -57,7 +57,7 @@ class OpenCall:
 
 @dataclass
 class Place:
-    """Where the cursor is in a statement: the open calls, an open text, and the preceding words."""
+    """The cursor's position in a statement: the open calls, an open string, and the preceding words."""
 
     calls: list[OpenCall]
     open_text: str | None
@@ -66,7 +66,7 @@ class Place:
 
     @classmethod
     def find(cls, statement: str) -> Place:
-        """Read the part of a statement to the left of the word being typed."""
+        """Read the statement to the left of the current word."""
         place = cls([], None, "")
         for match in _token.finditer(statement):
             kind, text = str(match.lastgroup), match.group()
@@ -97,13 +97,13 @@ class Place:
 
 
 class SqlCompleter(Completer):
-    """Completes functions, their named arguments, keywords, tables, columns, and dot commands.
+    """Complete functions, their named arguments, keywords, tables, columns, and dot commands.
 
     Parameters
     ----------
     names : KnownNames
     dot_commands : mapping of str to DotCommand
-        By their names, with the dot.
+        Commands by name, with the dot.
     """
 
     def __init__(self, names: KnownNames, dot_commands: Mapping[str, DotCommand]) -> None:
@@ -112,7 +112,7 @@ class SqlCompleter(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """Yield what fits at the cursor, the likeliest first."""
+        """Yield the completions at the cursor, the likeliest first."""
         before = document.text_before_cursor
         if before.lstrip().startswith("."):
             yield from self._dot(before.lstrip(), complete_event)
@@ -146,7 +146,7 @@ class SqlCompleter(Completer):
             return
         place = Place.find(statement[: len(statement) - len(word)])
         call = place.calls[-1] if place.calls else None
-        # Inside the list of `features := [` the call that counts is the one around it.
+        # Inside the list of `features := [`, complete for the call around the list.
         if call is not None and call.at_start and self._is_ours(call):
             arguments = self._names.arguments_of(call.function, table=call.is_table)[call.position - len(call.given) :]
             yield from _matching([n for n in arguments if n not in call.given], word, suffix=" := ", meta="argument")
@@ -174,7 +174,7 @@ class SqlCompleter(Completer):
             yield from _matching([name], word, suffix="(" if takes else "()", meta="function")
 
     def _in_text(self, place: Place) -> Iterator[Completion]:
-        """Inside an open quote: the source's name, a column, or one of an argument's choices."""
+        """Complete inside an open quote: the source's name, a column, or a choice of an argument."""
         typed = place.open_text or ""
         ours = [call for call in place.calls if self._is_ours(call)]
         if not ours:
@@ -192,7 +192,7 @@ class SqlCompleter(Completer):
 def _matching(
     names: Iterable[str], word: str, *, suffix: str = "", quoted: bool = False, meta: str = ""
 ) -> Iterator[Completion]:
-    """Yield the names that begin with `word`, whatever the case."""
+    """Yield the names that begin with `word`, in any case."""
     for name in names:
         if name.lower().startswith(word.lower()):
             text = identifier(name) if quoted and not _plain_name.match(name) else name

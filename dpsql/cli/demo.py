@@ -1,4 +1,4 @@
-"""The main job on real data: protect a table, select features privately, read the receipt."""
+"""Show the main job on real data: protect a table, select features privately, read the receipt."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dpsql.cli.runner import Runner
 from dpsql.manual.demonstration import example
 
 _table = "breast_cancer"
-# Public: the data set's published description lists the range of every measurement; rounded up generously here.
-# Ten measurements of the cell nuclei in one image, each as mean, standard error and worst value.
+# Public: the published description of the data lists the range of every measurement; rounded up generously here. Ten
+# measurements of the cell nuclei in one image, each as mean, standard error and worst value.
 MEASUREMENTS = {
     "radius": (30, 5, 40),
     "texture": (50, 5, 60),
@@ -37,18 +37,18 @@ def upper_bounds() -> list[list[float]]:
 
 
 def protect_sql() -> str:
-    """Return what the data's owner runs."""
+    """Return the SQL that the data's owner runs."""
     lines = ",\n             ".join(", ".join(f"{bound:g}" for bound in part) for part in upper_bounds())
     return f"SELECT dp_protect('{_table}', epsilon := 3.0, lower := 0,\n  upper := [ {lines} ]);"
 
 
 def count_sql() -> str:
-    """Return what the analyst runs first."""
+    """Return the SQL that the analyst runs first."""
     return f"SELECT * FROM dp_count('{_table}', by := 'diagnosis', keys := ['benign', 'malignant'], epsilon := 0.1);"
 
 
 def select_sql() -> str:
-    """Return what the analyst runs then."""
+    """Return the SQL that the analyst runs next."""
     return (
         f"SELECT * FROM dp_sis('{_table}', k := 5, epsilon := 0.9,\n"
         "  target := 'diagnosis', target_levels := ['benign', 'malignant'],\n"
@@ -95,7 +95,7 @@ def run_demo(database: str, ledger: str | None) -> None:
 
 
 def make_example(database: str) -> None:
-    """Make the example tables of the documentation in a database, and say which."""
+    """Make the example tables of the documentation in a database, and print their names."""
     click.echo(example_text(example(database)))
 
 

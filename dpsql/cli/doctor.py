@@ -1,4 +1,4 @@
-"""Check an installation piece by piece, and compile its kernels. A check imports what it looks at, which may fail."""
+"""Check each part of an installation, and compile its kernels. A check imports its part, and may fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _sql_files = 3
 
 
 def run_doctor(database: str | None = None) -> int:
-    """Run every check, print a table, and return the exit code; of a `database` print what could be declared, too."""
+    """Run every check, print a table, and return the exit code; print undeclared labels of a `database`, too."""
     view = Table("check", "result", "detail", box=box.SQUARE)
     healthy = True
     for name, check in CHECKS.items():
@@ -51,7 +51,7 @@ def run_doctor(database: str | None = None) -> int:
 
 
 def _print_undeclared(database: str) -> None:
-    """Print the lines that declare labels of ENUM columns."""
+    """Print the statements that declare the labels of ENUM columns."""
     installation = import_module("dpsql.engines.duckdb.installation")
     with import_module("dpsql.connecting").connect(database) as connection:
         declarations = installation.session_of(connection).sources.undeclared_labels()
@@ -94,7 +94,7 @@ def _packages() -> str:
 
 
 def _engines_found() -> str:
-    """Return which engines beside DuckDB are installed; none of them is needed."""
+    """Return the installed engines other than DuckDB; dpsql needs none of them."""
     versions = []
     for name in _engines:
         with suppress(PackageNotFoundError):
@@ -169,7 +169,7 @@ CHECKS: dict[str, Callable[[], str]] = {
 
 
 def warm_up() -> None:
-    """Load every compiled kernel, and report how long each took."""
+    """Load every compiled kernel, and report the time that each took."""
     for name in ("xty", "kendall", "best_subsets", "subset_floors", "clipped_rows", "block_gram"):
         started = time.perf_counter()
         import_module(f"dpsql.kernels.{name}").warm_up()

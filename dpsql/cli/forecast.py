@@ -1,8 +1,8 @@
-"""What a job would cost, from the public arguments of its calls: no row is read, and nothing is drawn or charged.
+"""Forecast the cost of a job from the public arguments of its calls; read no row, draw and charge nothing.
 
-Each statement is planned as `dpsql explain` plans it, on a connection of its own. Statements that only define
-something, such as CREATE VIEW, are run there in a transaction that is rolled back, so that later statements find it; a
-table is made without its rows. All others are left out.
+The forecast plans each statement like `dpsql explain`, on its own connection. It runs statements that only define
+something, such as CREATE VIEW, in a transaction that it rolls back, so that later statements find the definition; it
+makes a table without its rows. It skips all other statements.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from dpsql.ledger.spent import Spent, refuse_contradiction
 from dpsql.manual.slips import mended
 
 T = TypeVar("T")
-# Statements that DuckDB plans in full without running them.
+# DuckDB plans these statements in full without running them.
 _PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "COPY", "CREATE")
-# Statements that make or change names, and can be rolled back or belong to the connection; they read no row.
+# These statements make or change names and read no row; a rollback undoes them, or they belong to the connection.
 _DEFINES = re.compile(
     r"(?:CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:TEMP|TEMPORARY)\s+)?(?:VIEW|MACRO|FUNCTION|SCHEMA|SEQUENCE|TABLE)"
     r"|DROP|USE|ATTACH|LOAD)\b",
@@ -42,7 +42,7 @@ _DEFINES = re.compile(
 )
 _MAKES_TABLE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:TEMP|TEMPORARY)\s+)?TABLE\b", re.IGNORECASE)
 _MAY_QUERY = re.compile(r"\bAS\b", re.IGNORECASE)
-# They change rows, and no name that a later statement could need; a transaction of the job's own changes neither.
+# These statements change rows, but no name that a later statement may need; the job's own transactions change neither.
 _HARMLESS = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "TRANSACTION", "EXPLAIN")
 _GROUPS = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
 _RECURS = re.compile(r"\bRECURSIVE\b", re.IGNORECASE)
@@ -53,24 +53,24 @@ _NOT_YET_RELEASED = "DPSQL-P030"
 
 @dataclass(frozen=True)
 class ExpectedCall:
-    """What a private call of a job would be charged.
+    """The expected cost of one private call of a job.
 
     Attributes
     ----------
     function : str
     source : str or None
     datasets : tuple of str
-        The budgets that it would be charged to.
+        The budgets that the call would charge.
     release : str or None
-        Its name.
+        The release's name.
     loss : str
-        In words, of each budget; at most that, because some calls may end early.
+        The cost to each budget, in words: an upper bound, because some calls may end early.
     epsilon, delta, rho : float or None
-        The same in numbers; 0 for a replay.
+        The same cost in numbers; 0 for a replay.
     replay : str
-        Which release would be returned again at no cost; ``''`` for a new one.
+        The release that the call would return again at no cost; ``''`` for a new release.
     blocks : tuple of str
-        The periods of which each would be charged that, in spans; none where the dataset has no periods.
+        The periods that the call charges this cost each, as spans; empty if the dataset has no periods.
     """
 
     function: str
@@ -87,7 +87,7 @@ class ExpectedCall:
 
 @dataclass(frozen=True)
 class ExpectedStatement:
-    """What a statement of a job would be charged; `unknown` says why this is known only when it runs."""
+    """The expected cost of one statement; `unknown` says why only a run shows the cost."""
 
     statement: int
     line: int
@@ -97,9 +97,9 @@ class ExpectedStatement:
 
 @dataclass(frozen=True)
 class ExpectedBudget:
-    """What a job would leave of the budget of one dataset, in words, if it is charged no more than is known.
+    """The budget of one dataset after a job, in words, if the job costs no more than the known costs.
 
-    With periods it is what one person may lose over all of them.
+    With periods it is the loss that one person may have over all periods.
     """
 
     dataset: str
@@ -110,14 +110,14 @@ class ExpectedBudget:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a job would cost.
+    """The expected cost of a job.
 
     Attributes
     ----------
     statements : tuple of ExpectedStatement
     budgets : tuple of ExpectedBudget
     refusal : JobError or None
-        Why it cannot be run to its end: a statement that would be refused, whatever the ones before it do.
+        Why the job cannot finish: dpsql would refuse a statement, whatever earlier statements do.
     """
 
     statements: tuple[ExpectedStatement, ...]
@@ -131,7 +131,7 @@ class Forecast:
 
 
 def forecast(runner: Runner, statements: Sequence[JobStatement]) -> Forecast:
-    """Return what statements would cost if they were run now, one after another; nothing is read, drawn or charged."""
+    """Return the cost of statements if they ran now in order; read, draw and charge nothing."""
 
     def rehearse() -> Forecast:
         install(cursor)
@@ -146,23 +146,23 @@ def forecast(runner: Runner, statements: Sequence[JobStatement]) -> Forecast:
 
 @dataclass
 class _Account:
-    """The budget of one dataset in the course of a job."""
+    """The budget of one dataset during a job."""
 
     state: State
-    spent: Spent  # with periods, of one person over all blocks
+    spent: Spent  # with periods, the loss of one person over all blocks
     job: Spent = field(default_factory=Spent)
     blocks: Blocks = field(default_factory=Blocks)
 
 
 class _Rehearsal:
-    """Plans the statements of a job, one after another."""
+    """Plan the statements of a job in order."""
 
     def __init__(self, context: Context, connection: duckdb.DuckDBPyConnection) -> None:
         self._session = context._session
         self._connection = connection
         self._defined: list[str] = []
-        self._left_out: JobStatement | None = None  # the last one with an effect that later statements might need
-        self._replaces = False  # a budget that stands may be replaced before the next statement
+        self._left_out: JobStatement | None = None  # the last skipped statement that later statements might need
+        self._replaces = False  # a declared budget may be replaced before the next statement
         self._releases: dict[tuple[str, str], tuple[str, JobStatement]] = {}
         self._accounts: dict[str, _Account] = {}
         self._refusal: JobError | None = None
@@ -196,7 +196,7 @@ class _Rehearsal:
         return ExpectedStatement(statement.number, statement.line, tuple(calls), unknown)
 
     def _planned(self, statement: JobStatement) -> list[Planned] | None:
-        """Return the private calls that running a statement makes; None where planning does not show them."""
+        """Return the private calls of a statement; None if planning does not show them."""
         if statement.kind in ("EXECUTE", "CALL", "MULTI", SEVERAL) or statement.analyzes:
             return None
         if statement.kind not in _PLANNED or statement.begins("PRAGMA"):
@@ -206,10 +206,10 @@ class _Rehearsal:
         return [] if defines_only else planned
 
     def _define(self, statement: JobStatement) -> None:
-        """Make what a statement defines, without rows; or take note that it is left out."""
+        """Make the definition of a statement, without rows; or note that it is skipped."""
         text = self._definition(statement)
         if text is not None:
-            with self._session.planning():  # a view may hold a private call
+            with self._session.planning():  # a view may contain a private call
                 self._attempt(lambda: self._connection.execute(text))
             self._defined.append(text)
         elif statement.kind not in _HARMLESS or _DECLARES.search(statement.text):
@@ -218,7 +218,7 @@ class _Rehearsal:
             self._replaces = self._replaces or _REPLACES.search(statement.text) is not None
 
     def _definition(self, statement: JobStatement) -> str | None:
-        """Return what makes the names that a statement makes, and reads no row; None where there is no such thing."""
+        """Return a statement that makes the same names and reads no row; None if there is no such statement."""
         if statement.sets_variable_to_constant:
             return statement.text
         if statement.kind in ("MULTI", SEVERAL) or statement.attaches_new_file or not _DEFINES.match(statement.text):
@@ -233,7 +233,7 @@ class _Rehearsal:
         return empty
 
     def _attempt(self, work: Callable[[], T]) -> T:
-        """Do what may fail, and restore the transaction if it does."""
+        """Run a step that may fail, and restore the transaction if it fails."""
         try:
             return work()
         except BaseException:
@@ -245,7 +245,7 @@ class _Rehearsal:
             raise
 
     def _unknown(self, statement: JobStatement, error: Exception) -> str:
-        """Return why a statement that cannot be planned now may still run, or take note that it cannot."""
+        """Return why an unplannable statement may still run, or note that it cannot."""
         ours = original(error)
         before = self._left_out
         self._left_out = statement
@@ -262,7 +262,7 @@ class _Rehearsal:
         self._refusal = self._refusal or JobError(mended(error, statement.text), statement, ran=False)
 
     def _call(self, statement: JobStatement, call: Planned) -> ExpectedCall:
-        """Return what a call would be charged, and charge it to the accounts of this job."""
+        """Return the cost of a call, and charge it to the accounts of this job."""
         plan, cost = call.plan, call.plan.event.cost
         replay = self._replay(statement, call)
         single = Spent() if replay else Spent().plus(cost)
@@ -283,7 +283,7 @@ class _Rehearsal:
         )
 
     def _uncertain(self, statement: JobStatement, call: Planned) -> str:
-        """Return why it is not known how often a call is charged; ``''`` where it is charged once, or a replay."""
+        """Return why the number of charges of a call is unknown; ``''`` for one charge, or a replay."""
         if _RECURS.search(statement.text) or (call.aggregate and _GROUPS.search(statement.text)):
             return "it may be charged several times"
         if not call.aggregate or call.plan.release is None:
@@ -292,7 +292,7 @@ class _Rehearsal:
         return f"it replays entry {stored[0].sequence} if it reads the same rows" if stored else ""
 
     def _replay(self, statement: JobStatement, call: Planned) -> str:
-        """Return which release answers a call: one of the ledger, or of this job."""
+        """Return the release that answers a call: from the ledger, or from this job."""
         plan = call.plan
         if plan.release is None:
             return ""
@@ -328,7 +328,7 @@ class _Rehearsal:
             state = replace(account.state, spent=account.spent)
             refuse_charge(dataset, state, account.blocks, plan.during, cost, strict=self._session.strict)
         except (BudgetError, ParameterError) as error:
-            # What is declared before may give a budget where there is none; one that stands changes by `replace` alone.
+            # An earlier declaration may give a dataset its first budget; only `replace` changes an existing budget.
             if not (self._replaces or (budget is None and self._left_out is not None)):
                 self._refuse(statement, error)
         if plan.during is not None and account.state.is_dated:
@@ -345,7 +345,7 @@ def _expected_budget(dataset: str, account: _Account) -> ExpectedBudget:
 
 
 def _total_text(job: Spent, row: BudgetRow) -> str:
-    """Return the sum of a job's charges in the measure of the budget."""
+    """Return the total cost of a job in the measure of the budget."""
     if row.rho_remaining is not None:
         return f"rho {_loss_text(job.rho)}"
     delta = f", delta {_loss_text(job.delta)}" if job.delta else ""

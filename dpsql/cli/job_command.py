@@ -1,4 +1,4 @@
-"""`dpsql run`: a job is priced and run, and told of meanwhile."""
+"""Run `dpsql run`: price a job, run it, and report its progress."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from dpsql.version import __version__
 
 
 class TextLog(JobLog):
-    """Says what people should know: replays and failures."""
+    """Report replays and failures as text."""
 
     def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
-        """Say that a release is a replay, and of when."""
+        """Report a replay and the time of its release."""
         if receipt.replayed:
             say(replay_text(receipt))
 
     def failed(self, job_error: JobError) -> None:
-        """Say why and where the job ended."""
+        """Report why and where the job ended."""
         error, statement = job_error.error, job_error.statement
         where = "" if statement is None else f"statement {statement.number}, line {statement.line}: "
         if isinstance(error, Exception):
@@ -61,18 +61,18 @@ class TextLog(JobLog):
 
 
 class JsonLog(JobLog):
-    """Writes one JSON object per line and event, without data."""
+    """Write one JSON object per line and event, without data."""
 
     def started(self, **facts: object) -> None:
         """Write that the job begins."""
         self._write("start", **facts)
 
     def statement(self, statement: JobStatement, functions: list[str]) -> None:
-        """Write that a statement begins, with the private functions that it calls as far as they are known."""
+        """Write that a statement begins, with its known private calls."""
         self._write("statement", **_position(statement), functions=functions)
 
     def receipt(self, statement: JobStatement, receipt: Receipt) -> None:
-        """Write what the ledger recorded for a call."""
+        """Write the ledger's record of a call."""
         facts = {name: value for name, value in vars(receipt).items() if name != "replayed"}
         self._write("replayed" if receipt.replayed else "charged", **_position(statement), **facts)
 
@@ -91,7 +91,7 @@ class JsonLog(JobLog):
     def _write(self, event: str, **facts: object) -> None:
         try:
             print(json.dumps({"event": event, "time": now(), **facts}), file=sys.stderr, flush=True)
-        except OSError:  # work that is charged goes on where nobody listens
+        except OSError:  # charged work continues even if nobody reads the log
             silence(sys.stderr)
 
 
@@ -101,7 +101,7 @@ def _position(statement: JobStatement) -> dict[str, object]:
 
 @dataclass
 class _Deliveries:
-    """Shows results as they come, and keeps the latest back where a file is to have the last one."""
+    """Show results as they come, and hold back the latest rows if a file takes the last rows."""
 
     destination: Destination
     display: Destination
@@ -116,7 +116,7 @@ class _Deliveries:
             self._delivery = (result, receipts)
 
     def show_kept(self) -> None:
-        """Show the rows that were kept back, because they are not the last ones, or the job failed."""
+        """Show the held-back rows: they were not the last rows, or the job failed."""
         delivery, self._delivery = self._delivery, None
         if delivery is not None:
             self.display.deliver(*delivery)
@@ -140,7 +140,7 @@ def run_file(
     create: bool,
     **options: Unpack[RunnerOptions],
 ) -> int:
-    """Run the job of a file, or say what it would cost; return the exit code.
+    """Run the job of a file, or print its expected cost; return the exit code.
 
     Parameters
     ----------
@@ -148,19 +148,19 @@ def run_file(
         ``-`` for standard input.
     database : str
     parameters : sequence of str
-        ``name=value`` each.
+        Each is ``name=value``.
     dry_run : bool
     output : Path, optional
-        Takes the rows of the last statement that has any.
+        File for the rows of the last statement with rows.
     form : str, optional
         The format of rows.
     receipt : Path, optional
-        Takes the receipt.
+        File for the receipt.
     log_format : {'text', 'json'}
     create : bool
-        Make a database that is not there, as for a job that gives a table its budget.
+        Make a missing database, for a job that gives a table its budget.
     **options
-        As of `Runner`.
+        As for `Runner`.
     """
     if dry_run and (output is not None or receipt is not None):
         raise click.UsageError("a dry run has no rows and no receipt: leave out -o and --receipt.")
@@ -213,7 +213,7 @@ def run_file(
 def _priced(
     runner: Runner, text: str, parameters: Sequence[str], name: str, log: JobLog
 ) -> tuple[list[JobStatement], Forecast]:
-    """Return the statements of a job and what they would cost."""
+    """Return the statements of a job and their expected cost."""
     try:
         statements = read_statements(runner.connection, text, read_parameters(parameters))
         log.started(job=name, statements=len(statements), dpsql=__version__, duckdb=duckdb.__version__)

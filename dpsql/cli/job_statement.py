@@ -1,8 +1,8 @@
-"""The statements of a job: parsed, with values for their parameters, before anything is run.
+"""Parse the statements of a job, and fill in their parameters, before any statement runs.
 
-``$name`` stands for a value that is given when the job is run. It is written into the statement as one literal, where
-DuckDB's own tokenizer and parser see a parameter: never in a text, a comment or a quoted name. So it means what the
-same value means when it is typed, in every statement; prepared statements would leave out CREATE VIEW and CREATE MACRO.
+``$name`` is a placeholder for a value that the user gives at run time. dpsql writes the value as one literal where
+DuckDB's own tokenizer and parser see a parameter: never in a string, a comment or a quoted name. So the value means the
+same as when typed, in every statement; prepared statements do not support CREATE VIEW and CREATE MACRO.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class JobStatement:
     Attributes
     ----------
     number : int
-        Its position, from 1.
+        The position, from 1.
     line : int
-        Where it begins in its file, from 1.
+        The first line in the file, from 1.
     text : str
-        With values in place of parameters.
+        The SQL, with values in place of parameters.
     kind : str
-        What DuckDB calls it, such as ``'SELECT'``; `SEVERAL` where DuckDB runs it as more than one.
+        DuckDB's statement type, such as ``'SELECT'``; `SEVERAL` if DuckDB runs several statements.
     """
 
     number: int
@@ -52,17 +52,17 @@ class JobStatement:
     kind: str
 
     def begins(self, *words: str) -> bool:
-        """Whether its first word is one of these."""
+        """Whether the first word is one of these words."""
         return self.text[: len(max(words, key=len))].upper().startswith(words)
 
     @property
     def analyzes(self) -> bool:
-        """Whether it is an EXPLAIN that runs its statement."""
+        """Whether the statement is an EXPLAIN that runs a statement."""
         return self.kind == "EXPLAIN" and re.match(r"EXPLAIN\s*(\(|ANALYZE\b)", self.text, re.IGNORECASE) is not None
 
     @property
     def sets_variable_to_constant(self) -> bool:
-        """Whether it is a SET VARIABLE whose value calls no function, which might read rows."""
+        """Whether the statement is a SET VARIABLE whose value calls no function; a function might read rows."""
         match = _VARIABLE.match(self.text)
         if match is None:
             return False
@@ -76,7 +76,7 @@ class JobStatement:
 
     @property
     def attaches_new_file(self) -> bool:
-        """Whether it is an ATTACH that would make a file, or does not say which it attaches."""
+        """Whether the statement is an ATTACH that would make a file, or does not name the file."""
         if not self.begins("ATTACH"):
             return False
         match = _FILE.match(self.text)
@@ -84,16 +84,16 @@ class JobStatement:
 
 
 class JobError(Exception):
-    """A job cannot be run to its end.
+    """A job cannot finish.
 
     Parameters
     ----------
     error : BaseException
-        Why.
+        The reason.
     statement : JobStatement or None
-        Which statement it concerns; None for the job as a whole.
+        The failed statement; None for the job as a whole.
     ran : bool
-        Whether something was run before.
+        Whether an earlier statement ran.
     """
 
     def __init__(self, error: BaseException, statement: JobStatement | None = None, *, ran: bool = True) -> None:
@@ -106,7 +106,7 @@ class JobError(Exception):
 def read_statements(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: Mapping[str, object]
 ) -> list[JobStatement]:
-    """Parse a job; nothing is run.
+    """Parse a job; run nothing.
 
     Raises
     ------
@@ -139,13 +139,13 @@ def read_parameters(pairs: Iterable[str]) -> dict[str, object]:
     Parameters
     ----------
     pairs : iterable of str
-        Each ``'name=value'``. A value that is JSON is what JSON says: ``0.5``, ``true``, ``["a", "b"]``, or ``"5"`` for
-        the text 5. Anything else is text: ``2026-11-23``, ``north``.
+        Each ``'name=value'``. dpsql reads a JSON value as JSON: ``0.5``, ``true``, ``["a", "b"]``, or ``"5"`` for the
+        string 5. Any other value is a string: ``2026-11-23``, ``north``.
 
     Raises
     ------
     ParameterError
-        P090: it is not such a pair, or a name stands twice.
+        P090: a pair has another form, or a name occurs twice.
     """
     parameters: dict[str, object] = {}
     for pair in pairs:
@@ -175,14 +175,14 @@ def literal(name: str, value: object) -> str:
     Parameters
     ----------
     name : str
-        Of the parameter.
+        The parameter's name.
     value : object
-        A number, boolean, text, date, None, or a list, tuple or mapping of these.
+        A number, boolean, string, date, None, or a list, tuple or mapping of these.
 
     Raises
     ------
     ParameterError
-        P090: it is none of these.
+        P090: the value has another type.
     """
     text = literal_of(value)
     if text is None:
@@ -198,15 +198,15 @@ def filled(
     Parameters
     ----------
     connection : duckdb.DuckDBPyConnection
-        Parses the statements; nothing is run.
+        Parses the statements, and runs none.
     statements : iterable of Piece
     parameters : mapping
-        Values by name. Case does not count, as in DuckDB.
+        Values by name. Names ignore case, as in DuckDB.
 
     Raises
     ------
     ParameterError
-        P090: a parameter has no value, or a value is not used; no statement was run.
+        P090: a parameter has no value, or no statement uses a value; no statement ran.
     """
     values = {name.lower(): literal(name, value) for name, value in parameters.items()}
     pieces, used = [], set[str]()
@@ -224,7 +224,7 @@ def filled(
 
 
 def _parameter_names(connection: duckdb.DuckDBPyConnection, text: str) -> set[str]:
-    """Return the parameters of a statement; those of PREPARE are for its EXECUTE."""
+    """Return the parameters of a statement; the parameters of PREPARE belong to its EXECUTE."""
     return {
         name.lower()
         for extract_statement in connection.extract_statements(text)
@@ -247,7 +247,7 @@ def _with_values(connection: duckdb.DuckDBPyConnection, text: str, values: Mappi
 
 
 def _parameter_positions(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where ``$name`` begins and ends, in bytes: a sign of its own, and a word right behind it."""
+    """Yield the start and end of each ``$name``, in bytes: a ``$`` token, and a word right after it."""
     data = text.encode()
     starts = [offset for offset, _ in duckdb.tokenize(text)]
     for sign, word in pairwise(starts):

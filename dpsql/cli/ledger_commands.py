@@ -1,7 +1,4 @@
-"""The commands that read or mend a ledger alone: budget, policy and ledger. The database itself stays closed.
-
-`dpsql ledger adopt`.
-"""
+"""Read or repair a ledger: the commands budget, policy, ledger and `dpsql ledger adopt`. They open no database."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def print_budget(database: str | None, ledger: str | None, form: str) -> None:
 
 
 def print_policy(dataset: str | None, database: str | None, ledger: str | None, form: str) -> None:
-    """Print one row per thing that an owner stated."""
+    """Print one row per declaration of an owner."""
     with closing(open_ledger(database, ledger)) as opened:
         _print_rows(PolicyRow, opened.policies(dataset), policy_view, form)
 
@@ -53,7 +50,7 @@ def _print_rows(
     if form == "table":
         console().print(view(rows))
     else:
-        # Here, because it loads DuckDB.
+        # Imported here because it loads DuckDB.
         from dpsql.cli.output import Destination, Result, as_arrow
 
         Destination(None, form).deliver(Result(as_arrow(kind, rows), False, 0.0))
@@ -76,14 +73,14 @@ def verify_ledger(database: str | None, ledger: str | None, head: str | None) ->
 
 
 def backup_ledger(destination: str, database: str | None, ledger: str | None) -> None:
-    """Bring a backup up to the ledger."""
+    """Copy the ledger's new entries to a backup."""
     with closing(open_ledger(database, ledger)) as opened:
         entries = backup(opened, destination)
     click.echo(f"ok: {destination} holds {entries} entries.")
 
 
 def restore_ledger(source: str, database: str | None, ledger: str | None, set_aside: bool) -> None:
-    """Bring the ledger up to a backup."""
+    """Copy a backup's new entries to the ledger."""
     location = ledger_place(database, ledger)
     done = restore(ledger_location(None, source), location, set_aside=set_aside)
     if done.aside is not None:
@@ -96,11 +93,11 @@ def restore_ledger(source: str, database: str | None, ledger: str | None, set_as
 
 
 def accept_ledger(database: str | None, ledger: str | None) -> None:
-    """Go on with the entries that a ledger still holds, charged with what the database says was spent."""
+    """Accept the entries that a ledger still has, and charge it with the spending that the database remembers."""
     if database is None or not Path(database).is_file():
         _tell_lost(accept(ledger_location(database, ledger)), None)
         return
-    location = ledger_place(database, ledger)  # a ledger that is gone is made anew, and charged
+    location = ledger_place(database, ledger)  # a missing ledger is made anew, and charged
     done = accept(location)
     with duckdb.connect(database) as connection, closing(Ledger.open(location)) as opened:
         accepted = accept_record(connection, opened)
@@ -110,7 +107,7 @@ def accept_ledger(database: str | None, ledger: str | None) -> None:
 
 
 def _forgotten(database: str | None, location: str) -> list[Lost] | None:
-    """Return what a database remembers beyond a ledger; None where it is not there, or cannot be read now."""
+    """Return the spending that a database remembers and a ledger lacks; None if the database is unavailable."""
     if database is None or not Path(database).is_file():
         return None
     with (
@@ -123,7 +120,7 @@ def _forgotten(database: str | None, location: str) -> list[Lost] | None:
 
 
 def _tell_charged(database: str, accepted: Accepted) -> None:
-    """Print what a ledger was charged because a database remembers it."""
+    """Print the charges that a ledger received because a database remembers them."""
     if accepted.charged:
         say(f"Charged again, as {database} remembers it:")
         _list(accepted.charged)
@@ -137,7 +134,7 @@ def _list(charges: Sequence[Lost]) -> None:
 
 
 def _tell_lost(done: Restored, remembered: Sequence[Lost] | None) -> None:
-    """Print what a ledger holds, and what it has lost; `remembered` is what a database remembers of that, if any."""
+    """Print the entries of a ledger and its lost entries; `remembered` is the database's memory of the lost entries."""
     if done.lost is not None:
         counts = (
             " What was charged by it, and by others that are not here, no longer counts, unless a database remembers "
@@ -156,7 +153,7 @@ def _tell_lost(done: Restored, remembered: Sequence[Lost] | None) -> None:
 
 
 def adopt_ledger(database: str, ledger: str | None) -> None:
-    """Tie a database to a ledger, whatever ledger it was tied to, and record it there."""
+    """Tie a database to a ledger, whatever its earlier ledger, and record this in the new ledger."""
     location = ledger_place(database, ledger)
     if not Path(database).is_file():
         raise click.UsageError(f"there is no database {show(database)}.")

@@ -1,4 +1,4 @@
-"""Options that several commands take, among them engines to attach, and the decorator that loads a command's work."""
+"""Define options that several commands share, such as engines, and the decorator that loads a command's work."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ FORMS = "NAME=sc://HOST:PORT (Spark Connect), NAME=polars:PARQUET or NAME=datafu
 
 @dataclass(frozen=True)
 class EngineOption:
-    """An engine as it was asked for; it is opened by `engine`.
+    """An engine as the user named it; `engine` opens it.
 
     Attributes
     ----------
     name : str
-        The engine's name; of Parquet files, the name of their table too.
+        The engine's name; for Parquet files, also the name of their table.
     kind : {'spark', 'polars', 'datafusion'}
     location : str
-        A URL, or a path, which may hold ``*``. It may hold a token, so it is in no message.
+        A URL, or a path, which may contain ``*``. It may contain a token, so no message shows it.
     """
 
     name: str
@@ -49,7 +49,7 @@ class EngineOption:
         Raises
         ------
         click.BadParameter
-            It has another form.
+            The value has another form.
         """
         match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=(?:(polars|datafusion):(.+)|(sc://.+))", text, re.DOTALL)
         if match is None:
@@ -63,7 +63,7 @@ class EngineOption:
         Raises
         ------
         SourceError
-            S038: a package is missing, or nothing is there.
+            S038: a package is missing, or the location is empty.
         """
         try:
             engine: Engine = import_module(f"dpsql.engines.{self.kind}").open_engine(self.name, self.location)
@@ -99,9 +99,9 @@ def database_options(command: Command) -> Command:
 
 
 def runs(path: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
-    """Let a command run a function of a module beside this one, which is loaded only then and may be heavy.
+    """Make a command run a function of a neighbouring module, which may be heavy and is loaded only then.
 
-    The function takes the command's parameters by their names, and may return an exit code.
+    The function takes the command's parameters by name, and may return an exit code.
     """
     module, _, name = path.rpartition(".")
 
@@ -118,7 +118,7 @@ def runs(path: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
 
 
 def _or_of_group(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Return the value of an option, or else the one that was given to the command's group: ``dpsql ledger --db``."""
+    """Return the value of an option, or the value that the command's group received: ``dpsql ledger --db``."""
     parameters = {} if context.parent is None else context.parent.params
     return value or parameters.get(str(option.name), value)
 
@@ -150,7 +150,7 @@ db_option = click.option(
 
 
 def place_options(command: Command) -> Command:
-    """Add the options that say where the ledger is."""
+    """Add the options for the ledger's location."""
     db = click.option(
         "--db",
         "database",
@@ -162,5 +162,5 @@ def place_options(command: Command) -> Command:
 
 
 def rows_option(command: Command) -> Command:
-    """Add the option that says how rows are printed."""
+    """Add the option for the format of rows."""
     return click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)(command)

@@ -1,4 +1,4 @@
-"""What an owner grants through the gateway, on the command line."""
+"""Grant access through the gateway, on the command line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def give_grant(
 
 
 def take_back(principal: str, dataset: str | None, token: str | None, database: str | None, ledger: str | None) -> None:
-    """Record that a grant, a token or everything is taken back."""
+    """Record that a grant, a token or everything is revoked."""
     with closing(Ledger.open(ledger_location(database, ledger))) as opened:
         opened.revoke(principal, dataset, token)
     what = f"the grant on {dataset}" if dataset else f"token {token}" if token else "every grant and token"

@@ -1,4 +1,4 @@
-"""Statements of plain SQL that are answered privately: `dpsql query --private`, and `.private on` in the shell."""
+"""Answer plain SQL privately: `dpsql query --private`, and `.private on` in the shell."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _CALL = re.compile(r"\bdp_\w+\s*\(", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Private:
-    """What each query of plain SQL may spend.
+    """The budget of each query of plain SQL.
 
     Attributes
     ----------
     epsilon, delta : str or None
-        As they were given; without delta pure DP.
+        As the user typed them; pure DP without delta.
     """
 
     epsilon: str
@@ -35,7 +35,7 @@ class Private:
         Raises
         ------
         click.UsageError
-            One is missing, or is no number.
+            An argument is missing, or is not a number.
         """
         if epsilon is None:
             raise click.UsageError("a private query needs epsilon, such as 0.5.")
@@ -52,7 +52,7 @@ class Private:
         return f"FROM dp_query({literal(statement)}, epsilon := {self.epsilon}{delta})"
 
     def applied(self, connection: duckdb.DuckDBPyConnection, statement: str) -> str:
-        """Return what runs in a statement's place: a SELECT without a call of a dp_ function is answered privately.
+        """Return the SQL that runs instead of a statement: a SELECT without a dp_ function becomes private.
 
         Raises
         ------

@@ -1,7 +1,4 @@
-"""`dpsql show` and `dpsql plot`: a release as the ledger keeps it.
-
-`dpsql query`: statements that run once, of which one may return rows.
-"""
+"""Show and plot releases of the ledger (`dpsql show`, `dpsql plot`), and run statements once (`dpsql query`)."""
 
 from __future__ import annotations
 
@@ -34,15 +31,15 @@ from dpsql.released.plots import plot_budgets, plot_release, save
 def print_release(
     release: str, dataset: str | None, output: Path | None, form: str | None, database: str | None, ledger: str | None
 ) -> None:
-    """Print the releases of a name, or the one of a number, as JSON.
+    """Print the releases of a name, or the release of a number, as JSON.
 
-    `rows` is what the call returned, `noise` what it says about its noise, and `policy` what bound it. With a file or a
-    format it is the rows of one release, as its call returned them.
+    `rows` are the rows that the call returned, `noise` describes its noise, and `policy` its policy. With a file or a
+    format, print the rows of one release, as its call returned them.
 
     Raises
     ------
     ParameterError
-        There is none, or of rows more than one.
+        There is no such release, or several releases have rows.
     """
     destination = None if output is None and form is None else Destination(output, form)
     with closing(open_ledger(database, ledger)) as opened:
@@ -78,7 +75,7 @@ def _rows_of(release: StoredRelease) -> pa.Table:
 
 
 def _of_query(release: StoredRelease) -> dict[str, object]:
-    """Return the rows of a query, as it was asked first, where they follow from its answers alone; and the answers."""
+    """Return the rows of a query as first asked, if they follow from its answers alone; and the answers."""
     try:
         rows: object = _rows_of(release).to_pylist()
     except ParameterError:
@@ -95,7 +92,7 @@ def draw(
     database: str | None,
     ledger: str | None,
 ) -> None:
-    """Draw a release, or without one the budgets, into a file."""
+    """Draw a release, or by default the budgets, into a file."""
     if (release is None) != budgets:
         raise click.UsageError("give the name or the number of a release, or --budget.")
     with closing(open_ledger(database, ledger)) as opened:
@@ -123,7 +120,7 @@ def run_query(
     delta: str | None,
     **options: Unpack[RunnerOptions],
 ) -> None:
-    """Run SQL, or what standard input holds, and write its rows; a `private` one as `dp_query` answers it."""
+    """Run SQL from an argument or standard input, and write its rows; answer a `private` statement like `dp_query`."""
     destination = Destination(output, form)
     text = sys.stdin.read() if sql == "-" else sql
     if private:
@@ -135,14 +132,14 @@ def run_query(
 
 
 def _run(runner: Runner, text: str, destination: Destination, *, private: bool) -> None:
-    """Run one statement, or several of which one returns rows, and write the rows."""
+    """Run one statement, or several of which one returns rows; write the rows."""
     statements = split_all(text)
     if not statements:
         raise click.UsageError("there is no statement to run.")
     for statement in statements:
         check_syntax(runner.connection, statement)
     if len(statements) > 1 and (destination.form != "table" or destination.path is not None):
-        # Checked here, before a release is charged whose rows could then not be written.
+        # Checked here, before a release is charged whose rows dpsql could not write.
         raise click.UsageError(f"{destination.form} takes one statement; got {len(statements)}. Run them one by one.")
     for statement in statements:
         result = runner.execute(statement.text)

@@ -1,4 +1,4 @@
-"""A gateway behind the prompt: statements are sent to it as they stand, and DuckDB only parses them here."""
+"""Send statements from the prompt to a gateway, unchanged; DuckDB only parses them here."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class RemoteRunner:
     Attributes
     ----------
     connection : duckdb.DuckDBPyConnection
-        Parses statements, and runs none.
+        Parses statements; runs none.
     settings : dict
-        What SET has said: epsilon, delta, fresh, dataset and max_age.
+        The values that SET gave: epsilon, delta, fresh, dataset and max_age.
     """
 
     def __init__(self, remote: Remote) -> None:
@@ -45,11 +45,11 @@ class RemoteRunner:
 
     @property
     def place(self) -> str:
-        """Where statements are answered."""
+        """The address that answers statements."""
         return f"gateway {self.remote.url}"
 
     def execute(self, statement: str) -> Result | None:
-        """Send one statement, or keep what a SET says."""
+        """Send one statement, or store the value of a SET."""
         self._receipts = []
         setting = _SET.fullmatch(statement)
         if setting is not None:
@@ -73,36 +73,36 @@ class RemoteRunner:
         self.settings[name] = value
 
     def say_receipts(self, *, private: bool = False) -> None:
-        """Say what the last statement was charged."""
+        """Print the cost of the last statement."""
         for receipt in self._receipts:
             charge = "charged" if receipt.get("charged") else f"from {receipt.get('recorded_at')}, nothing was charged"
             say(f"release {receipt['entry']} of {receipt['dataset']}: {receipt['guarantee']}; {charge}.")
 
     def raise_if_stopped(self) -> None:
-        """Do nothing: Ctrl-C ends the waiting itself."""
+        """Do nothing: Ctrl-C ends the wait itself."""
 
     def budgets(self) -> Table:
-        """Show what each dataset may spend, has spent and has left."""
+        """Return each dataset's limit, spent and remaining budget."""
         return _view(self.remote.budget())
 
     def policies(self, *dataset: str) -> Table:
-        """Show what is public about datasets."""
+        """Return the public facts about datasets."""
         names = dataset or tuple(str(entry["name"]) for entry in self.remote.datasets())
         return _view([self.remote.dataset(name) for name in names])
 
     def entries(self, *dataset: str) -> Table:
-        """Show the own releases."""
+        """Return the principal's own releases."""
         own = [release for release in self.remote.releases() if not dataset or release.get("dataset") in dataset]
         return _view(own, ("entry", "recorded_at", "function", "dataset", "guarantee"))
 
     def explain(self, statement: str) -> str:
-        """Say what a statement would cost."""
+        """Return the cost of a statement."""
         calls = self.remote.estimate(statement, **self.settings)["calls"]
         lines = [", ".join(f"{name}: {value}" for name, value in call.items() if value is not None) for call in calls]
         return "\n".join(lines) or "It calls no private function, and costs nothing."
 
     def fill(self) -> list[str]:
-        """Refuse: tables are the owner's.
+        """Refuse: tables belong to the owner.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class RemoteRunner:
 
 
 class RemoteNames(KnownNames):
-    """What a gateway knows by name.
+    """The names that a gateway knows.
 
     Parameters
     ----------
@@ -125,12 +125,12 @@ class RemoteNames(KnownNames):
 
     @property
     def functions(self) -> list[KnownFunction]:
-        """Every function that may be asked."""
+        """Every function that the principal may call."""
         plans = {name: function.plan for name, function in FUNCTIONS.items()} | {QUERY: function_of(QUERY).plan}
         return [KnownFunction(name, True, tuple(plan.arguments)) for name, plan in plans.items()]
 
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
-        """Return the datasets with what is public about their columns; none where the gateway does not answer."""
+        """Return the datasets with the public facts about their columns; empty if the gateway does not answer."""
         try:
             names = [str(dataset["name"]) for dataset in self._remote.datasets()]
             return {name: _columns_of(self._remote.dataset(name)) for name in names}
@@ -139,7 +139,7 @@ class RemoteNames(KnownNames):
 
 
 def prompted(url: str) -> tuple[RemoteRunner, RemoteNames]:
-    """Return what a prompt stands before at an address, and the names that it knows."""
+    """Return the prompt of a gateway address, and the names that it knows."""
     runner = RemoteRunner(Remote(url))
     return runner, RemoteNames(runner)
 

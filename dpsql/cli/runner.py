@@ -1,4 +1,4 @@
-"""One connection with dpsql in it, and the rule that a statement is executed exactly once."""
+"""Hold one connection with dpsql installed, and execute each statement exactly once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class RunnerOptions(TypedDict):
-    """What the commands that open a database pass on to `Runner`."""
+    """Options that the commands which open a database pass to `Runner`."""
 
     ledger: str | None
     engines: Sequence[EngineOption]
@@ -48,27 +48,27 @@ class Runner:
     database : str
         Path of a DuckDB file, or ``':memory:'``.
     ledger : str, optional
-        Path or URL; beside the database by default.
+        Path or URL; next to the database by default.
     engines : sequence of EngineOption
         Engines to attach.
     read_only : bool
         Open the database without write access; the ledger is still written.
     strict : bool
-        Refuse releases from datasets that were never protected.
+        Refuse releases from datasets without a budget.
     create : bool
-        Make a database that is not there.
+        Make a missing database.
 
     Raises
     ------
     LedgerError
-        L055: there is no such database.
+        L055: the database does not exist.
 
     Attributes
     ----------
     receipts : list of Receipt
-        Of the calls of the last statement, also where it failed.
+        Receipts of the calls of the last statement, even if it failed.
     stopped : BaseException or None
-        What Ctrl-C or SIGTERM raises, if one came during the last statement.
+        The exception of a Ctrl-C or SIGTERM during the last statement.
     """
 
     def __init__(
@@ -114,23 +114,23 @@ class Runner:
 
     @property
     def place(self) -> str:
-        """Where statements run, and where charges are kept."""
+        """The places of the database and of the ledger."""
         return f"database {self.database}, ledger {self.ledger.location}"
 
     def budgets(self) -> Table:
-        """Show what each dataset may spend, has spent and has left."""
+        """Return each dataset's limit, spent and remaining budget."""
         return budget_view(self.ledger.budgets())
 
     def policies(self, *dataset: str) -> Table:
-        """Show what owners stated."""
+        """Return the owners' declarations."""
         return policy_view(self.ledger.policies(*dataset))
 
     def entries(self, *dataset: str) -> Table:
-        """Show the entries of the ledger."""
+        """Return the entries of the ledger."""
         return ledger_view(self.ledger.entries(*dataset))
 
     def explain(self, statement: str) -> str:
-        """Return what a statement would run and charge."""
+        """Return the plan and the cost of a statement."""
         return self.context.explain(statement)
 
     def fill(self) -> list[str]:
@@ -148,26 +148,26 @@ class Runner:
         Returns
         -------
         result : Result or None
-            None for a statement that has no rows to show, such as CREATE.
+            None for a statement without rows, such as CREATE.
 
         Raises
         ------
         KeyboardInterrupt, Terminated
             Ctrl-C or SIGTERM stopped the statement. The runner can go on.
         DpsqlError, duckdb.Error
-            The statement failed; the text names the next step where one is known (`dpsql.manual.slips`).
+            The statement failed; the message names the next step if dpsql knows it (`dpsql.manual.slips`).
 
         Notes
         -----
-        A signal that comes too late does not discard the result, which may be a release that is already charged;
-        `raise_if_stopped` raises for it.
+        A late signal does not discard the result, which may be a charged release; `raise_if_stopped` raises for the
+        signal.
         """
         self.receipts = []
         with self.ledger.watch(self.receipts.append):
             return self.interruptibly(lambda: self._run(statement), self.connection)
 
     def say_receipts(self, *, private: bool = False) -> None:
-        """Say which calls of the last statement the ledger answered; and of a `private` one what it cost."""
+        """Print the calls of the last statement that the ledger answered, and the cost of a `private` statement."""
         for receipt in self.receipts:
             if receipt.replayed:
                 say(replay_text(receipt))
@@ -175,7 +175,7 @@ class Runner:
                 say(f"{receipt.function}: {receipt.guarantee}")
 
     def raise_if_stopped(self) -> None:
-        """Raise when Ctrl-C or SIGTERM came during the last statement, too late to stop it."""
+        """Raise if Ctrl-C or SIGTERM came during the last statement, too late to stop it."""
         if self.stopped is not None:
             raise self.stopped
 
@@ -187,7 +187,7 @@ class Runner:
             raise mended(error, statement, self.context.columns_of) from None
         names = [column[0] for column in self.connection.description or ()]
         with warnings.catch_warnings():
-            # 2.0 says that this copies the rows. A relation would not, but would run again when read again.
+            # DuckDB 2.0 says that this copies the rows. A relation would not, but each read would run it again.
             warnings.simplefilter("ignore")
             table: pa.Table = self.connection.to_arrow_table()
         seconds = time.perf_counter() - started
@@ -200,7 +200,7 @@ class Runner:
         return Result(table, kind == "EXPLAIN" and table.num_columns == 2, seconds)
 
     def interruptibly(self, work: Callable[[], T], connection: duckdb.DuckDBPyConnection) -> T:
-        """Run `work` on another thread, so that a signal can reach DuckDB while it computes on a connection."""
+        """Run `work` on another thread, so that a signal can interrupt DuckDB on a connection."""
         outcome: list[T] = []
         failure: list[BaseException] = []
         finished = threading.Event()
@@ -217,7 +217,7 @@ class Runner:
             threading.Thread(target=target, daemon=True).start()
             while not finished.wait(0.05):
                 if stop.requested is not None:
-                    # Repeatedly: an interrupt that comes before DuckDB begins to execute is lost.
+                    # Repeat: DuckDB loses an interrupt that comes before it begins to execute.
                     connection.interrupt()
                     interrupt()
         self.stopped = stop.requested
@@ -229,18 +229,18 @@ class Runner:
 
 
 def replay_text(receipt: Receipt) -> str:
-    """Return what is said of a release that was returned again."""
+    """Return the message for a replayed release."""
     name = receipt.function if receipt.release is None else f"{receipt.function} {receipt.release!r}"
     return f"{name}: {replay_of(receipt.entry, receipt.recorded_at)}; nothing was charged."
 
 
 def protects(statements: str) -> bool:
-    """Whether statements may begin a database: they give a table its budget."""
+    """Whether statements may create a database: they give a table its budget."""
     return "dp_protect" in statements.lower()
 
 
 def _refuse_missing(database: str) -> None:
-    """Raise if a database is not there: in its place a misspelt name would get a new one, whose ledger is empty."""
+    """Raise if a database is missing: a misspelt name would otherwise get a new database with an empty ledger."""
     path = Path(database)
     if database == ":memory:" or "://" in database or path.exists():
         return

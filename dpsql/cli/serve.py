@@ -1,4 +1,4 @@
-"""A gateway from the command line: the database is made ready, the first token shown, and the processes watched."""
+"""Run a gateway from the command line: prepare the database, show the first token, and watch the processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpsql.ledger.location import is_url
 from dpsql.manual.demonstration import TABLES, fill
 
 FIRST = "analyst"
-# Of the tables that --demo makes.
+# Budgets of the tables that --demo makes.
 _BUDGETS = (
     "SELECT dp_protect('patients', epsilon := 10, delta := 1e-6)",
     "SELECT dp_protect('visits', epsilon := 10, delta := 1e-6, privacy_unit := 'patient_id', max_rows_per_unit := 3)",
@@ -126,7 +126,7 @@ def serve_database(
             say(f"{running.owner_url} is for owners and auditors.")
         if running.flight_url:
             say(f"{running.flight_url} is for drivers of Arrow Flight SQL.")
-        if first:  # now that it is of use: one that a failed start had made would be lost
+        if first:  # only now: a failed start would lose the token
             issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
             say(f"Token of {FIRST}, until {issued.token.expires[:10]}; it is not shown again:")
             click.echo(issued.text)
@@ -134,7 +134,7 @@ def serve_database(
 
 
 def serve_models(url: str, agent_epsilon: str | None) -> None:
-    """Speak MCP over standard input and output, for a gateway elsewhere."""
+    """Speak MCP over standard input and output, for a remote gateway."""
     mcp = _needing_extra("dpsql.gateway.mcp")
     remote = import_module("dpsql.remote")
     cap = _amount(agent_epsilon)
@@ -144,14 +144,14 @@ def serve_models(url: str, agent_epsilon: str | None) -> None:
 
 
 def _needing_extra(module: str) -> ModuleType:
-    """Return a module that needs the extra `serve`, or say so."""
+    """Return a module of the extra `serve`, or name the missing extra."""
     if not all(map(find_spec, ("starlette", "uvicorn", "mcp", "grpc"))):
         raise click.ClickException("a gateway needs more packages. Run: pip install 'dpsql[serve]'")
     return import_module(module)
 
 
 def _check_provider(issuer: str | None, audience: str | None, keys: str | None) -> None:
-    """Refuse half of an identity provider, and a file without keys."""
+    """Refuse an incomplete identity provider, and a file without keys."""
     if issuer is None and audience is None and keys is None:
         return
     if not (issuer and audience and keys):
@@ -167,7 +167,7 @@ def _check_provider(issuer: str | None, audience: str | None, keys: str | None) 
 
 
 def _check_ports(*addresses: Any) -> None:
-    """Refuse ports that are taken, or named twice."""
+    """Refuse ports that are in use, or named twice."""
     listeners = [address for address in addresses if address is not None]
     ports = [listener.port for listener in listeners if listener.port != 0]
     if len(ports) != len(set(ports)):
@@ -177,7 +177,7 @@ def _check_ports(*addresses: Any) -> None:
 
 
 def _log_of(database: str | None, log: str | None, ledger: str | None) -> str | None:
-    """Return where the log is; refuse a place that cannot be written, or that holds something else."""
+    """Return the place of the log; refuse a place that is not writable, or contains something else."""
     if log is None:
         return None
     path = Path(log)
@@ -201,7 +201,7 @@ def _amount(text: str | None, option: str = "--agent-epsilon") -> str | None:
 
 
 def _check_seconds(seconds: float, fixed_time: float | None) -> None:
-    """Refuse times that are none, and answers that would all be interrupted before they come."""
+    """Refuse invalid times, and times that would interrupt every answer."""
     if not math.isfinite(seconds) or not (fixed_time is None or math.isfinite(fixed_time)):
         raise click.UsageError("--seconds and --fixed-time must be finite.")
 
@@ -215,13 +215,13 @@ def _make_demo(database: str, ledger: str | None) -> None:
 
 
 def _lets_nobody_in(location: str) -> bool:
-    """Whether nobody may ask yet."""
+    """Whether no principal has access yet."""
     with closing(Ledger.open(location)) as opened:
         return not opened.grants().principals
 
 
 def _first_token(location: str, datasets: list[str]) -> Issued:
-    """Let one principal ask about all datasets, and return its token."""
+    """Give one principal access to all datasets, and return its token."""
     with closing(Ledger.open(location)) as opened:
         for dataset in datasets:
             opened.grant(Grant(FIRST, dataset))

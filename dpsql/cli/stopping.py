@@ -1,4 +1,4 @@
-"""How Ctrl-C and SIGTERM end a command: what runs is interrupted, and what was charged stays in the ledger."""
+"""End a command on Ctrl-C or SIGTERM: interrupt running work, and keep charges in the ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Terminated(SystemExit):
-    """SIGTERM asked this process to end. Python itself would leave without closing anything."""
+    """SIGTERM asked this process to end. Python by itself would exit without closing anything."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -20,31 +20,31 @@ _REQUESTS: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, s
 
 
 class Stop:
-    """A request to stop that arrived, if one did.
+    """A request to stop, if one arrived.
 
     Attributes
     ----------
     requested : BaseException or None
-        What to raise for it: KeyboardInterrupt or `Terminated`.
+        The exception to raise: KeyboardInterrupt or `Terminated`.
     """
 
     def __init__(self) -> None:
         self.requested: BaseException | None = None
 
     def request(self, number: int, _: FrameType | None = None) -> None:
-        """Take note of a signal."""
+        """Note a signal."""
         self.requested = _REQUESTS[number]()
 
 
 @contextlib.contextmanager
 def noting_stops() -> Iterator[Stop]:
-    """Take note of Ctrl-C and SIGTERM in the body of a with statement instead of raising; off the main thread, not."""
+    """Note Ctrl-C and SIGTERM during the ``with`` block instead of raising; do nothing off the main thread."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     numbers = [signal.SIGINT]
-    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, _raise_terminated):  # a program's own handler stays
+    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, _raise_terminated):  # keep a program's own handler
         numbers.append(signal.SIGTERM)
     before = {number: signal.signal(number, stop.request) for number in numbers}
     try:
@@ -55,7 +55,7 @@ def noting_stops() -> Iterator[Stop]:
 
 
 def raise_on_terminate() -> None:
-    """Let SIGTERM raise `Terminated`, unless the program has a handler of its own."""
+    """Make SIGTERM raise `Terminated`, unless the program has its own handler."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _raise_terminated)

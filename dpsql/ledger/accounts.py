@@ -1,4 +1,4 @@
-"""Rows of accounts, and what principals have spent, within a transaction of the ledger (see `dpsql.ledger.caps`)."""
+"""Charge principals' accounts, and compute their spending, in a transaction of the ledger (see `dpsql.ledger.caps`)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def refuse_cap(transaction: Transaction, principal: str, dataset: str, cost: Cost) -> None:
-    """Raise unless a cost fits what a principal was granted of a dataset.
+    """Raise unless a cost fits a principal's grant on a dataset.
 
     Raises
     ------
     GatewayError
-        G015: there is no such grant now. G017: the cap would be passed.
+        G015: there is no such grant now. G017: the cost exceeds the cap.
     """
     grant = granted(transaction.grants(None), principal, dataset)
     if grant.cap is None:
@@ -51,14 +51,14 @@ def refuse_cap(transaction: Transaction, principal: str, dataset: str, cost: Cos
 
 
 def of_account(row: Draft, block: str, release: int) -> Draft:
-    """Return the row that charges an account for a release, which has an entry."""
+    """Return the row that charges an account for a recorded release."""
     charged: Draft = {**row, "kind": CHARGE, "name": None, "arguments": "{}", "result": None, "block": block}
     charged["lineage"], charged["status"] = canonical({"of": release}), f"charged for entry {release}"
     return charged
 
 
 def charge_account(transaction: Transaction, row: Draft, release: int, cost: Cost) -> None:
-    """Append the row that charges a principal's account for a release of a dataset, which has an entry."""
+    """Append the row that charges a principal's account for a recorded release of a dataset."""
     principal, dataset = row["principal"] or "", row["dataset"]
     cap = cap_of(transaction.grants(None).grants, principal, dataset)
     spent = account(transaction, principal, dataset, cap).plus(cost)
@@ -72,11 +72,11 @@ def _next(per: str, period: str) -> str:
 
 
 def counted(transaction: Transaction, grant: Grant) -> tuple[Spent, str | None]:
-    """Return what counts against the cap of a grant now, and the period of the calendar in which it was charged.
+    """Return the spending that counts against a grant's cap now, and the calendar period of the charge.
 
-    The period is None, and the whole account counts, where the cap is not by periods. Otherwise those entries of the
-    account count that follow on the first one recorded in this period, or later: so a clock that goes back makes no
-    entry count less. They are composed from nothing, under the accountant of the dataset.
+    If the cap has no periods, the period is None and the whole account counts. Otherwise the account's entries count
+    from the first entry recorded in this period or later: a clock that goes back makes no entry count less. Their
+    composition starts from zero, under the accountant of the dataset.
     """
     total, now = account(transaction, grant.principal, grant.dataset, grant.cap), time_text(clock.now())
     period = grant.period_at(now)
@@ -88,12 +88,12 @@ def counted(transaction: Transaction, grant: Grant) -> tuple[Spent, str | None]:
 
 
 def _since(transaction: Transaction, dataset: str, block: str, start: str, number: int, first: Spent) -> Spent:
-    """Return what an account of `number` entries has spent since `start`, composed from `first` on.
+    """Return the spending of an account of `number` entries since `start`, composed from `first` on.
 
-    What this process composed before is remembered with the last entry of it, and only what follows is read: entries
-    are appended to a chain, so the same entry, by its hash, has the same ones before it, and those that count from
-    `start` on are a run of the account's entries up to its end. Where that entry is not in the chain (its transaction
-    failed, or another file took the ledger's place) everything is composed anew.
+    The process caches its last composition with the last entry in it, and reads only later entries: entries extend a
+    chain, so the same entry, by its hash, has the same predecessors, and the entries that count from `start` on are a
+    run of the account's entries up to its end. If the chain lacks that entry (its transaction failed, or another file
+    replaced the ledger), everything is composed again.
     """
     key = (dataset, block, start, first)
     memory = transaction.composed.get(key)
@@ -124,7 +124,7 @@ def _composed(spent: Spent, rows: Iterable[Row]) -> Spent:
             composition = _after_accepted(composition, row)
         elif composition is not None:
             cost, charged = cost_of(json.loads(row["event"] or "")), amounts_of(row)
-            # A release on several periods of the data costs a person more than its event says.
+            # A release on several periods of the data costs a person more than its event states.
             is_whole = None if cost.epsilon is None else units_up(cost.epsilon)
             same = (is_whole, str(units_up(cost.delta))) == (row["epsilon"] and int(row["epsilon"]), row["delta"])
             composition = composition.plus(cost if same else charged)
@@ -133,7 +133,7 @@ def _composed(spent: Spent, rows: Iterable[Row]) -> Spent:
 
 
 def _after_accepted(composition: Composition, row: Row) -> Composition:
-    """Return the state of a period's accountant after lost entries, whose sums may be of another order."""
+    """Return a period's accountant after lost entries, whose sums may be of another order."""
     added, amounts = json.loads(row["arguments"])["added"], amounts_of(row)
     remained = {name: added[name] for name in ("before_epsilon", "before_delta") if name in added}
     if not remained and amounts.epsilon is None and amounts.rho is None:
@@ -142,7 +142,7 @@ def _after_accepted(composition: Composition, row: Row) -> Composition:
 
 
 def account(transaction: Transaction, principal: str, dataset: str, cap: Budget | None) -> Spent:
-    """Return what a principal has spent of a dataset."""
+    """Return a principal's spending on a dataset."""
     state, name = transaction.state(dataset), account_of(principal)
     spent = transaction.blocks(dataset, [name]).spent.get(name, Spent())
     return under_cap(spent, cap, state.budget)

@@ -1,4 +1,4 @@
-"""The accounts of periods: what is spent of each block, and what one person may lose over all of them.
+"""Keep the accounts of periods: the spending of each block, and one person's possible loss over all blocks.
 
 A call that charges b blocks with ``(epsilon, delta)`` each changes at most b units (person, period) when one person's
 rows go. **Group privacy**: by induction over the b tables in between, ``P <= exp(epsilon) P' + delta`` becomes::
@@ -6,35 +6,37 @@ rows go. **Group privacy**: by induction over the b tables in between, ``P <= ex
     P <= exp(b epsilon) P' + delta (1 + exp(epsilon) + … + exp((b - 1) epsilon))
        = exp(b epsilon) P' + delta (exp(b epsilon) - 1) / (exp(epsilon) - 1)
 
-so the call costs the person that much (`of_person`), and ``b**2 rho`` under zCDP. Whatever earlier calls showed, the
-next one has this loss, so losses add up over calls: after P periods with epsilon each, at most P epsilon. That sum is
-kept in the rows of the dataset itself, whose block is NULL; `epsilon_total` and `delta_total` refuse a call that would
-bring it above them, and it is what is spent once the periods are withdrawn.
+so the call costs the person this loss (`of_person`), and ``b**2 rho`` under zCDP. The next call has this loss whatever
+earlier calls showed, so losses add up: after P periods with epsilon each, at most P epsilon. The dataset's own rows,
+whose block is NULL, store this sum. `epsilon_total` and `delta_total` refuse a call that would exceed them. When the
+owner withdraws the periods, the sum is the dataset's spending.
 
 **Restated periods** (`restated`). No account may forget a loss:
 
-* periods where there were none, or by another column: what was spent until then moved all rows of a person, so every
-  block begins with it, those of later periods, too, because rows may be dated ahead. If the owner says that none are,
-  only those that have begun do;
-* tables that are added to several change nothing: what was charged was charged for their rows, too. Undated rows that
-  get a date, or dated ones that lose it, are as by another column, and so is an end of a path with another parent;
-* other periods of the same columns: the block of undated rows goes on. The rows of a new block are in the old blocks
-  that have a day in common with it, so its loss is at most that of the path on which these go one by one, with losses
-  ``(E_1, D_1), …, (E_k, D_k)`` of all calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2 + exp(E_1 + E_2) D_3 +
-  …``. A part of one old block inherits its account as it is. The rows of blocks without an account of their own go with
-  the first of the others that began as they did: every loss of theirs is one of that block, too.
+* The owner adds periods, or changes their column: earlier spending moved all rows of a person, so every block begins
+  with it. This includes later periods, because rows may be dated ahead. If the owner says that no rows are dated ahead,
+  only the blocks that have begun start with it.
+* The owner adds tables to a dataset of several tables: nothing changes, because earlier charges covered their rows,
+  too. If undated rows get a date or dated rows lose it, or a path's end gets another parent, the rule for a changed
+  column applies.
+* The owner chooses other periods of the same columns: the block of undated rows continues. The rows of a new block are
+  in the old blocks that share a day with it. So its loss is at most the loss of removing these old blocks one by one,
+  with losses ``(E_1, D_1), …, (E_k, D_k)`` of all calls so far: ``E_1 + … + E_k`` and
+  ``D_1 + exp(E_1) D_2 + exp(E_1 + E_2) D_3 + …``. A part of one old block inherits its account unchanged. The rows of
+  blocks without their own account go with the first other block that began like them: that block also has each of
+  their losses.
 
-**Merged datasets** (`merged`). A dataset takes the place of others, and its unit (u, t) goes with all rows that u has
-in t, in the tables of all of them. Each account is brought to the new periods as above: a block's own where rows keep
-their dates, and what a person lost of the dataset where they do not, or had none. The accounts of one block are then
-added up, epsilons and deltas alike. For a call that read one dataset has for (u, t) the loss that it was charged there:
-no rows of the others are in it. One that read several was charged to each of them for all rows of u that come out of
-its joins, or for those of (u, t), and these are what changes when rows go from all tables at once. So no unit goes
-after another, as on the path above, and no delta grows.
+**Merged datasets** (`merged`). A dataset replaces others, and removing its unit (u, t) removes all rows that u has in
+t, in all their tables. Each account is converted to the new periods as above: rows that keep their dates use the
+block's own account; rows that change dates, or had none, use a person's loss on the dataset. The accounts of one block
+are then added up, epsilons and deltas alike. A call that read one dataset has for (u, t) the loss that it was charged
+there: it read no rows of the other datasets. A call that read several datasets charged each of them for all rows of u
+in the result of its joins, or for the rows of (u, t), and exactly these rows change when rows go from all tables at
+once. So units do not go one after another, as on the path above, and no delta grows.
 
-The sum of the deltas alone is not enough where blocks are merged: a coin that falls on heads with chance p,
-``exp(e) p + d`` or ``exp(2 e) p + (1 + exp(e)) d``, where none, one or both of two units are there, is (e, d)-DP for
-each of them, and not (2 e, 2 d)-DP for both.
+The sum of the deltas alone is not enough for merged blocks. Counter-example: a coin falls on heads with chance p,
+``exp(e) p + d`` or ``exp(2 e) p + (1 + exp(e)) d`` if none, one or both of two units are present. It is (e, d)-DP for
+each unit, and not (2 e, 2 d)-DP for both.
 """
 
 from __future__ import annotations
@@ -63,19 +65,19 @@ from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.spent import Spent, refuse_beyond
 
-# In place of a block's name: what a block begins with that no call has charged.
+# Block name for the initial spending of blocks that no call has charged.
 FRESH = "*"
-# From here on a delta above 0 says nothing about several units.
+# Above this epsilon, a delta above 0 says nothing about several units.
 _LARGE_EPSILON = 1000
 
 
 def delta_over(losses: Iterable[tuple[int, int]]) -> int:
-    """Return the delta of units that go one by one, in units of 1e-18, rounded up; it is never above 1.
+    """Return the delta of units that go one by one, in units of 1e-18, rounded up; at most 1.
 
     Parameters
     ----------
     losses : iterable of (int, int)
-        Epsilon and delta of each, in units of 1e-18, in the order in which they go.
+        Epsilon and delta of each unit, in units of 1e-18, in the order of removal.
     """
     with localcontext(Context(prec=60, rounding=ROUND_CEILING)):
         total, growth, before = Decimal(0), Decimal(1), 0
@@ -95,12 +97,12 @@ def delta_over(losses: Iterable[tuple[int, int]]) -> int:
 def _growth(epsilon: int) -> Decimal:
     """Return the exponential of units of 1e-18, rounded up."""
     with localcontext(Context(prec=60)):
-        # 60 digits leave an error far below this margin.
+        # A precision of 60 digits leaves an error far below this margin.
         return (Decimal(epsilon) / UNITS_PER_ONE).exp() * (1 + Decimal(10) ** -50)
 
 
 def of_person(cost: Cost, blocks: int) -> Cost:
-    """Return what a call costs one person that charges each of so many blocks with a cost (see the module)."""
+    """Return the cost to one person of a call that charges this many blocks with a cost (see the module)."""
     epsilon = None if cost.epsilon is None else units_up(cost.epsilon)
     delta = units_up(cost.delta)
     if delta and epsilon is None:
@@ -116,21 +118,21 @@ def of_person(cost: Cost, blocks: int) -> Cost:
 
 @dataclass(frozen=True)
 class Blocks:
-    """What is spent of the blocks of one dataset.
+    """The spending of the blocks of one dataset.
 
     Attributes
     ----------
     spent : mapping of str to Spent
-        Of those that have an account, by name; under `FRESH`, what the others begin with.
+        Spending of the blocks with an account, by name; under `FRESH`, the initial spending of the others.
     begun : date or None
-        Others begin with it only if they have begun by this day, and with nothing else; None for all.
+        Only other blocks that have begun by this day start with `FRESH`, the rest with nothing; None for all.
     """
 
     spent: Mapping[str, Spent] = field(default_factory=dict)
     begun: date | None = None
 
     def begins(self, name: str) -> bool:
-        """Whether a block that no call has charged begins with what is under `FRESH`."""
+        """Whether a block that no call has charged starts with the spending under `FRESH`."""
         period = period_named(name)
         return (
             self.begun is None
@@ -139,7 +141,7 @@ class Blocks:
         )
 
     def of(self, budget: Budget | None, name: str) -> Spent:
-        """Return what is spent of a block under a budget."""
+        """Return the spending of a block under a budget."""
         spent = self.spent.get(name)
         if spent is None and self.begins(name):
             spent = self.spent[FRESH]
@@ -148,13 +150,13 @@ class Blocks:
         return spent
 
     def charged(self, budget: Budget | None, names: Iterable[str], cost: Cost) -> Blocks:
-        """Return what is spent after some blocks are charged."""
+        """Return the spending after a charge to some blocks."""
         return Blocks({**self.spent, **{name: self.of(budget, name).plus(cost) for name in names}}, self.begun)
 
     def live(self, budget: Budget) -> list[str]:
-        """Return the names of the blocks that have accounts and are periods of the budget, in the order of time.
+        """Return the names of blocks with accounts that are periods of the budget, in time order.
 
-        The block of undated rows is the last one.
+        The block of undated rows is last.
         """
         period = budget.period or ""
         names = [name for name in self.spent if name != FRESH and period_named(name) == period]
@@ -163,7 +165,7 @@ class Blocks:
 
     @property
     def facts(self) -> str:
-        """What the row of `FRESH` says as its arguments."""
+        """The arguments in the row of `FRESH`."""
         return "{}" if self.begun is None else json.dumps({"begun": self.begun.isoformat()}, separators=(",", ":"))
 
 
@@ -180,25 +182,25 @@ def begun_of(arguments: str) -> date | None:
 def restated(
     before: Budget | None, after: Budget, total: Spent, blocks: Blocks, begun: date | None = None
 ) -> Blocks | None:
-    """Return the accounts once a budget is stated, before their accountants begin; None where all go on as they are.
+    """Return the accounts under a new budget, before their accountants begin; None if all accounts continue unchanged.
 
     Parameters
     ----------
     before, after : Budget
-        What stood, and what is stated.
+        The old and the new declaration.
     total : Spent
-        What one person lost so far.
+        One person's loss so far.
     blocks : Blocks
         Every account that the dataset ever had.
     begun : date, optional
-        Where periods are new: the last day that rows are dated by now; None if they may be dated ahead.
+        For new periods: the latest date of rows now; None if rows may be dated ahead.
     """
     if after.dated is None:
         return None
     standing = None if before is None else before.dated
     stale = [name for name in blocks.spent if name == UNDATED or (name != FRESH and period_named(name) == after.period)]
     if standing is None or before is None or not standing.goes_on(after.dated):
-        # Accounts of earlier periods are part of the person's loss, with which every block begins again.
+        # Accounts of earlier periods are part of the person's loss, and every block starts again with that loss.
         start = Blocks({FRESH: total}, begun)
         return Blocks({FRESH: total, **{name: _begin(start, name) for name in sorted(stale)}}, begun)
     if standing.period == after.period:
@@ -210,18 +212,18 @@ def restated(
 
 @dataclass(frozen=True)
 class Ended:
-    """A dataset that another one takes the place of.
+    """A dataset that another dataset replaces.
 
     Attributes
     ----------
     budget : Budget or None
-        What stood of it.
+        The dataset's last budget.
     total : Spent
-        What one person lost of it.
+        One person's loss on the dataset.
     blocks : Blocks
-        Every account that it ever had.
+        Every account that the dataset ever had.
     keeps_dates : bool
-        Whether its rows have the dates in the new dataset that they had; its owner says which columns these are.
+        Whether its rows keep their dates in the new dataset; the owner names the date columns.
     """
 
     budget: Budget | None
@@ -230,7 +232,7 @@ class Ended:
     keeps_dates: bool
 
     def under(self, after: Budget, begun: date | None) -> Blocks:
-        """Return its accounts by the periods of a new budget."""
+        """Return the dataset's accounts by the periods of a new budget."""
         if self.budget is None or self.budget.period is None or not self.keeps_dates:
             return Blocks({FRESH: self.total}, begun)
         if self.budget.period != after.period:
@@ -240,17 +242,17 @@ class Ended:
 
 
 def merged(own: Ended, ended: Sequence[Ended], after: Budget, begun: date | None = None) -> Blocks | None:
-    """Return the accounts of a dataset that takes the place of others, before their accountants begin.
+    """Return the accounts of a dataset that replaces others, before their accountants begin.
 
     Parameters
     ----------
     own : Ended
-        What stood of the dataset itself, whose spent loss is not yet that of the others.
+        The replacing dataset before the merge, without the losses of the others.
     ended : sequence of Ended
     after : Budget
-        What is stated now; None is returned where it has no periods.
+        The new declaration; without periods the function returns None.
     begun : date, optional
-        As of `restated`, for what was spent where there were no periods.
+        As for `restated`, for spending without periods.
     """
     if after.dated is None:
         return None
@@ -259,7 +261,7 @@ def merged(own: Ended, ended: Sequence[Ended], after: Budget, begun: date | None
     accounts = [Blocks(spent, part.begun) for spent, part in zip(summed, parts, strict=True)]
     if own.budget is not None or own.total.releases:
         accounts.insert(0, own.under(after, begun))
-    # Blocks that have begun for one of them have for all; where nothing was spent before, it does not matter.
+    # A block that has begun for one dataset has begun for all; without earlier spending it does not matter.
     days = [account.begun for account in accounts if account.spent[FRESH].losses != (0, 0, 0)]
     day = None if None in days else max((start for start in days if start is not None), default=None)
     accounts = [Blocks(account.spent, day) for account in accounts]
@@ -269,7 +271,7 @@ def merged(own: Ended, ended: Sequence[Ended], after: Budget, begun: date | None
 
 
 def _together(parts: Sequence[Spent]) -> Spent:
-    """Return what several accounts hold together."""
+    """Return the sum of several accounts."""
     total = Spent()
     for part in parts:
         total = replace(total.with_all_of(*part.losses), releases=total.releases + part.releases)
@@ -277,7 +279,7 @@ def _together(parts: Sequence[Spent]) -> Spent:
 
 
 def _by_other_periods(before: Budget, after: Budget, blocks: Blocks) -> Blocks:
-    """Return the accounts of rows that keep their dates, by other periods."""
+    """Return the accounts under other periods, for rows that keep their dates."""
     stale = [name for name in blocks.spent if name == UNDATED or (name != FRESH and period_named(name) == after.period)]
     merged: dict[str, list[str]] = {}
     for name in blocks.live(before):
@@ -293,7 +295,7 @@ def _begin(blocks: Blocks, name: str) -> Spent:
 
 
 def _names_over(period: str, name: str, other: str) -> Sequence[str]:
-    """Return the names of the periods of another kind that have a day in common with a period."""
+    """Return the names of periods of another kind that share a day with a period."""
     first = first_day(period, name)
     if first is None:
         return ()
@@ -302,9 +304,10 @@ def _names_over(period: str, name: str, other: str) -> Sequence[str]:
 
 
 def charged_names(budget: Budget | None, during: During) -> list[str]:
-    """Return the blocks that a call is charged to, each as often as it is charged.
+    """Return the blocks that a call charges, each as often as the call charges it.
 
-    A call that fails is charged even if its owner restated the periods meanwhile: to those that the named ones touch.
+    A failed call is charged even if its owner restated the periods meanwhile: it charges the periods that overlap its
+    own.
     """
     if budget is None or budget.period is None:
         return []
@@ -316,7 +319,7 @@ def charged_names(budget: Budget | None, during: During) -> list[str]:
 
 
 def _merged(blocks: Blocks, new: str, names: Sequence[str]) -> Spent:
-    """Return what a new block begins with, whose rows were in some blocks with accounts, and in others without."""
+    """Return the initial spending of a new block with rows from blocks with accounts, and from other blocks."""
     parts = [blocks.spent[name] for name in names]
     if blocks.begins(new) and not any(map(blocks.begins, names)):
         parts.append(blocks.spent[FRESH])
@@ -329,7 +332,7 @@ def _merged(blocks: Blocks, new: str, names: Sequence[str]) -> Spent:
     return Spent(
         sum(epsilon for epsilon, _ in finite) if is_finite else None,
         delta_over(finite) if is_finite else UNITS_PER_ONE,
-        len(parts) * sum(rhos) if is_zcdp else None,  # the square of a sum of square roots is at most that
+        len(parts) * sum(rhos) if is_zcdp else None,  # this is an upper bound on the square of a sum of square roots
         sum(spent.releases for spent in parts),
     )
 
@@ -337,12 +340,12 @@ def _merged(blocks: Blocks, new: str, names: Sequence[str]) -> Spent:
 def refuse_blocks(
     dataset: str, budget: Budget | None, blocks: Blocks, total: Spent, during: During, cost: Cost
 ) -> None:
-    """Raise a BudgetError unless a cost fits what remains of each block that is charged, and of the person's total.
+    """Raise a BudgetError unless a cost fits the remaining budget of each charged block, and of the person's total.
 
     Raises
     ------
     ParameterError
-        P110: the blocks are none of the periods that stand.
+        P110: the blocks are not periods of the current budget.
     BudgetError
         B001, B004.
     """

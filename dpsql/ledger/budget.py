@@ -1,4 +1,4 @@
-"""A data owner's budget and policy for one dataset."""
+"""Define a data owner's budget and policy for one dataset."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpsql.ledger.composition import ACCOUNTANTS
 
 BOUND_NAMES = ("lower", "upper", "target_lower", "target_upper")
 STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
-# Of rows that no plan of DuckDB shows, whose a caller says that they are: where each is seen to come from one row of a
+# Claims of a caller about rows that no plan of DuckDB shows: they belong to the dataset if each comes from one row of a
 # file or a frame; never; or always. The first is the default.
 CLAIMS = ("rows", "none", "all")
-# Whether the labels of ENUM columns are public. The first is the default: rows may have made them.
+# Whether the labels of ENUM columns are public. The first is the default: rows may have determined the labels.
 ENUM_LABELS = ("private", "public")
-NO_UNIT = "row"  # what an owner gives to withdraw a privacy unit
-# What an owner states of periods, by the names of arguments.
+NO_UNIT = "row"  # value that withdraws a privacy unit
+# An owner's arguments about periods.
 PERIOD_NAMES = ("period", "period_of", "period_zone", "epsilon_total", "delta_total")
 _amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
 LEAST_RDP_DELTA = 1000  # units of 1e-18
@@ -30,15 +30,15 @@ LEAST_RDP_DELTA = 1000  # units of 1e-18
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent on one dataset, and what its owner stated for every call.
+    """The budget of one dataset, and its owner's declarations for every call.
 
     Build it with `Budget.of`, which reads floats as their shortest decimal.
 
     Attributes
     ----------
     epsilon, delta : Fraction or None
-        Limits of basic composition; epsilon > 0, delta in [0, 1), 0 when left out. With `rho`, delta only
-        sets the point at which `dp_budget` reports an epsilon.
+        Limits of basic composition; epsilon > 0, delta in [0, 1), 0 if omitted. With `rho`, delta only sets the point
+        at which `dp_budget` reports an epsilon.
     rho : Fraction or None
         Limit of zCDP composition, > 0. Either epsilon or rho is given.
     neighbours : {'add_remove', 'replace'} or None
@@ -46,21 +46,21 @@ class Budget:
     privacy_unit : str or None
         The id column that every call must protect; None leaves it to the call.
     max_rows_per_unit : int or None
-        A default for calls, not a limit: any cap that SQL enforces keeps the guarantee.
+        A default for calls, not a limit: the guarantee is valid for any row limit that SQL enforces.
     bounds : dict or None
         Defaults for `lower`, `upper`, `target_lower`, `target_upper` (a number, a list, or one number by name of the
         column) and for `target_levels`; and `keys`, the public levels of columns by name.
     accountant : {'basic', 'rdp'}
         How releases add up against epsilon and delta (see `dpsql.ledger.composition`).
     claims : {'rows', 'none', 'all'}
-        Which sources a caller may claim to hold rows of this dataset (see `CLAIMS`).
+        The sources that a caller may claim for this dataset (see `CLAIMS`).
     enum_labels : {'private', 'public'}
-        Whether the labels that ENUM columns have when the budget is stated are public.
+        Whether the labels of ENUM columns at the time of the declaration are public.
     period, period_of, period_zone : str or None
-        How rows are dated, so that each period has the budget for itself (see `dpsql.contract.periods`). Of several
-        tables, `period_of` is a dict by name, as of `Dated.tables`.
+        The dating of rows, so that each period has its own budget (see `dpsql.contract.periods`). For several tables,
+        `period_of` is a dict by name, as for `Dated.tables`.
     epsilon_total, delta_total : Fraction or None
-        Limits of what all releases on all periods together may cost one person (see `dpsql.ledger.blocks`).
+        Limits of one person's loss over all releases on all periods (see `dpsql.ledger.blocks`).
     """
 
     epsilon: Fraction | None = None
@@ -99,12 +99,12 @@ class Budget:
         delta_total: object = None,
         **bounds: object,
     ) -> Budget:
-        """Check what a data owner gave; every argument is public.
+        """Check a data owner's arguments, all public, and return the budget.
 
         Raises
         ------
         ParameterError
-            With the legal form of the argument that does not fit.
+            The message names the legal form of the wrong argument.
         """
         if (epsilon is None) == (rho is None):
             raise ParameterError("P015", f"a budget must have either epsilon or rho. {_amount_hint}")
@@ -152,8 +152,8 @@ class Budget:
     def restated(self, changes: Mapping[str, object]) -> Budget:
         """Return this budget with the owner's changes; omitted arguments keep their values.
 
-        A budget in epsilon becomes one in rho, or vice versa, if the other is given. ``privacy_unit = 'row'`` withdraws
-        the privacy unit, and ``period = 'none'`` the periods.
+        A budget in epsilon becomes a budget in rho, or vice versa, if the owner gives the other.
+        ``privacy_unit = 'row'`` withdraws the privacy unit, and ``period = 'none'`` the periods.
         """
         amounts = {name: getattr(self, name) for name in ("epsilon", "delta", "rho")}
         if changes.get("rho") is not None:
@@ -163,7 +163,7 @@ class Budget:
         terms = {name: value for name, value in amounts.items() if value is not None} | self.stated
         if terms.get("delta") == 0:
             del terms["delta"]
-        if changes.get("rho") is None:  # which adds up in one way
+        if changes.get("rho") is None:  # a rho budget has only one accountant
             terms["accountant"] = self.accountant
         terms |= {"claims": self.claims, "enum_labels": self.enum_labels}
         if changes.get("period") != NO_PERIOD:
@@ -178,7 +178,7 @@ class Budget:
 
     @property
     def policy_text(self) -> str:
-        """The whole policy in words, shown to the owner who states it."""
+        """The whole policy in words, shown to the declaring owner."""
         parts = [self.text]
         if self.privacy_unit is not None:
             parts.append(f"privacy unit {self.privacy_unit}, at most {self.max_rows_per_unit} rows each")
@@ -198,7 +198,7 @@ class Budget:
 
     @property
     def stated(self) -> dict[str, object]:
-        """What the owner stated, by the argument names of a call; nothing that was left out."""
+        """The owner's declarations, by the argument names of a call, without omitted arguments."""
         terms: dict[str, object] = dict(self.bounds or {})
         for name in ("neighbours", "privacy_unit", "max_rows_per_unit"):
             if getattr(self, name) is not None:
@@ -213,7 +213,7 @@ class Budget:
 
     @property
     def dated(self) -> Dated | None:
-        """How the rows are dated; None without periods."""
+        """The dating of rows; None without periods."""
         if self.period is None or self.period_of is None:
             return None
         if isinstance(self.period_of, dict):
@@ -222,12 +222,12 @@ class Budget:
 
     @property
     def has_undated(self) -> bool:
-        """Whether the rows of some tables have no date."""
+        """Whether some tables have undated rows."""
         return isinstance(self.period_of, dict) and None in self.period_of.values()
 
     @property
     def total_limits(self) -> dict[str, int]:
-        """The limits of what one person loses over all periods, in units of 1e-18, as far as there are any."""
+        """The limits of one person's loss over all periods, in units of 1e-18, without missing limits."""
         limits = {"epsilon_total": self.epsilon_total, "delta_total": self.delta_total}
         return {name: units_down(limit) for name, limit in limits.items() if limit is not None}
 
@@ -250,7 +250,7 @@ class Budget:
             record[name] = None if amount is None else units_text(units_down(amount))
         for name in ("neighbours", "privacy_unit", "max_rows_per_unit", "bounds"):
             record[name] = getattr(self, name)
-        if self.accountant != "basic":  # otherwise the text is as it was before accountants existed
+        if self.accountant != "basic":  # keeps the text as before accountants existed
             record["accountant"] = self.accountant
         if self.claims != CLAIMS[0]:
             record["claims"] = self.claims
@@ -264,7 +264,7 @@ class Budget:
 
     @classmethod
     def from_json(cls, text: str) -> Budget:
-        """Read back what `to_json` wrote."""
+        """Return a budget from the JSON of `to_json`."""
         record = json.loads(text)
         for name in ("epsilon", "delta", "rho"):
             record[name] = None if record[name] is None else Fraction(record[name])
@@ -272,7 +272,7 @@ class Budget:
         return cls(**record | totals)
 
 
-# What is left of the budget of a dataset that another one has taken the place of: the least that there is.
+# The budget of a replaced dataset: the smallest budget.
 ENDED = Budget(epsilon=Fraction(1, UNITS_PER_ONE), delta=Fraction(0))
 
 
@@ -329,7 +329,7 @@ def _stated_bounds(arguments: Mapping[str, object]) -> dict[str, object] | None:
 
 
 def _totals(epsilon: object, delta: object, *, dated: bool) -> tuple[Fraction | None, Fraction | None]:
-    """Return the limits of what one person loses over all periods."""
+    """Return the limits of one person's loss over all periods."""
     if not dated and (epsilon is not None or delta is not None):
         raise ParameterError("P112", "epsilon_total and delta_total go with a period. Give period := 'month', too.")
     if delta is None:
@@ -338,10 +338,11 @@ def _totals(epsilon: object, delta: object, *, dated: bool) -> tuple[Fraction | 
 
 
 def _refuse_undatable(neighbours: str | None, privacy_unit: str | None, *, with_epsilon: bool) -> None:
-    """Raise where periods would not protect what is stated.
+    """Raise if periods would not protect the declared privacy unit.
 
-    A replaced row may leave one block and enter another. So a call would cost the sum of the two dearest blocks that it
-    touches, and calls that touch one block each still compose over both: blocks would be no accounts of their own.
+    A replaced row may leave one block and enter another. So a call would cost the sum of the two most expensive blocks
+    that it touches, and calls that touch one block each still compose over both: the blocks' accounts would not be
+    separate.
     """
     if privacy_unit is None:
         raise ParameterError(

@@ -1,12 +1,12 @@
-"""What one principal has spent of a dataset, and the refusal of calls beyond what was granted.
+"""Compute a principal's spending on a dataset, and refuse calls beyond its grant.
 
-Every release that a principal asked for is charged to its datasets as any other, and to an **account** of the principal
-in each of them: a row of kind ``'charge'`` behind the release's, in the same transaction, whose block is the
-principal's name behind ``@``. It adds up under the dataset's accountant. A cap is judged on this account by the cost
-that is charged, under the lock of the ledger, so that no refused or failed call moves it, and none is free. On a
-dataset with periods the account is of what one person loses over all of them.
+The ledger charges each release of a principal to its datasets, as usual, and to the principal's **account** in each
+dataset: a row of kind ``'charge'`` after the release's row, in the same transaction, whose block is ``@`` and the
+principal's name. The account adds up under the dataset's accountant. The ledger checks the cap against this account
+with the charged cost, under the lock of the ledger, so refused and failed calls do not move it, and no call is free. On
+a dataset with periods the account covers one person's loss over all periods.
 
-Caps protect nobody's rows: they share out a budget, and may sum to more than it.
+Caps protect nobody's rows: they share out a budget, and may sum to more than the budget.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ NO_DATASET = "there is no such dataset for you. List the datasets that you may a
 
 
 def account_of(principal: str) -> str:
-    """Return the name of a principal's account, which no period has."""
+    """Return the name of a principal's account; no period has this name."""
     return f"@{principal}"
 
 
 def granted(grants: Grants, principal: str, dataset: str) -> Grant:
-    """Return what lets a principal ask for new releases of a dataset.
+    """Return the grant that lets a principal ask for new releases of a dataset.
 
     Raises
     ------
     GatewayError
-        G015: nothing does.
+        G015: there is no such grant.
     """
     grant = grants.grant(principal, dataset, clock.now())
     if grant is None or not grant.asks:
@@ -49,18 +49,18 @@ def granted(grants: Grants, principal: str, dataset: str) -> Grant:
 
 
 def under_cap(spent: Spent, cap: Budget | None, budget: Budget | None, order: Fraction | None = None) -> Spent:
-    """Return an account with the state of its accountant, which begins as soon as a cap and a budget allow one.
+    """Return an account with its accountant, which begins as soon as a cap and a budget allow one.
 
     Parameters
     ----------
     spent : Spent
         The account.
     cap : Budget or None
-        What stands of the grant.
+        The grant's current cap.
     budget : Budget or None
-        What stands of the dataset.
+        The dataset's current budget.
     order : Fraction, optional
-        Of a new phase; by default the one under which the most small releases fit the cap.
+        Order of a new phase; the default order fits the most small releases into the cap.
     """
     epsilon, delta = (cap.epsilon, cap.delta) if cap is not None else (None, None)
     adds_renyi = (
@@ -82,6 +82,6 @@ def under_cap(spent: Spent, cap: Budget | None, budget: Budget | None, order: Fr
 
 
 def cap_of(grants: Mapping[tuple[str, str], Grant], principal: str, dataset: str) -> Budget | None:
-    """Return the cap of the latest grant, whether it has expired or not; None without one."""
+    """Return the cap of the latest grant, even if expired; None without a cap."""
     grant = grants.get((principal, dataset))
     return None if grant is None else grant.cap

@@ -1,8 +1,9 @@
-"""The clock of a ledger, which alone says when an entry is made, and in which period of the calendar that is.
+"""Provide a ledger's clock, the only source of an entry's time and calendar period.
 
-It is the system's. A broker `steady`s it: whoever may set the system's clock would begin new periods of grants, and end
-or prolong tokens. From then on the time goes with the kernel's clock that counts from the start of the machine and that
-nobody sets. A step of the system's clock forwards counts up to an hour, a step back counts nothing.
+By default it is the system clock. A broker `steady`s it: otherwise a person who may set the system clock could begin
+new periods of grants, and shorten or extend tokens. A steady clock counts with the kernel's clock, which starts with
+the machine and which nobody sets. It follows a forward step of the system clock by up to an hour, and ignores a
+backward step.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-# How far the system's clock may be ahead of the time that has passed.
+# The system clock may be at most this far ahead of the elapsed time.
 MOST_AHEAD = timedelta(hours=1)
 
 
@@ -21,13 +22,13 @@ def system() -> datetime:
 
 
 def passed() -> float:
-    """Return seconds of a clock that nobody sets, which goes on while the machine sleeps where the system has one."""
+    """Return the seconds of a clock that nobody sets; it counts during sleep if the system has such a clock."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class SteadyClock:
-    """A clock that begins at a time, and goes by the seconds that pass.
+    """A clock that starts at a time, and counts elapsed seconds.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ class SteadyClock:
     system : callable
         Returns the system's time.
     passed : callable
-        Returns seconds that nobody sets.
+        Returns the seconds of a clock that nobody sets.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class SteadyClock:
         self._system, self._passed = system, passed
 
     def __call__(self) -> datetime:
-        """Return the time: at least what has passed, at most an hour more."""
+        """Return the time: at least the elapsed time, at most an hour more."""
         least = self._begin + timedelta(seconds=self._passed() - self._began)
         return max(least, min(self._system(), least + MOST_AHEAD))
 
@@ -60,6 +61,6 @@ def now() -> datetime:
 
 
 def steady(begin: datetime) -> None:
-    """Let the time of this process go on from `begin` by the seconds that pass."""
+    """Make this process's time continue from `begin` by elapsed seconds."""
     global _source
     _source = SteadyClock(begin)

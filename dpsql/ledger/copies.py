@@ -1,4 +1,4 @@
-"""Copy entries from one ledger to another: backup and restore; and go on where entries were lost."""
+"""Copy entries between ledgers for backup and restore, and continue after lost entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpsql.ledger.location import is_url
 
 
 def backup(source: Ledger, destination: str) -> int:
-    """Bring a backup up to its ledger; return how many entries it holds then.
+    """Copy a ledger's new entries to a backup; return the backup's number of entries.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def backup(source: Ledger, destination: str) -> int:
     Raises
     ------
     LedgerError
-        L036: the destination holds entries that the ledger does not have. L037: it is damaged.
+        L036: the destination has entries that the ledger lacks. L037: it is damaged.
     """
     step = "Give another file."
     with closing(Ledger.open(destination)) as target:
@@ -37,18 +37,18 @@ def backup(source: Ledger, destination: str) -> int:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a ledger holds after something was lost.
+    """The state of a ledger after a loss.
 
     Attributes
     ----------
     entries : int
-        How many it holds.
+        Number of entries in the ledger.
     lost : Head or None
-        The last entry that somebody was told of, if it is not there any more; the ledger records that.
+        The last reported entry, if it is missing now; the ledger records the loss.
     known : bool
-        Whether it was known what the last entry had been.
+        Whether the former last entry was known.
     aside : str or None
-        The new name of the file that was set aside.
+        The new name of the renamed file.
     """
 
     entries: int
@@ -58,21 +58,21 @@ class Restored:
 
 
 def restore(source: str, destination: str, *, set_aside: bool = False) -> Restored:
-    """Bring a ledger up to a backup; an entry that only the ledger has is never lost.
+    """Copy a backup's new entries to a ledger; never lose an entry that only the ledger has.
 
     Parameters
     ----------
     source : str
         The backup.
     destination : str
-        The ledger's file or URL; a file need not be there.
+        The ledger's file or URL; the file may be missing.
     set_aside : bool
-        Where the ledger has other entries or cannot be read: rename its file, and begin again from the backup.
+        If the ledger has other entries or is unreadable: rename its file, and start again from the backup.
 
     Raises
     ------
     LedgerError
-        L036: the ledger holds entries that the backup does not have. L037: one of the two is damaged.
+        L036: the ledger has entries that the backup lacks. L037: one of the two is damaged.
     """
     step = "Add --set-aside to rename the file and begin again from the backup."
     path = None if is_url(destination) else os.path.realpath(destination)
@@ -90,7 +90,7 @@ def restore(source: str, destination: str, *, set_aside: bool = False) -> Restor
 
 
 def accept(location: str) -> Restored:
-    """Go on with the entries that a ledger still holds, after others were lost; it records that.
+    """Continue with the ledger's remaining entries after a loss, and record the loss.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def accept(location: str) -> Restored:
 
 
 def _accepted(location: str, noted: Head | None, function: str, step: str, source: Ledger | None = None) -> Restored:
-    """Bring a ledger up to `source`, if there is one, and let it go on from there without what was lost."""
+    """Copy the new entries of `source`, if given, and continue the ledger without its lost entries."""
     with closing(Ledger.open(location, accept=True)) as target:
         _refuse_damaged(target, step)
         if source is not None:
@@ -112,7 +112,7 @@ def _accepted(location: str, noted: Head | None, function: str, step: str, sourc
 
 
 def _end_of(path: str) -> Head | None:
-    """Return the last entry of a ledger that is to be set aside; None where it cannot be read."""
+    """Return the last entry of a ledger before its renaming; None if the ledger is unreadable."""
     try:
         with closing(Ledger.open(path, read_only=True)) as ledger:
             return Head(*ledger.head(), ledger.id)
@@ -132,7 +132,7 @@ def _refuse_damaged(ledger: Ledger, step: str) -> None:
 
 
 def _set_aside(path: Path) -> str:
-    """Rename a ledger's file with its log and its note; under the new name they stay readable."""
+    """Rename a ledger's file with its log and its note; they stay readable under the new name."""
     name = f"{path.name}.aside-{time.strftime('%Y%m%dT%H%M%S')}"
     for suffix in ("-wal", "-shm", SUFFIX, ""):
         old = path.with_name(path.name + suffix)

@@ -1,4 +1,4 @@
-"""The file of a ledger: its name beside a database, its creation, and whether it is still the file that was opened."""
+"""Handle a ledger's file: its name next to a database, its creation, and the check that it is still the opened file."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from dpsql.errors import LedgerError
 SUFFIX = ".dpsql-ledger"
 _duckdb_magic = b"DUCK"  # at byte 8 of every DuckDB database file
 
-_settling_seconds = 2  # how long closing waits for readers in other processes
+_settling_seconds = 2  # closing waits this long for readers in other processes
 _attempts = 20
 _log_header, _frame_header = 32, 24  # https://sqlite.org/walformat.html
 
 T = TypeVar("T")
-Identity = tuple[int, int] | None  # device and inode; None where there is no file
+Identity = tuple[int, int] | None  # device and inode; None without a file
 
 
 class LedgerFile:
-    """The file that a store has open.
+    """The open file of a store.
 
-    SQLite goes on writing to a file that nobody can find any more, and takes another file under its name for the same
-    one. So it is compared in every transaction.
+    SQLite continues to write to a file that was unlinked, and does not notice another file under the same name. So the
+    store compares the file in every transaction.
 
     Parameters
     ----------
     path : str
-        With every link resolved.
+        The path with every link resolved.
     """
 
     def __init__(self, path: str) -> None:
@@ -46,13 +46,13 @@ class LedgerFile:
 
     @property
     def number(self) -> str | None:
-        """The number of the file on its disk; that of the disk changes when it is mounted."""
+        """The file's number on its disk; the disk's own number changes when it is mounted."""
         identity = _identity_of(self.path)
         return None if identity is None else str(identity[1])
 
     def connect(self, *, timeout: float, check_same_thread: bool) -> sqlite3.Connection:
         """Open a file without write permission for it or its folder."""
-        # Without a log nobody is writing; `read` notices if that changes.
+        # Nobody writes without a log; `read` notices a change.
         mode = "mode=ro" if _has_log(self.path) else "immutable=1"
         connection: sqlite3.Connection = sqlite3.connect(
             f"{Path(self.path).as_uri()}?{mode}", uri=True, timeout=timeout, check_same_thread=check_same_thread
@@ -60,18 +60,18 @@ class LedgerFile:
         return connection
 
     def note(self, info: MutableMapping[str, object]) -> None:
-        """Note which files a new connection has opened."""
+        """Note the files that a new connection has opened."""
         info["dpsql_files"] = files = self._files()
         if self._identity is None:
             self._identity = files[0]
 
     def refuse_moved(self, info: MutableMapping[str, object]) -> None:
-        """Raise unless the files are still those that the connection has opened.
+        """Raise unless the connection's files are still the same.
 
         Raises
         ------
         LedgerError
-            L031, or L032 where it was emptied; L052 where it has a second name.
+            L031; L032 if the file was emptied; L052 if it has a second name.
         """
         refuse_linked(self.path)
         files = self._files()
@@ -84,12 +84,12 @@ class LedgerFile:
             )
 
     def refuse_cut(self, connection: sqlite3.Connection) -> None:
-        """Raise if the log was cut: pages in memory would go on answering, and new entries would follow on a hole.
+        """Raise if the log was cut: cached pages would continue to answer, and new entries would follow a gap.
 
         Parameters
         ----------
         connection : sqlite3.Connection
-            Outside of any transaction.
+            A connection outside of any transaction.
 
         Raises
         ------
@@ -109,22 +109,22 @@ class LedgerFile:
         self._log_size = size
 
     def _is_whole(self, connection: sqlite3.Connection) -> bool:
-        """Whether a log that is shorter than before was moved into the file.
+        """Whether a shorter log means that its contents are in the file now.
 
-        SQLite itself must tell: whoever opens one of its files beside it takes its locks away when he closes it.
+        Only SQLite can tell: a process that opens one of its files separately and closes it releases SQLite's locks.
         """
         (page,) = connection.execute("PRAGMA page_size").fetchone()
         for _ in range(_attempts):
             try:
                 _, frames, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            except sqlite3.Error:  # it cannot read what is there no more
+            except sqlite3.Error:  # it cannot read missing files
                 return False
             if frames == moved or _size_of(f"{self.path}-wal") >= _log_header + frames * (_frame_header + page):
                 return True
         return False
 
     def read(self, run: Callable[[], T]) -> T:
-        """Run a read that the file's writer, if there is one, cannot know of; again when the file was written to."""
+        """Run a read that the file's writer cannot see; repeat it if the file changed."""
         failure = LedgerError("L002", f"ledger {self.path!r} is being written all the time. Try again.")
         for _ in range(_attempts):
             before = _state_of(self.path)
@@ -147,7 +147,7 @@ class LedgerFile:
 def checkpoint(connection: sqlite3.Connection, *, wait: bool = True) -> None:
     """Move the contents of the log into the file, so that a copy of the file alone is complete.
 
-    Without `wait`, what others read at this moment stays in the log.
+    Without `wait`, the log keeps pages that others are reading now.
     """
     if not wait:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
@@ -157,9 +157,9 @@ def checkpoint(connection: sqlite3.Connection, *, wait: bool = True) -> None:
 
 
 def beside(database: str | os.PathLike[str]) -> Path:
-    """Return the ledger that belongs to a database file: ``x.duckdb.dpsql-ledger`` beside ``x.duckdb``.
+    """Return the ledger of a database file: ``x.duckdb.dpsql-ledger`` next to ``x.duckdb``.
 
-    A ledger of an earlier dpsql, ``x.dpsql-ledger``, is found as long as the other does not exist.
+    A ledger of an earlier dpsql, ``x.dpsql-ledger``, is used while the other file does not exist.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def beside(database: str | os.PathLike[str]) -> Path:
 
 
 def _databases_of(earlier: Path) -> list[Path]:
-    """Return the DuckDB databases that a ledger of the earlier name may belong to."""
+    """Return the DuckDB databases that a ledger with the earlier name may belong to."""
     return sorted(
         path
         for path in earlier.parent.iterdir()
@@ -203,7 +203,7 @@ def _is_database(path: Path) -> bool:
 
 
 def _identity_of(path: str, *, least: int = 0) -> Identity:
-    """Return what identifies a file of at least a given size, as long as it is held open."""
+    """Return the identity of a file of at least a given size, valid while the file is open."""
     try:
         status = os.stat(path)
     except OSError:
@@ -219,7 +219,7 @@ def _size_of(path: str) -> int:
 
 
 def _state_of(path: str) -> tuple[object, ...]:
-    """Return what the file system changes when a ledger is written."""
+    """Return the file attributes that change with each write to a ledger."""
     seen: list[object] = []
     for name in (path, f"{path}-wal"):
         try:
@@ -236,15 +236,15 @@ def _has_log(path: str) -> bool:
 
 
 def _is_read_only(path: str) -> bool:
-    """Whether this user lacks write permission for the file or its folder, where SQLite keeps its log."""
+    """Whether this user lacks write permission for the file or its folder, which contains SQLite's log."""
     return os.path.isfile(path) and not (os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK))
 
 
 def refuse_empty(path: str) -> None:
-    """Raise if the file exists but is empty: a ledger never is, so its entries are lost."""
+    """Raise if the file exists but is empty: a ledger is never empty, so its entries are lost."""
     try:
         is_empty = os.path.getsize(path) == 0 and os.path.isfile(path)
-    except OSError:  # there is none
+    except OSError:  # the file does not exist
         return
     if is_empty:
         raise LedgerError(
@@ -255,7 +255,7 @@ def refuse_empty(path: str) -> None:
 
 
 def refuse_linked(path: str) -> None:
-    """Raise if the file has a second name: SQLite finds the log by the name, so two names would be two ledgers.
+    """Raise if the file has a second name: SQLite finds the log by name, so two names would be two ledgers.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def refuse_linked(path: str) -> None:
     """
     if _links(path) < 2:
         return
-    for draft in glob.glob(f"{glob.escape(path)}.????????.new"):  # whoever made the file was killed, or is making it
+    for draft in glob.glob(f"{glob.escape(path)}.????????.new"):  # its creator was killed, or is still writing
         with suppress(OSError):
             if os.path.samefile(draft, path):
                 os.unlink(draft)
@@ -277,7 +277,7 @@ def refuse_linked(path: str) -> None:
 
 
 def _links(path: str) -> int:
-    """Return how many names a file has; 0 for a folder."""
+    """Return a file's number of names; 0 for a folder."""
     try:
         status = os.stat(path)
     except OSError:
@@ -286,7 +286,7 @@ def _links(path: str) -> int:
 
 
 def create(path: str, content: bytes) -> None:
-    """Write a new file completely or not at all; an existing one is kept."""
+    """Write a new file completely or not at all; do not replace an existing file."""
     folder = os.path.dirname(path) or "."
     draft = f"{path}.{secrets.token_hex(4)}.new"
     try:

@@ -1,9 +1,9 @@
-"""Who may ask through the gateway: principals, their grants and tokens, as rows of the ledger say it.
+"""Read from the ledger's rows who may ask through the gateway: principals, their grants and tokens.
 
-A **principal** is a name for whoever holds a token: an analyst, a dashboard, an agent. A **grant** lets one ask about
-one dataset, up to a cap. A **token** is ``dpsql_`` and 43 characters, 256 random bits: the ledger keeps its SHA-256
-alone, without salt, since nobody can guess a random text. All three are rows of the chain, so `verify` covers them, and
-what stands is what they say from the first to the last.
+A **principal** is a name for the holder of a token: an analyst, a dashboard, an agent. A **grant** lets a principal ask
+about one dataset, up to a cap. A **token** is ``dpsql_`` and 43 characters, 256 random bits: the ledger stores only its
+SHA-256, without salt, because nobody can guess a random string. All three are rows of the chain, so `verify` covers
+them, and all rows from first to last determine the current state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import GRANT, TOKEN, Row
 
 PREFIX = "dpsql_"
-# How long an earlier token holds beside a new one.
+# Time that an earlier token stays valid after a new one.
 OVERLAP = timedelta(hours=24)
 _ID_LENGTH = 8
 _is_token = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}").fullmatch
@@ -36,7 +36,7 @@ _most_days = 36500
 
 
 class GrantRow(TypedDict):
-    """What is read of a row that grants or revokes something, or tells of a token."""
+    """The columns of a row about a grant, a revocation or a token."""
 
     sequence: int
     recorded_at: str
@@ -48,7 +48,7 @@ class GrantRow(TypedDict):
 
 @dataclass(frozen=True)
 class Grant:
-    """What one principal may ask of one dataset.
+    """A principal's access to one dataset.
 
     Attributes
     ----------
@@ -56,24 +56,24 @@ class Grant:
     role : {'analyst', 'auditor', 'owner'}
         An analyst asks; an auditor reads the ledger and asks nothing new; an owner does both.
     cap : Budget or None
-        What all of the principal's releases together may spend, beside the dataset's own budget; None for no cap.
+        Limit of all of the principal's releases together, in addition to the dataset's own budget; None for no cap.
     per : str or None
-        Of `dpsql.contract.periods.PERIODS`: the cap is of the releases that are charged in one such period of the
-        calendar, in UTC, and the next one begins anew. None for a cap on all of them.
+        One of `dpsql.contract.periods.PERIODS`: the cap covers the releases charged in one such calendar period, in
+        UTC, and the next period begins at zero. None for a cap on all releases.
     subject : str or None
-        What the owner's identity provider calls the principal.
+        The principal's name at the owner's identity provider.
     default_epsilon : Fraction or None
-        What a question spends that does not say.
+        The default cost of a question.
     functions : tuple of str or None
-        Those that may be called; None for all.
+        The functions that the principal may call; None for all.
     sources : tuple of str or None
-        Names of tables or views that may be asked about; None for the tables of the dataset.
+        Names of the tables or views that the principal may query; None for the tables of the dataset.
     expires : str or None
-        The time, in UTC, from which the grant is none.
+        The time, in UTC, when the grant ends.
     share : bool
-        Equal questions of all principals who share have one answer, which is drawn and charged once.
+        Equal questions of all sharing principals get one answer, drawn and charged once.
     total : bool
-        Whether the principal sees what is spent of the dataset as a whole.
+        Whether the principal sees the total spending on the dataset.
     """
 
     principal: str
@@ -108,12 +108,12 @@ class Grant:
         total: bool = False,
         subject: object = None,
     ) -> Grant:
-        """Check what an owner grants.
+        """Check an owner's grant, and return it.
 
         Raises
         ------
         ParameterError
-            With the legal form of the argument that does not fit.
+            The message names the legal form of the wrong argument.
         """
         if epsilon is None and rho is None and delta is not None:
             raise ParameterError("P015", "a cap must have either epsilon or rho. Give epsilon beside delta.")
@@ -140,7 +140,7 @@ class Grant:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What the ledger keeps of the grant."""
+        """The ledger's record of the grant."""
         record: dict[str, object] = {
             "role": self.role,
             "cap": None if self.cap is None else self.cap.to_json(),
@@ -156,9 +156,9 @@ class Grant:
         return {name: value for name, value in record.items() if value is not None}
 
     def said(self, now: datetime) -> dict[str, str]:
-        """Return what was said of the grant as texts, by the names of `GRANT_FIELDS`; what was not is left out.
+        """Return the grant's terms as strings, by the names of `GRANT_FIELDS`, without omitted terms.
 
-        Days are those that are left, begun ones whole.
+        Days are the remaining days, rounded up.
         """
         cap = self.cap or Budget()
         amounts = {"epsilon": cap.epsilon, "delta": cap.delta, "rho": cap.rho, "default_epsilon": self.default_epsilon}
@@ -190,26 +190,26 @@ class Grant:
         return self.role != "auditor"
 
     def period_at(self, time: str) -> str | None:
-        """Return the name of the period whose cap counts what is charged at a time of the ledger; None for no such."""
+        """Return the period whose cap counts a charge at a ledger time; None without periods."""
         return None if self.per is None else block_of(self.per, _time(time).date())
 
     def stands(self, now: datetime) -> bool:
-        """Whether the grant has not expired."""
+        """Whether the grant is valid: not expired."""
         return self.expires is None or now < _time(self.expires)
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is kept of a token.
+    """The stored data of a token.
 
     Attributes
     ----------
     id : str
-        Its first characters after the prefix, by which it is spoken of.
+        Its first characters after the prefix; messages use them to name the token.
     digest : str
     principal : str
     expires : str
-        The time, in UTC, from which it is none.
+        The time, in UTC, when the token ends.
     """
 
     id: str
@@ -218,13 +218,13 @@ class Token:
     expires: str
 
     def stands(self, now: datetime) -> bool:
-        """Whether the token has not expired."""
+        """Whether the token is valid: not expired."""
         return now < _time(self.expires)
 
 
 @dataclass(frozen=True)
 class Issued:
-    """A new token, whose text is shown this once.
+    """A new token, whose text is shown only once.
 
     Attributes
     ----------
@@ -238,18 +238,18 @@ class Issued:
 
 @dataclass(frozen=True)
 class Grants:
-    """What stands of all rows.
+    """The current grants and tokens, from all rows.
 
     Attributes
     ----------
     counter : int
-        Number of the last of them, 0 if there is none.
+        Number of the last row, 0 if there is none.
     hash : str
         Hash of that row.
     grants : mapping of (str, str) to Grant
-        By principal and dataset.
+        Grants by principal and dataset.
     tokens : mapping of str to Token
-        By digest, also those that have expired.
+        Tokens by digest, including expired tokens.
     """
 
     counter: int = 0
@@ -258,12 +258,12 @@ class Grants:
     tokens: Mapping[str, Token] = field(default_factory=dict)
 
     def principal_of(self, text: object, now: datetime) -> str:
-        """Return whose token a text is.
+        """Return the principal of a token's text.
 
         Raises
         ------
         GatewayError
-            G020, with one text whatever is wrong.
+            G020, with the same message for every mistake.
         """
         token = None
         if isinstance(text, str) and _is_token(text):
@@ -273,12 +273,12 @@ class Grants:
         return token.principal
 
     def principal_of_subject(self, subject: str | None, now: datetime) -> str:
-        """Return whom an identity provider calls by a name; one grant that stands says so.
+        """Return the principal with a name at an identity provider; a valid grant gives the name.
 
         Raises
         ------
         GatewayError
-            G020, as of `principal_of`.
+            G020, as for `principal_of`.
         """
         standing = (grant for grant in self.grants.values() if grant.subject == subject and grant.stands(now))
         holder = None if subject is None else next(standing, None)
@@ -287,36 +287,36 @@ class Grants:
         return holder.principal
 
     def of(self, principal: str, now: datetime) -> list[Grant]:
-        """Return the grants of a principal that have not expired, by dataset."""
+        """Return a principal's unexpired grants, by dataset."""
         return [grant for (name, _), grant in sorted(self.grants.items()) if name == principal and grant.stands(now)]
 
     def grant(self, principal: str, dataset: str, now: datetime) -> Grant | None:
-        """Return what a principal may ask of a dataset; None if it is nothing."""
+        """Return a principal's grant on a dataset; None without a grant."""
         grant = self.grants.get((principal, dataset))
         return grant if grant is not None and grant.stands(now) else None
 
     def tokens_of(self, principal: str) -> list[Token]:
-        """Return the tokens of a principal, oldest first, also those that have expired."""
+        """Return a principal's tokens, oldest first, including expired tokens."""
         return [token for token in self.tokens.values() if token.principal == principal]
 
     @property
     def principals(self) -> list[str]:
-        """Whoever has a grant or a token."""
+        """The principals with a grant or a token."""
         return sorted({name for name, _ in self.grants} | {token.principal for token in self.tokens.values()})
 
 
 def no_token() -> GatewayError:
-    """Return the refusal of whatever is no token that holds."""
+    """Return the refusal of an invalid token."""
     return GatewayError("G020", "the token is none that holds. Ask the data's owner for one.")
 
 
 class StandingGrants:
-    """What stands after some rows, in the order of the chain.
+    """The current grants after some rows, in the order of the chain.
 
     Attributes
     ----------
     grants : dict
-        As of `Grants`.
+        As for `Grants`.
     """
 
     def __init__(self) -> None:
@@ -324,7 +324,7 @@ class StandingGrants:
         self._tokens: dict[str, list[Token]] = {}
 
     def take(self, row: GrantRow) -> None:
-        """Take the next row in."""
+        """Apply the next row."""
         principal, facts = row["principal"], row["facts"]
         tokens = self._tokens.get(principal, [])
         if row["kind"] == GRANT:
@@ -342,13 +342,13 @@ class StandingGrants:
             self.grants = {key: grant for key, grant in self.grants.items() if key[0] != principal}
 
     def told(self, end: tuple[int, str]) -> Grants:
-        """Return what stands; `end` is number and hash of the last row."""
+        """Return the current grants; `end` is the number and hash of the last row."""
         tokens = {token.digest: token for group in self._tokens.values() for token in group}
         return Grants(*end, dict(self.grants), tokens)
 
 
 def grant_row(row: Row) -> GrantRow:
-    """Return what is read of a row of one of the `GRANTS`."""
+    """Return the fields of one of the `GRANTS` rows."""
     return {
         "sequence": row["sequence"],
         "recorded_at": row["recorded_at"],
@@ -360,7 +360,7 @@ def grant_row(row: Row) -> GrantRow:
 
 
 def new_token(principal: str, days: object = USUAL_DAYS) -> Issued:
-    """Return a token that nobody has seen."""
+    """Return a new random token."""
     text = PREFIX + secrets.token_urlsafe(32)
     expires = after_days(days)
     if expires is None:
@@ -369,17 +369,17 @@ def new_token(principal: str, days: object = USUAL_DAYS) -> Issued:
 
 
 def id_of(text: str) -> str:
-    """Return the characters of a token by which it is spoken of."""
+    """Return the characters that name a token in messages."""
     return text[len(PREFIX) : len(PREFIX) + _ID_LENGTH]
 
 
 def digest_of(text: str) -> str:
-    """Return what the ledger keeps of a token."""
+    """Return the ledger's digest of a token."""
     return sha256(b"dpsql token 1 " + text.encode()).hexdigest()
 
 
 def principal_named(name: object) -> str:
-    """Return the name of a principal, or raise where it is none."""
+    """Return the name of a principal; raise if it is invalid."""
     if not isinstance(name, str) or _is_principal(name) is None:
         raise ParameterError(
             "P013",
@@ -390,12 +390,12 @@ def principal_named(name: object) -> str:
 
 
 def principal_dataset(principal: str) -> str:
-    """Return what stands in the column of the dataset where a row is about a principal alone."""
+    """Return the value of the dataset column in rows about a principal alone."""
     return f"principal {principal}"
 
 
 def after_days(days: object) -> str | None:
-    """Return the time after some days, in UTC; None for never."""
+    """Return the time after a number of days, in UTC; None for never."""
     if days is None:
         return None
     number = parameters.positive_integer("days", days, hint="Give the days until it expires, such as 90.")
@@ -403,7 +403,7 @@ def after_days(days: object) -> str | None:
 
 
 def time_text(when: datetime) -> str:
-    """Return a time as the ledger writes it, so that texts compare as times do."""
+    """Return a time in the ledger's format, so that strings sort like times."""
     return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,6 +1,6 @@
-"""The location of a ledger: which texts are files and which URLs.
+"""Decide whether a ledger's location is a file or a URL.
 
-Nothing here quotes what was given: a password stands in the wrong part of a malformed text.
+No message quotes the location: a malformed location may have a password in the wrong part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dpsql.errors import LedgerError
 
 HOW_TO_GIVE = "Give a file, or postgresql://user@host/database."
-# Of another database's address: "host=h password=p", "u:p@h/db", "u:p/db", "postgresql:h".
+# Address forms of other databases: "host=h password=p", "u:p@h/db", "u:p/db", "postgresql:h".
 _address = re.compile(
     r"(?i)(?:^|[\s?&;,])(?:user|password|passfile|sslpassword|passwd|pwd|host|hostaddr|dbname|service)\s*="
     r"|^(?!file:)[^/\\]*:[^/\\]*/|:[^/\\]*@"
@@ -21,9 +21,10 @@ _drive = re.compile(r"[A-Za-z]:[/\\]")
 
 
 class LedgerPlace(os.PathLike[str]):
-    """A ledger's location as it was given, whose password no display of variables shows.
+    """A ledger's location, whose password no display of variables shows.
 
-    It is wrapped where it comes in: tracebacks with locals, as of rich, Sentry or pytest, show what a frame holds.
+    Code wraps the location on arrival: tracebacks with locals, as in rich, Sentry or pytest, show the variables of a
+    frame.
     """
 
     __slots__ = ("_text",)
@@ -64,7 +65,7 @@ def is_url(location: str | os.PathLike[str]) -> bool:
     Raises
     ------
     LedgerError
-        L008: it is neither, but the address of a database in another form, which must not become a file's name.
+        L008: it is another form of database address, which must not become a file name.
     """
     if "://" in os.fspath(location):
         return True

@@ -1,4 +1,4 @@
-"""What data owners stated, to be read back: budgets with their bounds, keys and limits, public and derived tables."""
+"""Read back data owners' declarations: budgets with their bounds, keys and limits, public and derived tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpsql.ledger.budget import BOUND_NAMES, ENUM_LABELS, NO_UNIT, Budget
 from dpsql.ledger.rows import RecordedDeclaration, merged_into, path_text
 from dpsql.rendering import text
 
-# What a call is bound by, of its recorded arguments.
+# The recorded arguments that bind a call.
 _IN_FORCE = (
     *("neighbours", "max_rows_per_unit", "groups", "rows_per_group", "lower", "upper", "bounds", "target_bounds"),
     *("target_levels", "keys", "keys_table"),
@@ -22,24 +22,24 @@ _DECLARES = ("protect", "public", "derive")
 
 @dataclass(frozen=True)
 class PolicyRow:
-    """One thing that an owner stated, in `dp_policy`.
+    """One declaration of an owner, in `dp_policy`.
 
     Attributes
     ----------
     dataset : str
-        The budget, or the table that is public or derived.
+        The budget, or the public or derived table.
     declaration : str
         ``'dp_protect'``, ``'dp_public'`` or ``'dp_derive'``.
     argument : str
-        The argument of the declaration; ``'public'`` of a public table.
+        The argument of the declaration; ``'public'`` for a public table.
     column_name : str or None
-        The column that it is stated for, if it is stated by column.
+        The column of the declaration, if it is by column.
     value : str or None
-        As SQL; None where nothing is stated, so that every call may choose.
+        The value as SQL; None if undeclared, so that every call may choose.
     entry : int or None
-        The entry of the ledger that holds it; None for what holds for this session alone.
+        The entry of the ledger; None for a declaration of this session alone.
     recorded_at : str or None
-        When, in UTC.
+        The time, in UTC.
     """
 
     dataset: str
@@ -54,7 +54,7 @@ class PolicyRow:
 def policy_rows(
     budgets: Mapping[str, Budget], latest: Mapping[str, Mapping[str, RecordedDeclaration]]
 ) -> Iterator[PolicyRow]:
-    """Yield what stands: of every dataset its budget, or else what was declared of it last."""
+    """Yield current declarations: each dataset's budget, or else its latest declaration."""
     for dataset, kinds in sorted(latest.items()):
         declared = [kinds[kind] for kind in _DECLARES if kind in kinds]
         if not declared:
@@ -129,12 +129,12 @@ def _sql(value: object) -> str | None:
 
 
 def in_force(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what bound a call: the unit, its limits, what it covers, and the bounds, levels and keys in use.
+    """Return a call's policy: the unit, its limits, its coverage, and the bounds, levels and keys in use.
 
     Parameters
     ----------
     arguments : mapping
-        What the ledger recorded of the call. It holds what the owner stated, where the call left it out.
+        The call's recorded arguments. They include the owner's declarations for omitted arguments.
     """
     unit = (arguments.get("layout") or {}).get("privacy_unit") or NO_UNIT
     used = {name: arguments[name] for name in _IN_FORCE if arguments.get(name) not in (None, [])}
@@ -142,6 +142,6 @@ def in_force(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_session(dataset: str, kind: str, base: str | None) -> PolicyRow:
-    """Return the row of a declaration that holds for a session alone."""
+    """Return the row of a session-only declaration."""
     argument, value = ("base", _sql(base)) if kind == "derive" else (kind, "true")
     return PolicyRow(dataset, f"dp_{kind}", argument, None, value, None, None)

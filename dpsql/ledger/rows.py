@@ -1,4 +1,4 @@
-"""What is read from the ledger: states of datasets, stored releases, declarations, and the rows of two SQL tables."""
+"""Represent the ledger's contents: states of datasets, stored releases, declarations, and rows of two SQL tables."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from dpsql.ledger.spent import Spent
 
 @dataclass(frozen=True)
 class Entry:
-    """One release as the ledger holds it.
+    """One release in the ledger.
 
     Attributes
     ----------
     sequence : int
         Position in the chain, from 1.
     result : JSON values
-        What `draw` returned, as JSON values (a tuple comes back as a list).
+        The result of `draw`, as JSON values (a tuple comes back as a list).
     replayed : bool
-        True when a named release was answered from the ledger, at no charge.
+        True if the ledger answered a named release at no charge.
     guarantee : str
         Such as ``'pure 1-DP, add_remove of one row'``.
     hash : str
-        Hash of the row, and of everything before it.
+        Hash of the row and everything before it.
     recorded_at : str
-        When it was released, in UTC.
+        Time of the release, in UTC.
     lineage : dict or None
-        What was read, as far as the ledger records it.
+        The sources read, as far as the ledger records them.
     arguments : str
         The public arguments of the call, as JSON text.
     """
@@ -55,7 +55,7 @@ class Entry:
 
     @property
     def covers(self) -> str:
-        """Which rows the numbers are of."""
+        """The rows that the numbers cover."""
         return covers(json.loads(self.arguments))
 
     @property
@@ -65,13 +65,13 @@ class Entry:
         return self.guarantee + again
 
 
-# Fingerprints of a call in earlier versions; `before_lineage` as before ledgers kept what a source means.
+# Fingerprints of a call in earlier versions; `before_lineage`: from before ledgers stored the meaning of a source.
 Older = Callable[[bool], Collection[str]]
 
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """What a function released, with the public arguments of its call."""
+    """A function's release, with the public arguments of its call."""
 
     sequence: int
     dataset: str
@@ -85,7 +85,7 @@ class StoredRelease:
 
 
 def release_of(row: Row) -> StoredRelease:
-    """Return what a row says was released."""
+    """Return the release in a row."""
     return StoredRelease(
         sequence=row["sequence"],
         dataset=row["dataset"],
@@ -101,21 +101,21 @@ def release_of(row: Row) -> StoredRelease:
 
 @dataclass(frozen=True)
 class BudgetRow:
-    """One dataset, or one block, in `dp_budget`. Amounts are the nearest floats of exact totals; None where unlimited.
+    """One dataset, or one block, in `dp_budget`. Amounts are the nearest floats of exact totals; None if unlimited.
 
     Attributes
     ----------
     block : str or None
-        The name of a period; `EVERY_OTHER` for what each block has that no call has charged; `TOTAL` for what one
-        person may lose over all blocks. None for a dataset without periods.
+        The name of a period; `EVERY_OTHER` for every block that no call has charged; `TOTAL` for one person's loss over
+        all blocks. None for a dataset without periods.
     epsilon_spent, epsilon_remaining, delta_spent, delta_remaining : float or None
-        Under the accountant: all releases together are (epsilon_spent, delta_spent)-DP.
+        All releases together are (epsilon_spent, delta_spent)-DP under the accountant.
     accountant : str or None
-        How releases add up: ``'basic'``, ``'rdp of order 9.87'``, or ``'zcdp'`` for a budget in rho.
+        The composition of releases: ``'basic'``, ``'rdp of order 9.87'``, or ``'zcdp'`` for a budget in rho.
     renyi_spent, renyi_remaining : float or None
-        Under ``'rdp'``, what adds up: the Rényi losses since the accountant was stated, and what is left for them.
+        Under ``'rdp'``, the sum of Rényi losses since the accountant was declared, and the remaining amount.
     epsilon_zcdp, zcdp_delta : float or None
-        The same releases under zCDP at that delta: a report, never a reason to allow more.
+        The same releases under zCDP at that delta: a report that never allows more.
     """
 
     dataset: str
@@ -139,7 +139,7 @@ class BudgetRow:
 
     @property
     def spent_text(self) -> str:
-        """What is spent, in words: ``'epsilon 0.5, delta 1e-06'``, ``'rho 0.5'`` or ``'epsilon no finite bound'``."""
+        """The spent amount in words: ``'epsilon 0.5, delta 1e-06'``, ``'rho 0.5'`` or ``'epsilon no finite bound'``."""
         if self.rho_remaining is not None:
             return f"rho {_number(self.rho_spent)}"
         return f"epsilon {_number(self.epsilon_spent)}" + (
@@ -148,7 +148,7 @@ class BudgetRow:
 
     @property
     def remaining_text(self) -> str:
-        """What is left, in words: ``'epsilon 2.5, delta 1e-06'``, ``'rho 0.5'`` or ``'unlimited'``."""
+        """The remaining amount in words: ``'epsilon 2.5, delta 1e-06'``, ``'rho 0.5'`` or ``'unlimited'``."""
         if self.rho_remaining is not None:
             return f"rho {self.rho_remaining:.12g}"
         if self.epsilon_remaining is None:
@@ -158,7 +158,7 @@ class BudgetRow:
 
 
 def replay_of(sequence: int, recorded_at: str) -> str:
-    """Return what a release says that was returned again, of the entry and the time that it is from."""
+    """Return the note of a replayed release, with the original entry and its time."""
     return f"replay of entry {sequence} of {recorded_at}"
 
 
@@ -168,7 +168,7 @@ def _number(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """One entry in `dp_ledger`. Amounts are this entry's charge; None for a budget, or where no finite one exists."""
+    """One entry in `dp_ledger`. Amounts are this entry's charge; None for a budget, or if no finite amount exists."""
 
     sequence: int
     recorded_at: str
@@ -194,7 +194,7 @@ class State:
     Attributes
     ----------
     budget : Budget or None
-        None while it is unlimited.
+        None if unlimited.
     spent : Spent
         The totals, with the state of the accountant.
     policy : int or None
@@ -212,36 +212,36 @@ class State:
 
 
 class Facts(TypedDict, total=False):
-    """What is recorded of a declared table.
+    """The recorded facts of a declared table.
 
     Attributes
     ----------
     table : sequence of str or None
-        Its database's mark, or alias, its schema and its name.
+        Its database ID, or alias, its schema and its name.
     view, base, unit : str or None
     columns : sequence of str
     others : sequence of Facts
-        The same of tables of that name in other databases.
+        The facts of tables of that name in other databases.
     tables : sequence of Facts
-        Of a budget of several tables: the same of each, with its `name` and, where it has no unit, its `path`.
+        For a budget of several tables: the facts of each table, with its `name` and, if it has no unit, its `path`.
     path : mapping
-        The `column` of the table, the `parent` that it points to, the parent's `key`, and whether they hold `text`.
+        The table's `column`, its `parent` table, the parent's `key`, and whether the columns contain `text`.
     name, kind : str
-        What the table is called, and how its ids compare.
+        The table's name, and the comparison of its ids.
     rows : int or None
-        Of one of several tables: how many rows a person may have, unless a call says otherwise.
+        For one of several tables: a person's default row limit.
     labels : mapping of str to str
-        The columns whose labels are public, with digests of their types; left out where there are none.
+        The columns with public labels, with digests of their types; omitted if empty.
     merged_into : str
-        Of a dataset that has ended: the one that took its place.
+        For an ended dataset: its replacement.
     in_place : bool
-        Of a derived table: whether a budget of its own that nothing was charged to has ended.
+        For a derived table: whether its own uncharged budget has ended.
     shape : sequence of str
-        Of a public table: its columns with their types.
+        For a public table: its columns with their types.
     without : sequence of sequence of str
-        Of a public table: the protected and derived tables of its database that were missing when it was declared.
+        For a public table: the protected and derived tables of its database that were missing at the declaration.
     forced : bool
-        Of a public table: whether its owner declared it although it may have had the columns of a protected one.
+        For a public table: whether its owner declared it although it may have had the columns of a protected table.
     """
 
     table: Sequence[str] | None
@@ -264,19 +264,19 @@ class Facts(TypedDict, total=False):
 
 
 def tables_of(facts: Facts | None) -> Sequence[Facts]:
-    """Return what is recorded of each table of a declaration."""
+    """Return the recorded facts of each table of a declaration."""
     facts = facts or {}
     return facts.get("tables") or (facts, *facts.get("others", ()))
 
 
 def merged_into(lineage: Mapping[str, object] | None) -> str | None:
-    """Return the dataset that took the place of one, from what is recorded with its budget; None if it stands."""
+    """Return the replacement of a dataset, from the facts recorded with its budget; None if it has not ended."""
     successor = (lineage or {}).get("merged_into")
     return successor if isinstance(successor, str) else None
 
 
 def path_text(facts: Facts) -> str:
-    """Return what an owner stated of one of several tables: its column, or its path."""
+    """Return an owner's declaration for one of several tables: its column, or its path."""
     path = facts.get("path")
     if path is None:
         return str(facts.get("unit"))
@@ -286,7 +286,7 @@ def path_text(facts: Facts) -> str:
 
 @dataclass(frozen=True)
 class RecordedDeclaration:
-    """A row that charges nothing: what a data owner declared about a dataset.
+    """A row without a charge: a data owner's declaration about a dataset.
 
     Attributes
     ----------
@@ -297,11 +297,11 @@ class RecordedDeclaration:
     function : str
         Such as ``'dp_public'``.
     facts : dict
-        What was declared; empty for ``'protect'``, whose budget `Ledger.policy` returns.
+        The declared facts; empty for ``'protect'``, whose budget `Ledger.policy` returns.
     lineage : dict or None
-        What was recorded beside it, or None.
+        The recorded lineage, or None.
     recorded_at : str
-        When, in UTC.
+        The time, in UTC.
     """
 
     sequence: int
@@ -314,7 +314,7 @@ class RecordedDeclaration:
 
 
 def declaration_of(row: Row) -> RecordedDeclaration:
-    """Return what a row declares."""
+    """Return the declaration in a row."""
     return RecordedDeclaration(
         row["sequence"],
         row["kind"],
@@ -333,7 +333,7 @@ class RecordedDeclarations:
     Attributes
     ----------
     counter : int
-        Sequence of the last declaration, 0 if there is none; it changes with every declaration.
+        Sequence of the last declaration, 0 if there is none; every declaration changes it.
     hash : str
         Hash of that row.
     latest : dict
@@ -346,7 +346,7 @@ class RecordedDeclarations:
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
-        """The datasets that have ended, with those that stand for them."""
+        """The ended datasets, with their replacements."""
         ended = {
             name: merged_into(kinds["protect"].lineage) for name, kinds in self.latest.items() if "protect" in kinds
         }
@@ -358,7 +358,7 @@ class RecordedDeclarations:
 
     @cached_property
     def databases(self) -> frozenset[str]:
-        """The digits of every marked database of which anything is declared."""
+        """The database IDs of every declaration."""
         databases = set()
         for row in (row for kinds in self.latest.values() for row in kinds.values()):
             facts: Facts = (row.lineage if row.kind == "protect" else row.facts) or {}
@@ -373,10 +373,9 @@ EVERY_OTHER, TOTAL = "every other", "total"
 
 
 def budget_rows_of(dataset: str, state: State, blocks: Blocks | None) -> list[BudgetRow]:
-    """Return what `dp_budget` shows of a dataset; with periods, of each block that has an account, and of the others.
+    """Return a dataset's rows of `dp_budget`; with periods, one per block with an account, and one for the others.
 
-    Where what was spent before there were periods counts in those alone that had begun, the row of the others is that
-    of a block that had.
+    If spending from before periods counts only in blocks that had begun, the row of the others shows such a block.
     """
     budget = state.budget
     if budget is None or blocks is None:
@@ -387,7 +386,7 @@ def budget_rows_of(dataset: str, state: State, blocks: Blocks | None) -> list[Bu
 
 
 def total_row(dataset: str, state: State) -> BudgetRow:
-    """Return what `dp_budget` shows of a dataset as a whole: with periods, of one person over all of them."""
+    """Return a dataset's total row of `dp_budget`; with periods, the loss of one person over all periods."""
     budget = state.budget
     if budget is None or budget.dated is None:
         return budget_row(dataset, state)
@@ -399,7 +398,7 @@ def total_row(dataset: str, state: State) -> BudgetRow:
 
 
 def budget_row(dataset: str, state: State, block: str | None = None) -> BudgetRow:
-    """Return what `dp_budget` shows of a dataset, or of a block."""
+    """Return the row of `dp_budget` for a dataset or a block."""
     budget, spent = state.budget, state.spent
     at_delta = (budget.delta if budget else None) or DEFAULT_REPORT_DELTA
     converted = None if spent.rho is None else zcdp_epsilon(Fraction(spent.rho, UNITS_PER_ONE), at_delta)
@@ -444,7 +443,7 @@ def _accountant(budget: Budget, composition: Composition | None) -> str:
 
 
 def _renyi(epsilon: int | None, composition: Composition | None) -> tuple[float | None, float | None]:
-    """Return what is spent and left of Rényi losses."""
+    """Return the spent and remaining Rényi losses."""
     if epsilon is None or composition is None or composition.order is None:
         return None, None
     limit = epsilon - (composition.before_epsilon or 0) - composition.conversion
@@ -461,7 +460,7 @@ def _float(units: int | None) -> float | None:
 
 
 def ledger_row(row: Row) -> LedgerRow:
-    """Return what `dp_ledger` shows of an entry."""
+    """Return the row of `dp_ledger` for an entry."""
     charged = row["kind"] in ("release", CHARGE)
     epsilon, delta, rho = (
         _float(int(amount)) if charged and amount is not None else None

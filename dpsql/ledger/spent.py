@@ -1,4 +1,4 @@
-"""What is spent of a budget, and the refusal of calls that do not fit what remains, or what its owner stated."""
+"""Compute the spending of a budget, and refuse calls beyond the remaining budget or the owner's declarations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _repeat = "repeat an earlier release by its name, which costs nothing. Only the 
 
 @dataclass(frozen=True)
 class Spent:
-    """Running totals of one dataset, in units of 1e-18; None once a release has no finite loss of that kind.
+    """Running totals of one dataset, in units of 1e-18; None after a release without a finite loss of that kind.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Spent:
         Sums over all releases.
     releases : int
     composition : Composition or None
-        The state of the accountant; None while it is basic composition and always was, which the sums are.
+        The state of the accountant; None if composition was always basic, because the sums are that state.
     """
 
     epsilon: int | None = 0
@@ -38,14 +38,14 @@ class Spent:
     composition: Composition | None = None
 
     def plus(self, cost: Cost) -> Spent:
-        """Return the totals after one more release; every charge is rounded up."""
+        """Return the totals after one more release; every charge rounds up."""
         epsilon = None if self.epsilon is None or cost.epsilon is None else self.epsilon + units_up(cost.epsilon)
         rho = None if self.rho is None or cost.rho is None else self.rho + units_up(cost.rho)
         composition = None if self.composition is None else self.composition.plus(cost)
         return Spent(epsilon, self.delta + units_up(cost.delta), rho, self.releases + 1, composition)
 
     def with_all_of(self, epsilon: int | None, delta: int, rho: int | None) -> Spent:
-        """Return the totals of a dataset that begins, after what another one has spent, as one more release."""
+        """Return the totals of a new dataset after another dataset's spending, added as one more release."""
         return Spent(
             None if self.epsilon is None or epsilon is None else self.epsilon + epsilon,
             self.delta + delta,
@@ -54,10 +54,10 @@ class Spent:
         )
 
     def under(self, budget: Budget, order: Fraction | None = None, *, of_block: bool = False) -> Spent:
-        """Return the totals once a budget is stated: nothing is forgotten, and its accountant begins.
+        """Return the totals under a declared budget: nothing is forgotten, and its accountant begins.
 
-        With periods each block has the accountant that the owner states; a dataset's own totals are what one person
-        loses over all blocks, which add up.
+        With periods each block has the declared accountant; a dataset's own totals are one person's loss over all
+        blocks, which adds up.
         """
         composition = begin(
             budget.accountant if budget.dated is None or of_block else "basic",
@@ -70,19 +70,19 @@ class Spent:
         return replace(self, composition=composition)
 
     def charged(self, name: str) -> int | None:
-        """Return what counts against a limit of ``'epsilon'``, ``'delta'`` or ``'rho'``."""
+        """Return the amount that counts against a limit of ``'epsilon'``, ``'delta'`` or ``'rho'``."""
         totals: Spent | Composition = self if name == "rho" or self.composition is None else self.composition
         charged: int | None = getattr(totals, name)
         return charged
 
     @property
     def losses(self) -> tuple[int | None, int, int | None]:
-        """Epsilon, delta and rho as they count against limits."""
+        """Epsilon, delta and rho as limits count them."""
         return self.charged("epsilon"), self.charged("delta") or 0, self.rho
 
 
 def amounts_of(row: Row) -> Cost:
-    """Return what a row charges."""
+    """Return the charges of a row."""
     epsilon, delta, rho = (
         None if amount is None else Fraction(int(amount), UNITS_PER_ONE)
         for amount in (row["epsilon"], row["delta"], row["rho"])
@@ -91,7 +91,7 @@ def amounts_of(row: Row) -> Cost:
 
 
 def with_row(spent: Spent, row: Draft, composition: Composition | None) -> Spent:
-    """Return the totals after a row that charges them, with the accountant's state after it."""
+    """Return the totals after a row's charge, with the accountant's state after it."""
     return Spent(
         _added(spent.epsilon, row["epsilon"]),
         spent.delta + int(row["delta"]),
@@ -102,9 +102,9 @@ def with_row(spent: Spent, row: Draft, composition: Composition | None) -> Spent
 
 
 def with_accepted(spent: Spent, row: Draft) -> Spent:
-    """Return the totals after a row that charges what the owner accepted as spent by lost entries.
+    """Return the totals after a row that charges spending of lost entries, which the owner accepted.
 
-    The row says what it adds to the sums of the accountant, too (see `dpsql.ledger.spending`).
+    The row also states its addition to the accountant's sums (see `dpsql.ledger.spending`).
     """
     composition = spent.composition
     if composition is not None:
@@ -117,7 +117,7 @@ def _added(total: int | None, amount: str | None) -> int | None:
 
 
 def refuse_overspend(dataset: str, budget: Budget | None, spent: Spent, cost: Cost, *, strict: bool) -> None:
-    """Raise a BudgetError unless `cost` fits what remains of the dataset's budget."""
+    """Raise a BudgetError unless `cost` fits the dataset's remaining budget."""
     if budget is None:
         if strict and dataset == NAMELESS:
             raise BudgetError(
@@ -136,7 +136,7 @@ def refuse_overspend(dataset: str, budget: Budget | None, spent: Spent, cost: Co
 
 
 def refuse_beyond(what: str, budget: Budget, spent: Spent, cost: Cost, *, end: str = "") -> None:
-    """Raise a BudgetError unless `cost` fits what remains; `what` names the account, and `end` ends what is said."""
+    """Raise a BudgetError unless `cost` fits the remainder; `what` names the account, and `end` ends the message."""
     after = spent.plus(cost)
     for name, limit in budget.limits.items():
         _refuse(what, name, limit, spent, after, budget, cost, end)
@@ -155,7 +155,7 @@ def _refuse(what: str, name: str, limit: int, spent: Spent, after: Spent, budget
         return
     remaining = max(0, limit - (before or 0))
     needed, remains, under = total - (before or 0), remaining, ""
-    if budget.accountant != "basic" and name == "epsilon":  # computed numbers are shown with six digits, not eighteen
+    if budget.accountant != "basic" and name == "epsilon":  # show computed numbers with six digits, not eighteen
         needed, remains = _rounded(needed, up=True), _rounded(remaining)
         under = f" under accountant {budget.accountant}"
     lower = _affordable(name, remaining, budget, spent, after, cost)
@@ -168,7 +168,7 @@ def _refuse(what: str, name: str, limit: int, spent: Spent, after: Spent, budget
 
 
 def _affordable(name: str, remaining: int, budget: Budget, spent: Spent, after: Spent, cost: Cost) -> str | None:
-    """Return what would fit, such as ``'epsilon to 0.2'``; None if nothing does."""
+    """Return the amount that fits, such as ``'epsilon to 0.2'``; None if nothing fits."""
     if remaining == 0:
         return None
     if name == "delta":
@@ -191,14 +191,14 @@ def _rounded(units: int, *, digits: int = 6, up: bool = False) -> int:
 
 
 def _affordable_share(name: str, limit: int, spent: Spent, cost: Cost) -> Fraction:
-    """Return about the largest share of a call's epsilon at which it fits, from below."""
+    """Return roughly the largest share of a call's epsilon that fits, from below."""
     low, high = Fraction(0), Fraction(1)
     event = Composed(tuple(part.event for part in cost.mechanisms if isinstance(part.event, Event)))
     for _ in range(24):
         middle = (low + high) / 2
         try:
             total = spent.plus(event.scaled(middle).cost).charged(name)
-        except ParameterError:  # the call does not allow so little
+        except ParameterError:  # the call does not allow so little epsilon
             total = None
         low, high = (middle, high) if total is not None and total <= limit else (low, middle)
     return low
@@ -207,9 +207,9 @@ def _affordable_share(name: str, limit: int, spent: Spent, cost: Cost) -> Fracti
 def refuse_contradiction(
     dataset: str, budget: Budget | None, *, neighbours: str, privacy_unit: str | None, traced: bool = False
 ) -> None:
-    """Raise a BudgetError if a call does not protect what the owner stated.
+    """Raise a BudgetError if a call does not protect the declared privacy unit.
 
-    A privacy unit that was `traced` through the source's plan is the stated one, whatever its column's name.
+    A privacy unit `traced` through the source's plan is the declared unit, whatever its column's name.
     """
     if budget is None:
         return

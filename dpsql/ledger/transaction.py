@@ -1,4 +1,4 @@
-"""The rows of a ledger within one transaction: every row that is used is verified when it is read."""
+"""Read and append the ledger's rows within one transaction; every row used is verified when read."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class Transaction:
     Parameters
     ----------
     store : Store
-        The ledger's place.
+        The ledger's store.
     connection : Connection
-        Within a transaction; for `append`, as the only writer.
+        A connection within a transaction; for `append`, the only writer.
     seen : tuple of int and str
-        Sequence and hash of the chain's last row when this process read it last; (0, '') at first. It must have been
-        noted before the transaction began.
+        Sequence and hash of the chain's last row at this process's last read; (0, '') at first. The process must note
+        them before the transaction begins.
     """
 
     def __init__(self, store: Store, connection: Connection, seen: tuple[int, str]) -> None:
@@ -89,7 +89,7 @@ class Transaction:
 
     @property
     def head(self) -> tuple[int, str]:
-        """Sequence and hash of the chain's last row, as far as this transaction knows."""
+        """Sequence and hash of the chain's last row, as this transaction knows them."""
         return self._tail or self._seen
 
     def end(self) -> tuple[int, str]:
@@ -98,20 +98,20 @@ class Transaction:
         Raises
         ------
         LedgerError
-            L030: the first row is not chained to this ledger's id, or the last one is damaged.
+            L030: the first row is not chained to this ledger's id, or the last row is damaged.
         """
         self.row_at(1)
-        self.state("")  # looks at the last row
+        self.state("")  # reads the last row
         return self.head
 
     def holds(self, noted: Head | None) -> bool:
-        """Whether the entry that was noted beside the ledger is in the chain; so it is where nothing was noted."""
+        """Whether the chain contains the entry noted next to the ledger; true without a note."""
         if noted is None or noted.sequence == 0:
             return True
         return noted.ledger == self._store.ledger_id and self.stands((noted.sequence, noted.hash))
 
     def state(self, dataset: str) -> State:
-        """Return the state of a dataset, after verifying every row that it depends on."""
+        """Return the state of a dataset, after verifying every row that the state depends on."""
         sequence, hash_seen = self._seen
         record = self._connection.execute(
             self.statements.state, {"dataset": dataset, "key": dataset_key(dataset), "seen": sequence}
@@ -157,7 +157,7 @@ class Transaction:
             )
 
     def blocks(self, dataset: str, names: Sequence[str] | None = None) -> Blocks:
-        """Return what is spent of some blocks of a dataset, or of all, after verifying every row that says it."""
+        """Return the spending of some or all blocks of a dataset, after verifying every row with this spending."""
         statement, parameters = self.statements.blocks, dict[str, object](dataset=dataset)
         if names is not None:
             statement, parameters = self.statements.blocks_named, {"dataset": dataset, "blocks": [FRESH, *names]}
@@ -182,7 +182,7 @@ class Transaction:
         return Blocks(spent, begun)
 
     def append(self, draft: Draft, after: State) -> Entry:
-        """Add a row to the chain, after which `after`, made of the `state` read before, stands for its dataset."""
+        """Append a row to the chain; the dataset's state becomes `after`, computed from the `state` read before."""
         if self._tail is None:
             self.state(draft["dataset"])
         sequence, previous = self.head[0] + 1, self.head[1]
@@ -206,7 +206,7 @@ class Transaction:
         return self._entry(row, row["result"], replayed=False)
 
     def stored_release(self, dataset: str, name: str | None, fingerprint: str, older: Older | None) -> Entry | None:
-        """Return the result stored under a call's name, if it has one, or refuse when it belongs to another call."""
+        """Return the result stored under a call's name, if any; refuse a name of another call."""
         row = None if name is None else self._row_of_name(dataset, name)
         if row is None:
             return None
@@ -220,12 +220,12 @@ class Transaction:
         return self._entry(row, row["result"] or "", replayed=True)
 
     def standing(self, reservation: int | None, name: str | None) -> int | None:
-        """Return a call's reservation; None where another driver of the same name has ended it."""
+        """Return a call's reservation; None if another driver of the same name has ended it."""
         ended = reservation is not None and name is not None and self.has_ended(reservation)
         return None if ended else reservation
 
     def open_reservation(self, draft: Draft, datasets: Sequence[str]) -> Entry | None:
-        """Return the reservation of this very call, under its name, that no row has ended yet."""
+        """Return the open reservation of this exact call, under its name."""
         if draft["name"] is None:
             return None
         of_name = {"dataset": draft["dataset"], "name": draft["name"]}
@@ -240,21 +240,21 @@ class Transaction:
         return self._connection.execute(self.statements.end_of_reservation, {"hold": reservation}).first() is not None
 
     def reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
-        """Return the entry of a reservation, if it and those after it for further datasets are of this very call."""
+        """Return the entry of a reservation, if it and its entries for further datasets belong to this exact call."""
         entry = self.row_at(reservation)
         rows = (self.row_at(reservation + offset) for offset in count())
         present = takewhile(lambda row: row is not None, rows)
-        names = (row["dataset"] for row in present if row and row["kind"] != CHARGE)  # no rows of accounts
+        names = (row["dataset"] for row in present if row and row["kind"] != CHARGE)  # without rows of accounts
         same = completes(draft, entry) and list(islice(names, len(datasets))) == list(datasets)
         return entry if same else None
 
     def lost_reservations(self) -> list[Row]:
-        """Return the reservations of principals that no row has ended, the first first."""
+        """Return the principals' open reservations, oldest first."""
         numbers = self._connection.execute(self.statements.lost_reservations).all()
         return [row for (number,) in numbers if (row := self.row_at(number)) is not None]
 
     def _entry(self, row: Row, result: str | None, *, replayed: bool) -> Entry:
-        """Return an entry with a result, which is JSON text."""
+        """Return an entry with a result in JSON."""
         with self._decoding(row["sequence"]):
             return Entry(
                 row["sequence"],
@@ -268,12 +268,12 @@ class Transaction:
             )
 
     def stands(self, head: tuple[int, str]) -> bool:
-        """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""
+        """Whether the chain contains a row, by sequence and hash; true for no row."""
         row = self.row_at(head[0]) if head[0] else None
         return not head[0] or (row is not None and row["hash"] == head[1])
 
     def releases_of(self, functions: Sequence[str], dataset: str | None, key: str | int | None) -> list[StoredRelease]:
-        """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
+        """Return the releases of some functions, in chain order: of one dataset, by name or number, or all."""
         if isinstance(key, int):
             row = self.row_at(key)
             rows = [] if row is None else [row]
@@ -298,7 +298,7 @@ class Transaction:
         return event
 
     def budget_rows(self) -> list[BudgetRow]:
-        """Return one row per dataset that has a budget or a release, by name; of one with periods, a row per block."""
+        """Return one row per dataset with a budget or a release, by name; with periods, one row per block."""
         rows, ended = [], self.declarations(None).aliases
         for dataset in self._datasets():
             state = self.state(dataset)
@@ -307,7 +307,7 @@ class Transaction:
         return rows
 
     def ledger_rows(self, dataset: str | None) -> list[LedgerRow]:
-        """Return the entries in the order of the chain, of one dataset or of all."""
+        """Return the entries in chain order, of one dataset or of all."""
         rows = []
         for row in self.walk():
             if dataset in (None, row["dataset"]):
@@ -316,7 +316,7 @@ class Transaction:
         return rows
 
     def declarations(self, memory: RecordedDeclarations | None) -> RecordedDeclarations:
-        """Return every declaration that stands; `known` again, as long as no row was declared after it."""
+        """Return every current declaration; `known` again, if no row was declared after it."""
         last = self._last(DECLARED) or (0, "", 0)
         if memory is not None and self.statements.has_lasts and (memory.counter, memory.hash) == last[:2]:
             return memory
@@ -329,7 +329,7 @@ class Transaction:
         return RecordedDeclarations(end[0], end[1], latest)
 
     def grants(self, memory: Grants | None) -> Grants:
-        """Return who may ask for what; `known` again, as long as no row granted or revoked anything after it."""
+        """Return the current grants; `known` again, if no row granted or revoked anything after it."""
         last = self._last(GRANTED) or (0, "", 0)
         if memory is not None and (memory.counter, memory.hash) == last[:2]:
             return memory
@@ -341,13 +341,13 @@ class Transaction:
         return standing.told(end)
 
     def releases_by(self, principal: str) -> list[StoredRelease]:
-        """Return what a principal asked for, oldest first."""
+        """Return a principal's releases, oldest first."""
         return [self._release_of(row) for row in self.verified(self.statements.of_principal, principal=principal)]
 
     def charges_since(self, dataset: str, block: str, start: str | int, number: int) -> list[Row]:
-        """Return the rows of an account from the first one on that was recorded at `start` or later, or has a number.
+        """Return the rows of an account from the first row recorded at `start` or later, or with a number.
 
-        `number` is how many rows the account has in all; each says how many there were, so that none can be hidden.
+        `number` is the account's number of rows; each row states its own number, so no row can be hidden.
         """
         statement = self.statements.of_account_from if isinstance(start, int) else self.statements.of_account
         rows = self.verified(statement, dataset=dataset, block=block, start=start)
@@ -361,11 +361,11 @@ class Transaction:
         return [row for row in rows if row is not rows[0] or row["recorded_at"] >= start]
 
     def verified(self, statement: Select[Any], **parameters: object) -> list[Row]:
-        """Return the rows that a statement finds, each after it is verified."""
+        """Return the rows that a statement finds, each verified."""
         return [self._verify(row[:-1], row[-1]) for row in self._connection.execute(statement, parameters).all()]
 
     def _every(self, statement: Select[Any], last: tuple[int, str, int]) -> tuple[list[Row], tuple[int, str]]:
-        """Return all rows of a kind, with number and hash of the last one, which must be as many as are noted."""
+        """Return all rows of a kind, with number and hash of the last row; the rows must be as many as noted."""
         rows = self.verified(statement)
         end = (rows[-1]["sequence"], rows[-1]["hash"]) if rows else (0, "")
         if self.statements.has_lasts and (*end, len(rows)) != last:
@@ -373,8 +373,8 @@ class Transaction:
         return rows, end
 
     def verify(self, head: str | None, *, noted: bool = True) -> VerifyReport:
-        """Walk the whole chain, and compare what is kept beside it."""
-        last = self._store.read_note() if noted else None  # first: the ledger may only be ahead of it
+        """Verify the whole chain, and compare the data stored next to it."""
+        last = self._store.read_note() if noted else None  # first, because the ledger may only be ahead of it
         lasts = self._connection.execute(self.statements.lasts) if self.statements.has_lasts else None
         ends = None if lasts is None else {row[0]: tuple(row[1:]) for row in lasts}
         with closing(self._rows()) as rows:
@@ -389,7 +389,7 @@ class Transaction:
         return report
 
     def carry(self, ledger_id: str, rows: Iterator[Row]) -> bool:
-        """Append the rows that follow on those that are here; False when these are not the first of them."""
+        """Append rows of another ledger; False if the rows here are not the first of them."""
         mine = [row["hash"] for row in self.walk()]
         if ledger_id != self._store.ledger_id:
             if mine:
@@ -407,7 +407,7 @@ class Transaction:
         return self._schema.stream(self._connection, self._store.version)
 
     def walk(self) -> Iterator[Row]:
-        """Yield every row, verified, and check that the last one is the end of the chain."""
+        """Yield every row, verified, and check that the last row is the end of the chain."""
         last = self._last(CHAIN)
         end = (0, self._genesis)
         with closing(self._rows()) as rows:
@@ -445,7 +445,7 @@ class Transaction:
         return None if values[0] is None else self._verify(values, record[-1])
 
     def _datasets(self) -> list[str]:
-        """Return the names of all datasets, which an index and `dpsql_ledger_last` must agree on."""
+        """Return the names of all datasets; an index and `dpsql_ledger_last` must agree on them."""
         last = {dataset_key(str(row[0])): row[1] for row in self._connection.execute(self.statements.datasets)}
         if self.statements.has_lasts:
             noted = {row[0]: row[1] for row in self._connection.execute(self.statements.last_of_datasets)}
@@ -460,12 +460,12 @@ class Transaction:
             return release_of(row)
 
     def _verify(self, values: Sequence[object], before: str | None) -> Row:
-        """Return a row by its columns, once its hash is right after the hash of the row before it."""
+        """Return a row by its columns, after checking its hash against the previous row's hash."""
         sequence = values[0]
         previous = self._genesis if sequence == 1 else before
         content = (previous, *values)
         memory = self._store.verified.get(sequence)
-        if memory == content:  # the very row that this process has verified or written before
+        if memory == content:  # this process has verified or written this row before
             return row_of(self._columns, memory[1:])
         row = row_of(self._columns, values)
         if previous is None or hash_of_row(previous, row) != row["hash"]:
@@ -484,7 +484,7 @@ class Transaction:
 
     @contextmanager
     def _decoding(self, sequence: int) -> Iterator[None]:
-        """Turn any failure to parse a row's texts into the error that names the row."""
+        """Turn any failure to parse a row's text into the error that names the row."""
         try:
             yield
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The verification of a whole ledger: every row is chained, and every running total adds up, of blocks too."""
+"""Verify a whole ledger: every row is chained, and every running total adds up, including totals of blocks."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class VerifyReport:
     ok : bool
         Every row is chained, every running total adds up, and the remembered head is among the hashes.
     entries : int
-        Rows that were found intact, from the first on.
+        Number of intact rows, from the first on.
     head : str
         Hash of the last intact row. Keep it elsewhere: only a comparison with it reveals a truncated chain.
     first_bad : int or None
-        Sequence of the first row that is missing, changed or out of order; None when the rows are intact.
+        Sequence of the first row that is missing, changed or out of order; None if the rows are intact.
     problem : str or None
-        What is wrong, in words.
+        The problem, in words.
     """
 
     ok: bool
@@ -66,7 +66,7 @@ class VerifyReport:
 def verify(
     ledger_id: str, rows: Iterable[Row], remembered: str | None, noted: Mapping[str, tuple[object, ...]] | None
 ) -> VerifyReport:
-    """Walk the chain from its start, and compare it with what `dpsql_ledger_last` holds; see `Ledger.verify`."""
+    """Verify the chain from its start, and compare it with `dpsql_ledger_last`; see `Ledger.verify`."""
     previous, count = genesis(ledger_id), 0
     seen = remembered is None or remembered == previous
     accounts = _Accounts()
@@ -95,26 +95,26 @@ def verify(
 
 @dataclass
 class _Account:
-    """What the rows of a dataset have added up to."""
+    """The sums of a dataset's rows."""
 
     spent: Spent = field(default_factory=Spent)
     policy: int | None = None
     budget: Budget | None = None
-    accounts: dict[str, Spent] = field(default_factory=dict)  # of blocks
+    accounts: dict[str, Spent] = field(default_factory=dict)  # by block
     principals: dict[str, Spent] = field(default_factory=dict)
-    own: Ended | None = None  # before others were merged into it,
-    ended: list[Ended] = field(default_factory=list)  # which are these, until the budget stands
+    own: Ended | None = None  # the state before a merge
+    ended: list[Ended] = field(default_factory=list)  # the merged datasets, until the new budget is declared
     blocks: Blocks = field(init=False)
 
     def __post_init__(self) -> None:
         self.blocks = Blocks(self.accounts)
 
     def as_ended(self, *, keeps_dates: bool) -> Ended:
-        """Return what stands of it, and all accounts of its blocks, as of now."""
+        """Return the current budget and total, and all accounts of the blocks."""
         return Ended(self.budget, self.spent, Blocks(dict(self.blocks.spent), self.blocks.begun), keeps_dates)
 
     def begins(self, budget: Budget, before: _Account, begun: date | None = None) -> Blocks | None:
-        """Return the accounts with which its blocks begin under a budget, of what stood before; None if they go on."""
+        """Return the initial accounts of the blocks under a budget, from the state before; None if they continue."""
         if before.own is not None:
             return merged(before.own, before.ended, budget, begun)
         return restated(before.budget, budget, before.spent, before.blocks, begun)
@@ -122,23 +122,23 @@ class _Account:
 
 @dataclass
 class _Accounts:
-    """What all rows have added up to, and which rows of blocks must follow now."""
+    """The sums of all rows, and the block rows that must follow now."""
 
     of: dict[str, _Account] = field(default_factory=dict)
     awaited: list[str] = field(default_factory=list)
-    first: Row | None = None  # the row that they follow
-    before: _Account = field(default_factory=_Account)  # what stood before it
-    charged: int = 0  # how many blocks it charges
+    first: Row | None = None  # the row before the block rows
+    before: _Account = field(default_factory=_Account)  # the state before that row
+    charged: int = 0  # the number of blocks that it charges
     restated: Blocks | None = None
     standing: StandingGrants = field(default_factory=StandingGrants)
 
     def take(self, row: Row) -> tuple[Spent, int | None]:
-        """Take a row in; return what it must have added up to, and the row of the budget in force.
+        """Apply a row; return its expected totals, and the row of the budget in force.
 
         Raises
         ------
         ValueError
-            It is not the row that must follow.
+            The row is not the expected next row.
         """
         account = self.of.setdefault(row["dataset"], _Account())
         if self.awaited or row["block"] is not None:
@@ -204,7 +204,7 @@ class _Accounts:
         return spent
 
     def _accepted(self, account: _Account, row: Row, first: Row) -> Spent:
-        """Charge what the owner accepted as spent to a block, or to a principal."""
+        """Charge a block or a principal with spending that the owner accepted."""
         name, principal, budget = row["block"] or "", row["principal"], account.budget
         if json.loads(row["lineage"] or "") != {"of": first["sequence"]} or row["status"] != ACCEPTED:
             raise ValueError("the charge is of another entry")
@@ -221,7 +221,7 @@ class _Accounts:
         return spent
 
     def _merge(self, account: _Account, row: Row) -> None:
-        """Note a dataset that ends, which is charged here with all that was spent of it."""
+        """Note an ended dataset, and charge all its spending here."""
         facts = json.loads(row["lineage"] or "")
         predecessor = self.of.get(facts["merged"], _Account()).as_ended(keeps_dates=facts.get("keeps_dates") is True)
         epsilon, delta, rho = predecessor.total.losses
@@ -247,7 +247,7 @@ class _Accounts:
         return spent
 
     def _restate(self, account: _Account, budget: Budget, row: Row) -> None:
-        """Compute what every block begins with; which have begun is what the owner said."""
+        """Compute the initial spending of every block; the owner said which blocks have begun."""
         begun = begun_of(row["arguments"])
         self.restated = account.begins(budget, self.before, begun)
         if self.restated is None or self.restated.begun != begun:
@@ -256,7 +256,7 @@ class _Accounts:
 
 
 def _during(row: Row) -> During | None:
-    """Return the blocks that a release names, if it does."""
+    """Return the blocks that a release names, if any."""
     record = json.loads(row["arguments"]).get("during") if '"during"' in row["arguments"] else None
     return None if record is None else During.from_json(record)
 
@@ -266,13 +266,13 @@ def _cost(row: Row) -> Cost:
 
 
 def _order(row: Row) -> Fraction | None:
-    """Return the order of a new phase, which is the one thing that is taken from a row."""
+    """Return the order of a new phase, the only value taken from a row."""
     text = row.get("composition")
     return None if text is None else Composition.from_json(text).order
 
 
 def _problem(previous: str, sequence: int, row: Row, accounts: _Accounts) -> str | None:
-    """Return what is wrong with a row, or None; updates `accounts`."""
+    """Return a row's problem, or None; update `accounts`."""
     if row["sequence"] != sequence:
         return f"row {sequence} is missing"
     if hash_of_row(previous, row) != row["hash"]:
@@ -293,7 +293,7 @@ def _problem(previous: str, sequence: int, row: Row, accounts: _Accounts) -> str
 
 
 def _problem_of_end(row: Row, reservations: dict[int, Row]) -> str | None:
-    """Return what is wrong with the reservation that a row ends, or None; `reservations` are those not yet ended."""
+    """Return the problem of the reservation that a row ends, or None; `reservations` are the open reservations."""
     if row["status"] == RESERVED:
         reservations[row["sequence"]] = row
     paid = row["hold"]

@@ -1,17 +1,17 @@
-"""``python -m dpsql.manual`` fills in what the pages of the functions say of the code; ``--check`` says which differ.
+"""Fill in the generated parts of the function pages (``python -m dpsql.manual``); ``--check`` lists differing pages.
 
-The pages in ``docs/functions`` are written by hand, but for what stands between ``<!-- kind -->`` and ``<!-- end -->``:
+The pages in ``docs/functions`` are written by hand, except the parts between ``<!-- kind -->`` and ``<!-- end -->``:
 
-==========================  ===========================================================================================
-``call``                    how it is called, with defaults; for private functions the summary before, the cost behind
-``output …``                the rows that the example returned; its digest
+==========================  ====================================================================================
+``call``                    the call, with defaults; for private functions the summary before, the cost after
+``output …``                the rows of the example; its digest
 ``python``                  the example in Python and on a Polars frame
-``arguments …``             their defaults and meanings; rows of the arguments that are named here are written by hand
-``functions``, ``budgets``  of the index: the functions of a topic, and under which budgets the examples run
+``arguments …``             defaults and meanings; the rows of the arguments named here are written by hand
+``functions``, ``budgets``  for the index: the functions of a topic, and the budgets of the examples
 others                      a text of ``passages.toml``, which several pages share
-==========================  ===========================================================================================
+==========================  ====================================================================================
 
-Noise differs from run to run, so a page keeps the output of its example until the example, what runs before it, or the
+Noise differs from run to run, so a page keeps its example's output until the example, the statements before it, or the
 demonstration tables change.
 """
 
@@ -71,12 +71,12 @@ def runs() -> Iterator[Run]:
 
 
 def generated(run: Run | None) -> Iterator[tuple[Path, str]]:
-    """Yield every page, the index and the site's navigation with the text that each should have.
+    """Yield every page, the index and the site's navigation, each with its expected text.
 
     Parameters
     ----------
     run : callable or None
-        Runs an example whose output is not stored; None leaves it out, so that the page is found to differ.
+        Runs an example without stored output; None omits the output, so that the page differs.
     """
     passages = tomllib.loads(Path(__file__).with_name("passages.toml").read_text(encoding="utf-8"))
     pages: dict[str, Page] = {}
@@ -111,7 +111,7 @@ def _filled(text: str, passages: dict[str, str], run: Run | None) -> str:
 
 
 def _index(text: str, pages: dict[str, Page]) -> str:
-    """Return the index: each topic has its functions in the order that they had, and new ones behind them."""
+    """Return the index: each topic keeps the order of its functions, with new functions at the end."""
     order = dict.fromkeys((*(name for names in topics_of(text).values() for name in names), *pages))
 
     def topic(match: re.Match[str]) -> str:
@@ -135,13 +135,13 @@ def _navigation(topics: dict[str, list[str]]) -> str:
 
 
 def _digest(page: Page) -> str:
-    """Return what identifies an example with all that runs before it."""
+    """Return the digest of an example with all statements before it."""
     text = "\0".join((*STATEMENTS, *BUDGETS, *page.statements))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def _call(page: Page, _: list[str]) -> str:
-    """Return each way to call a function that has a list of arguments."""
+    """Return each way to call a function, with its arguments."""
     name, signature = page.name, signature_of(page.name).values()
     if name in FUNCTIONS or name in EXACT:
         calls = [f"FROM {name}({_joined(['source'], signature)})"]
@@ -165,7 +165,7 @@ def _joined(first: Sequence[str], rest: Iterable[Argument]) -> str:
 
 
 def _value(argument: Argument) -> str:
-    """Return what a call gives for an argument: its default, or an ellipsis where it must be given."""
+    """Return the value of an argument in a call: its default, or an ellipsis for a required argument."""
     if argument.required:
         return "…"
     if argument.null_is_wrong:
@@ -187,7 +187,7 @@ def _arguments(page: Page, by_hand: list[str]) -> str:
 
 
 def _python(page: Page, _: list[str]) -> str:
-    """Return the example in Python and on a Polars frame: ``FROM name('source', argument := value, …);`` of SQL."""
+    """Return the example in Python and on a Polars frame, from SQL ``FROM name('source', argument := value, …);``."""
     if page.name == QUERY:
         return _python_of_query(page)
     function, source, rest = re.fullmatch(r"FROM (\w+)\('(\w+)', (.*)\);", " ".join(page.example.split())).groups()  # type: ignore[union-attr]
@@ -201,14 +201,14 @@ def _python(page: Page, _: list[str]) -> str:
 
 
 def _in_python(arguments: str) -> list[str]:
-    """Return arguments of SQL as Python spells them."""
+    """Return arguments of SQL in Python spelling."""
     quoted = re.sub(r"'([^']*)'", r'"\1"', re.sub(r"(?<=[{ ])(\w+): ", r"'\1': ", arguments))
     spelling = re.sub(r"\b(true|false)\b", lambda word: word[0].title(), quoted).replace(" := ", "=")
     return re.split(r", (?=\w+=)", spelling)
 
 
 def _python_of_query(page: Page) -> str:
-    """Return the example of a query in Python: ``FROM dp_query('SELECT …', argument := value, …);`` of SQL."""
+    """Return the example of a query in Python, from SQL ``FROM dp_query('SELECT …', argument := value, …);``."""
     match = re.fullmatch(r"FROM (\w+)\('((?:[^']|'')*)', (.*)\);", " ".join(page.example.split()))
     function, sql, rest = match.groups()  # type: ignore[union-attr]
     lines = textwrap.wrap(sql.replace("''", "'"), _PYTHON_WIDTH - 12)
@@ -219,7 +219,7 @@ def _python_of_query(page: Page) -> str:
 
 
 def _laid_out(method: str, parts: list[str]) -> str:
-    """Return a call of a method, laid out as formatters do."""
+    """Return a method call in a formatter's layout."""
     line = ", ".join(parts)
     if len(line) + len(method) + len("()") <= _PYTHON_WIDTH:
         return f"{method}({line})"
@@ -249,7 +249,7 @@ def _escaped(text: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Write the pages, or with ``--check`` say which differ; return the exit status."""
+    """Write the pages, or with ``--check`` list the differing pages; return the exit status."""
     if words == ["--check"]:
         stale = [path for path, content in generated(None) if path.read_text(encoding="utf-8") != content]
         for path in stale:

@@ -1,6 +1,6 @@
-"""The small tables that every page and every example of the manual runs on, from ``sql/demonstration.sql``.
+"""Make the small tables for every page and every example of the manual, from ``sql/demonstration.sql``.
 
-`dpsql example hospital.duckdb` makes them, `.examples` in the shell, and `dpsql.example("hospital.duckdb")`.
+`dpsql example hospital.duckdb` makes them, and so do `.examples` in the shell and `dpsql.example("hospital.duckdb")`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dpsql.contract.boundary import public_sql
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 
-# Budgets that are large enough for all examples of the manual. `dpsql example` leaves budgets to the reader.
+# Budgets large enough for all examples of the manual. `dpsql example` leaves budgets to the reader.
 BUDGETS = (
     "SELECT dp_protect('patients', epsilon := 1000, delta := 1e-3);",
     "SELECT dp_protect('visits', epsilon := 1000, delta := 1e-3,\n"
@@ -31,12 +31,12 @@ TABLES = ("patients", "visits", "scores", "words")
 def example(database: str | PathLike[str]) -> list[str]:
     """Make the example tables in a database file: invented patients, their visits, scores and words.
 
-    They are the same everywhere, and no budget is set.
+    The tables are the same everywhere, without a budget.
 
     Parameters
     ----------
     database : path
-        A DuckDB file; made if there is none.
+        A DuckDB file; made if missing.
 
     Returns
     -------
@@ -45,14 +45,14 @@ def example(database: str | PathLike[str]) -> list[str]:
     Raises
     ------
     ParameterError
-        P091: there is a table of such a name.
+        P091: a table of such a name exists.
     """
     with Context(database) as context:
         return fill(context)
 
 
 def fill(context: Context) -> list[str]:
-    """Make the example tables in the database of a context; parameters and errors as of `example`."""
+    """Make the example tables in a context's database; parameters and errors as for `example`."""
     tables = {row["table_name"] for row in context.sql("SELECT table_name FROM duckdb_tables()").to_pylist()}
     for name in TABLES:
         if name in tables:

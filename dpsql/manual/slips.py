@@ -1,7 +1,8 @@
-"""What a statement that was refused was meant to say: the next step, from its text and from public names.
+"""Find the next step after a refused statement, from its text and from public names.
 
-DuckDB refuses most slips before a function of dpsql runs, in words of its own. The shell, the commands and
-`dpsql.Context` add the step. A plain DuckDB connection raises DuckDB's error as it is: nothing can change it there.
+DuckDB refuses most mistakes before a function of dpsql runs, in its own words. The shell, the commands and
+`dpsql.Context` add the next step. A plain DuckDB connection raises DuckDB's error unchanged: nothing can change it
+there.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _NO_COLUMN = re.compile(r"column '(?P<name>(?:[^']|'')+)'|'(?P<named>(?:[^']|'')
 _SUGGESTION = re.compile(
     r'\s*Did you mean "[^\n]*|\s*Candidate (?:macros|functions|bindings):.*?(?=\n\nLINE |\Z)', re.DOTALL
 )
-# A number, a list, a struct, or a call is no name.
+# A number, a list, a struct, or a call is not a name.
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _CONSTANTS = frozenset(("null", "true", "false"))
 
-# Columns of a source that a message lists, and characters of a call that it shows with all arguments.
+# Number of columns of a source that a message lists, and characters of a call that it shows with all arguments.
 _MOST_LISTED = 12
 _LONGEST_FORM = 80
 _QUERY = re.compile(r"'\s*\(?\s*(SELECT|FROM|WITH)\b", re.IGNORECASE)
@@ -43,7 +44,7 @@ Columns = Callable[[str], Iterable[str]]
 
 @dataclass(frozen=True)
 class _Argument:
-    """One argument of a call: its name and the sign behind it, if it has one, and the tokens of its value."""
+    """One argument of a call: its name and sign, if any, and the tokens of its value."""
 
     name: str
     sign: str
@@ -51,14 +52,14 @@ class _Argument:
 
     @property
     def is_bare(self) -> bool:
-        """Whether the value begins with a name that nobody quoted, and that is not called."""
+        """Whether the value begins with an unquoted name that is not a call."""
         first = self.value[0] if self.value else ""
         return bool(_NAME.match(first)) and fold(first) not in _CONSTANTS and self.value[1:2] != ("(",)
 
 
 @dataclass(frozen=True)
 class _Called:
-    """A call in a statement; `is_table` if it stands in FROM, `is_closed` if its bracket is."""
+    """A call in a statement; `is_table` if it is in FROM, `is_closed` if its bracket is closed."""
 
     function: str
     arguments: tuple[_Argument, ...]
@@ -66,23 +67,23 @@ class _Called:
     is_closed: bool
 
     def value(self, name: str) -> _Argument | None:
-        """Return the argument of a name."""
+        """Return the argument with a name."""
         return next(
             (argument for argument in self.arguments if argument.name == name and argument.sign in (":=", "=>")), None
         )
 
 
 def mended(error: Exception, statement: str, columns: Columns | None = None) -> Exception:
-    """Return what to raise for an error of a statement: dpsql's own unwrapped, with the next step where one is known.
+    """Return the error to raise for a statement: dpsql's own error unwrapped, with the next step if known.
 
     Parameters
     ----------
     error : Exception
-        From DuckDB, or one of dpsql's.
+        An error of DuckDB or of dpsql.
     statement : str
-        What was run.
+        The SQL that ran.
     columns : callable, optional
-        Takes a source, and returns the names of its columns.
+        Maps a source to the names of its columns.
     """
     ours = error if isinstance(error, DpsqlError) else original(error)
     if ours is not None:
@@ -92,18 +93,18 @@ def mended(error: Exception, statement: str, columns: Columns | None = None) -> 
         return error
     text = str(error)
     if _NO_SUCH_FORM.search(text) or _NO_FUNCTION.search(text):
-        text = _SUGGESTION.sub("", text)  # names that are spelled alike, or all arguments
+        text = _SUGGESTION.sub("", text)  # similar names, or all arguments
     return type(error)(f"{text.rstrip()}\n\n{step}")
 
 
 def next_step(message: str, statement: str) -> str | None:
-    """Return the sentence that says how to mend a statement; None where it is not known."""
+    """Return the sentence that says how to fix a statement; None if unknown."""
     calls = tuple(_calls(statement))
     return next((step for look in _LOOKS if (step := look(message, calls, statement)) is not None), None)
 
 
 def _with_column(error: DpsqlError, statement: str, columns: Columns | None) -> DpsqlError:
-    """Return an error with what the statement's calls show to be wrong, or the column that a misspelt one may mean."""
+    """Return an error with the mistake that the calls show, or the intended column of a misspelt name."""
     calls = tuple(_calls(statement))
     step = next((step for look in _LOOKS_AT_CALLS if (step := look(str(error), calls, statement)) is not None), None)
     if step is not None:
@@ -119,7 +120,7 @@ def _with_column(error: DpsqlError, statement: str, columns: Columns | None) -> 
 
 
 def with_column(error: DpsqlError, columns: Callable[[], Iterable[str]]) -> DpsqlError:
-    """Return an error about a column that there is not, with the names that it may mean."""
+    """Return an error about a missing column, with similar names."""
     match = _NO_COLUMN.search(error.message)
     if error.code != "DPSQL-S002" or match is None or "Did you mean" in error.message:
         return error
@@ -135,16 +136,16 @@ def with_column(error: DpsqlError, columns: Callable[[], Iterable[str]]) -> Dpsq
 
 
 def no_method(on: str, name: str, methods: Collection[str]) -> str:
-    """Return what to say of a method that there is not: those that may be meant.
+    """Return the message about a missing method, with similar methods.
 
     Parameters
     ----------
     on : str
-        What has the methods, as ``'ctx'``.
+        The object with the methods, such as ``'ctx'``.
     name : str
-        As it was written, with or without ``dp_``.
+        The method as written, with or without ``dp_``.
     methods : collection of str
-        The functions that are methods.
+        The functions with methods.
     """
     meant = [function for function in nearest(name) if function in methods]
     suggestions = [f"{on}.{function if on == 'ctx' else function.removeprefix('dp_')}" for function in meant]
@@ -154,7 +155,7 @@ def no_method(on: str, name: str, methods: Collection[str]) -> str:
 
 
 def _calls(statement: str) -> Iterator[_Called]:
-    """Yield the calls of functions of the manual in a statement, in its order."""
+    """Yield the calls of the manual's functions in a statement, in order."""
     tokens = [token for token in _TOKEN.findall(statement) if not token.startswith("--")]
     for index, token in enumerate(tokens):
         if tokens[index + 1 : index + 2] == ["("] and fold(token).startswith(("dp_", "exact_")):
@@ -164,7 +165,7 @@ def _calls(statement: str) -> Iterator[_Called]:
 
 
 def _split(tokens: Sequence[str]) -> tuple[list[list[str]], bool]:
-    """Return the tokens of each argument up to the end of a call, and whether the call has one."""
+    """Return the tokens of each argument up to the end of a call, and whether the call ends."""
     parts: list[list[str]] = [[]]
     depth = 0
     for sign in tokens:
@@ -198,7 +199,7 @@ def _unknown_function(message: str, calls: Sequence[_Called], statement: str) ->
 
 
 def _form(name: str) -> str:
-    """Return the first way to call a function, with what it must be given."""
+    """Return the first form of a function's call, with its required arguments."""
     call = MANUAL[name].calls[0]
     if len(call) <= _LONGEST_FORM:
         return call
@@ -240,7 +241,7 @@ def _positional(message: str, calls: Sequence[_Called], statement: str) -> str |
 
 
 def _join(value: Sequence[str]) -> str:
-    """Return a value as it was written, if it is short."""
+    """Return a value as written, if it is short."""
     joined = "".join(value)
     return joined if len(value) <= 3 and len(joined) <= 40 else "..."
 

@@ -1,12 +1,12 @@
-"""A statistical auditor: a lower bound on epsilon, with a stated confidence, from outputs alone.
+"""Audit a mechanism statistically: a lower bound on epsilon, with a given confidence, from outputs alone.
 
-Two neighbouring tables are released many times. If some set of outputs has probability at least
-``p`` on one and at most ``q`` on the other, then ``epsilon >= log((p - delta) / q)``. Which set to
-look at is chosen on two fifths of the outputs, ``p`` and ``q`` are bounded on the others by exact
-binomial (Clopper-Pearson) limits, so the bound holds whatever was tried while choosing.
+The audit releases two neighbouring tables many times. If some set of outputs has probability at least ``p`` on one
+table and at most ``q`` on the other, then ``epsilon >= log((p - delta) / q)``. Two fifths of the outputs choose the
+set; the others bound ``p`` and ``q`` by exact binomial (Clopper-Pearson) limits, so the bound holds whatever the choice
+tried.
 
-An audit can refute a claim; it cannot prove one. It says ``'passes'`` only when it saw a good part of
-the claimed loss, so that a larger one would have shown, and ``'cannot tell'`` otherwise.
+An audit can refute a claim; it cannot prove a claim. It says ``'passes'`` only if it saw a large part of the claimed
+loss, so that a larger loss would have shown, and ``'cannot tell'`` otherwise.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from dpsql.testing.views import View, default_views
 
 Verdict = Literal["violates", "passes", "cannot tell"]
-# Sets tried per view and direction; the choice among all of them is made on held-out outputs.
+# Sets tried per view and direction; held-out outputs decide the choice among all of them.
 _EVENTS_PER_VIEW = 3
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found.
+    """The findings of an audit.
 
     Attributes
     ----------
@@ -38,16 +38,15 @@ class AuditReport:
     delta : float
         The claim, in [0, 1).
     epsilon_lower : float
-        Lower bound on the true epsilon, in [0, inf), which holds with probability `confidence`.
+        Lower bound on the true epsilon, in [0, inf), true with probability `confidence`.
     epsilon_seen : float
         Plain estimate for the same event, in [0, inf]; no guarantee.
     confidence : float
-        In (0, 1): a mechanism that keeps its claim is said to violate it with probability at most
-        ``1 - confidence``.
+        In (0, 1): the audit reports a violation by a correct mechanism with probability at most ``1 - confidence``.
     runs : int
         Releases per table.
     event : str
-        The set of outputs that separates the tables, and the table on which it is likelier.
+        The set of outputs that separates the tables, and the table that makes it likelier.
     verdict : {'violates', 'passes', 'cannot tell'}
         ``'passes'``: no violation, and the audit resolved the stated part of the claimed loss.
         ``'cannot tell'``: no violation, but a large one might have gone unseen.
@@ -78,17 +77,17 @@ class _Event:
     likelier: int
 
     def counts(self, outcomes: Sequence[Sequence[Any]]) -> tuple[int, int]:
-        """How often the event happened: on the table where it is likelier, and on the other."""
+        """Count the event: on the table that makes it likelier, and on the other."""
         hits = [sum(self.view(outcome) in self.categories for outcome in side) for side in outcomes]
         return hits[self.likelier], hits[1 - self.likelier]
 
     def bound(self, outcomes: Sequence[Sequence[Any]], tail: float, delta: float) -> float:
-        """Lower bound on epsilon from these outcomes; -inf when they give none."""
+        """Lower bound on epsilon from these outcomes; -inf if they give no bound."""
         hits, misses = self.counts(outcomes)
         return float(_bound(hits, misses, len(outcomes[0]), tail, delta))
 
     def promise(self, outcomes: Sequence[Sequence[Any]], runs: int, tail: float, delta: float) -> float:
-        """Lower bound on epsilon that so many outcomes like these would give, with half a one more on either side."""
+        """Lower bound on epsilon from `runs` outcomes like these, with half an outcome more on either side."""
         hits, misses = (runs * (count + 0.5) / (len(outcomes[0]) + 1) for count in self.counts(outcomes))
         return float(_bound(hits, misses, runs, tail, delta))
 
@@ -114,11 +113,11 @@ def audit(
     Parameters
     ----------
     release : callable
-        ``release(table, count)`` returns `count` independent outputs of the mechanism, as many per
-        call as is efficient. Any output will do: numbers, texts, None, nested tuples.
+        ``release(table, count)`` returns `count` independent outputs of the mechanism, as many per call as is
+        efficient. An output may be of any kind: numbers, strings, None, nested tuples.
     tables : tuple
-        Two neighbouring tables, handed to `release` as they are. Choose them so that the loss is
-        large: one audit speaks about one pair.
+        Two neighbouring tables, passed to `release` unchanged. Choose tables with a large loss: one audit covers one
+        pair.
     epsilon, delta : float
         The claim.
     runs : int
@@ -128,7 +127,7 @@ def audit(
     power : float
         In (0, 1]: ``'passes'`` needs ``epsilon_lower >= power * epsilon``.
     views : sequence of (str, callable), optional
-        What to look at, output -> category; `dpsql.testing.views.default_views` by default.
+        Maps from output to category; `dpsql.testing.views.default_views` by default.
 
     Returns
     -------
@@ -136,11 +135,11 @@ def audit(
 
     Notes
     -----
-    - **Validity**: one event per direction, fixed before the outputs that judge it; four one-sided
-      Clopper-Pearson limits at ``(1 - confidence) / 4`` each.
-    - **Assumes**: outputs of different releases are independent and identically distributed. A
-      release that replays its noise breaks this: look for it with `check_fresh_draws` first.
-    - **Does not protect**: tables, parameters and events that were not tried.
+    - **Validity**: one event per direction, fixed before the outputs that test it; four one-sided Clopper-Pearson
+      limits at ``(1 - confidence) / 4`` each.
+    - **Assumes**: outputs of different releases are independent and identically distributed. A release that replays its
+      noise breaks this: run `check_fresh_draws` first.
+    - **Does not protect**: untested tables, parameters and events.
     """
     if not (runs >= 10 and 0.0 < confidence < 1.0 and epsilon > 0):
         raise ValueError("runs must be >= 10, confidence in (0, 1) and epsilon > 0")
@@ -183,7 +182,7 @@ def _candidates(name: str, view: View, train: Sequence[Sequence[Any]], tail: flo
         mine, other = counts[side], counts[1 - side]
         order = np.argsort(-(mine + 0.5) / (other + 0.5), kind="stable")
         bounds = _bound(np.cumsum(mine[order]), np.cumsum(other[order]), len(columns[side]), tail, delta)
-        # A category seen once proves nothing: the best sets at a strict and at a lax limit differ.
+        # One occurrence of a category proves nothing: the best sets at a strict and at a lax limit differ.
         lax = _bound(np.cumsum(mine[order]), np.cumsum(other[order]), len(columns[side]), 0.2, delta)
         ends = {int(np.argmax(bounds)), int(np.argmax(lax)), int(np.sum(mine[order] > 2 * other[order])) - 1}
         for end in sorted(ends)[:_EVENTS_PER_VIEW]:
@@ -194,7 +193,7 @@ def _candidates(name: str, view: View, train: Sequence[Sequence[Any]], tail: flo
 
 
 def _bound(hits: Any, misses: Any, runs: int, tail: float, delta: float) -> NDArray[np.float64]:
-    """Return the lower bound ``log((p - delta) / q)`` from Clopper-Pearson limits; -inf when there is none."""
+    """Return the lower bound ``log((p - delta) / q)`` from Clopper-Pearson limits; -inf if there is no bound."""
     lower, _ = binomial_limits(hits, runs, tail)
     _, upper = binomial_limits(misses, runs, tail)
     with np.errstate(divide="ignore"):
@@ -208,7 +207,7 @@ def binomial_limits(hits: Any, runs: int, tail: float) -> tuple[NDArray[np.float
     Parameters
     ----------
     hits : float or ndarray
-        How often the event happened, in [0, runs]; a fraction lies between the limits of its neighbours.
+        Number of events, in [0, runs]; a fraction lies between the limits of its neighbours.
     runs : int
         Independent trials.
     tail : float

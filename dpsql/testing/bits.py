@@ -1,4 +1,4 @@
-"""Bit sources for tests: repeatable, scripted, recorded. Never for a release."""
+"""Provide bit sources for tests: repeatable, scripted, recorded. Never for a release."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class ScriptedBits:
     words : iterable of int
         Each in ``[0, 2**64)``.
     seed : int
-        Of what follows.
+        Seed of the following words.
 
     Attributes
     ----------
     used : int
-        Words handed out so far.
+        Number of words returned so far.
     """
 
     def __init__(self, words: Iterable[int], seed: int = 0) -> None:

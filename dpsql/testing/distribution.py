@@ -1,7 +1,7 @@
-"""Goodness of fit against an exact law, with a stated false-alarm rate and a known power.
+"""Test goodness of fit against an exact law, with a given false-alarm rate and a known power.
 
-A test of a sampler is worth having when it can fail: `runs_needed` says how many samples tell a law
-from a wrong one (say, noise scaled by 0.7 or 1.3), and `fit` then accepts or rejects.
+A test of a sampler is useful only if it can fail: `runs_needed` gives the number of samples that distinguish a law from
+a wrong law (say, noise scaled by 0.7 or 1.3), and `fit` then accepts or rejects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Below this many expected samples the chi-square tail is not to be trusted at small false-alarm rates.
+# Below this expected number of samples, the chi-square tail is unreliable at small false-alarm rates.
 MINIMUM_EXPECTED = 10.0
 
 
@@ -23,13 +23,13 @@ class Fit:
     Attributes
     ----------
     statistic : float
-        Pearson's chi-square, >= 0; inf when an outcome occurred whose probability is 0.
+        Pearson's chi-square, >= 0; inf if an outcome of probability 0 occurred.
     degrees : int
         Degrees of freedom: merged cells minus one.
     p_value : float
         Probability in [0, 1] of a statistic at least as large under the law.
     false_alarm : float
-        Rate at which a right sampler is rejected.
+        Rejection rate of a correct sampler.
     runs : int
         Samples.
     """
@@ -42,7 +42,7 @@ class Fit:
 
     @property
     def accepted(self) -> bool:
-        """Whether the samples are compatible with the law at the stated false-alarm rate."""
+        """Whether the samples are compatible with the law at the given false-alarm rate."""
         return self.p_value >= self.false_alarm
 
 
@@ -60,8 +60,8 @@ def fit(
     samples : iterable
         Independent outputs.
     law : mapping
-        Output -> probability. When the law was cut off, the missing mass (if above 1e-12) is one
-        further cell that takes every unlisted output; otherwise an unlisted output rejects at once.
+        Output -> probability. If the law is truncated, the missing mass (if above 1e-12) is one further cell for every
+        unlisted output; otherwise an unlisted output rejects at once.
     false_alarm : float
         In (0, 1).
     minimum_expected : float
@@ -104,14 +104,14 @@ def runs_needed(
     miss: float = 1e-6,
     minimum_expected: float = MINIMUM_EXPECTED,
 ) -> int:
-    """Return how many samples of `wrong` let `fit` reject `law`, except with probability `miss`.
+    """Return the number of samples of `wrong` that lets `fit` reject `law`, except with probability `miss`.
 
     Parameters
     ----------
     law, wrong : mapping
-        Output -> probability: what the sampler should follow, and what a faulty one follows.
+        Output -> probability: the law of a correct sampler, and the law of a faulty sampler.
     false_alarm, miss : float
-        Rates in (0, 1) of rejecting the right sampler and of accepting the wrong one.
+        Rates in (0, 1) of rejecting the correct sampler and of accepting the faulty sampler.
     minimum_expected : float
         As in `fit`.
 
@@ -123,7 +123,7 @@ def runs_needed(
     Raises
     ------
     ValueError
-        When no number of samples up to 2**30 suffices.
+        If no number of samples up to 2**30 suffices.
     """
     from scipy.stats import chi2, ncx2
 

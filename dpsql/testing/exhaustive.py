@@ -1,7 +1,7 @@
 """Check a privacy claim on every table of a small domain, from the exact output law.
 
-Nothing is sampled: a law that passes here has the stated epsilon on this domain, up to the rounding
-of double arithmetic, and a law that fails comes with the two tables and the output that show it.
+The check does not sample. A law that passes has the stated epsilon on this domain, up to the rounding of double
+arithmetic. A law that fails comes with two tables and an output as counter-example.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsql.testing.neighbours import Relation, Row, Table, neighbouring_families
 
-# Probabilities compared at once: bounds the memory of a block of pairs.
+# Probabilities compared at once: limits the memory of a block of pairs.
 _BLOCK = 2_000_000
 
 
@@ -30,10 +30,10 @@ class ExhaustiveReport:
     relation : str
         The neighbouring relation.
     log_ratio : float
-        Largest ``|log P(output | table) - log P(output | neighbour)|``, in [0, inf]; inf when an
-        output is possible on one table only.
+        Largest ``|log P(output | table) - log P(output | neighbour)|``, in [0, inf]; inf if an output is possible on
+        one table only.
     table, neighbour : tuple of tuple
-        Where it is reached; the output is likelier on `table`.
+        The tables that reach it; the output is likelier on `table`.
     output : object
         The output that reaches it.
     tables, pairs : int
@@ -61,7 +61,7 @@ class ExhaustiveReport:
 
 @dataclass(frozen=True)
 class SensitivityReport:
-    """How far a vector statistic moves between neighbouring tables.
+    """The largest change of a vector statistic between neighbouring tables.
 
     Attributes
     ----------
@@ -72,9 +72,9 @@ class SensitivityReport:
     total : Fraction
         Largest sum of the changes of all components (L1).
     range : Fraction
-        Largest spread ``max_j change_j - min_j change_j``: what a selection must be calibrated to.
+        Largest spread ``max_j change_j - min_j change_j``: calibrate a selection to it.
     table, neighbour : tuple of tuple
-        Where `largest` is reached.
+        The tables that reach `largest`.
     pairs : int
         Distinct pairs of statistics that were compared.
     """
@@ -102,8 +102,7 @@ def check_exhaustively(
     Parameters
     ----------
     law : callable
-        Exact law of the output on a table: output -> probability. Outputs that are left out have
-        probability 0.
+        Exact law of the output on a table: output -> probability. Omitted outputs have probability 0.
     domain : sequence of tuple
         The rows that exist. The number of tables grows as ``len(domain)**max_rows``.
     max_rows : int
@@ -111,10 +110,10 @@ def check_exhaustively(
     relation : {'add_remove', 'replace'}
         The neighbouring relation.
     ordered : bool
-        False when the law does not depend on the order of rows: multisets suffice.
+        False if the law does not depend on the order of rows: multisets suffice.
     key : callable, optional
-        A function of the table that determines the law, such as the exact statistic: tables with
-        one key are compared once. Whatever is given here is trusted.
+        A function of the table that determines the law, such as the exact statistic: tables with one key are compared
+        once. The function trusts the key.
 
     Returns
     -------
@@ -164,13 +163,13 @@ def check_sensitivity(
     *,
     ordered: bool = False,
 ) -> SensitivityReport:
-    """Return how far a statistic moves over all neighbouring tables, in exact arithmetic.
+    """Return the largest change of a statistic over all neighbouring tables, in exact arithmetic.
 
     Parameters
     ----------
     statistic : callable
-        Vector of numbers of a table, always of one length. Floats are taken as the rationals they
-        are, so that an overshoot by one unit in the last place shows.
+        Vector of numbers of a table, always of the same length. Floats count as exact rationals, so an overshoot by one
+        unit in the last place shows.
     domain, max_rows, relation, ordered
         As in `check_exhaustively`.
 

@@ -1,10 +1,9 @@
-"""Neighbouring tables: all of them over a small domain, or random ones with awkward values.
+"""Generate neighbouring tables: all of them over a small domain, or random ones with unusual values.
 
-A table is a tuple of rows, a row is a tuple of values. Two tables are neighbours under
-``'add_remove'`` when one holds one row more, and under ``'replace'`` when they differ in one row.
-With ``ordered=True`` tables that hold the same rows in another order count as neighbours too (they
-are at distance 0, so no mechanism may tell them apart better than neighbours): this is what shows a
-statistic that depends on row order.
+A table is a tuple of rows, a row is a tuple of values. Two tables are neighbours under ``'add_remove'`` if one has one
+row more, and under ``'replace'`` if they differ in one row. With ``ordered=True``, tables with the same rows in another
+order are neighbours too (they are at distance 0, so no mechanism may distinguish them better than neighbours): this
+reveals a statistic that depends on row order.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def tables(domain: Sequence[Row], max_rows: int, *, ordered: bool = False) -> It
     Parameters
     ----------
     domain : sequence of tuple
-        The rows that exist; distinct.
+        The possible rows; distinct.
     max_rows : int
         Largest number of rows, >= 0. The empty table comes first.
     ordered : bool
@@ -57,9 +56,9 @@ def neighbouring_families(
 ) -> Iterator[list[tuple[int, ...]]]:
     """Yield families of tables, as row numbers, any two of which are neighbours.
 
-    Every pair of neighbours stands together in at least one family: for ``'replace'`` a family is a
-    base table plus any one row; for ``'add_remove'`` it is a base table and one table with a row
-    more. With ``ordered=True`` a family holds every order of each of its tables.
+    Every pair of neighbours is together in at least one family: for ``'replace'`` a family is a base table plus any one
+    row; for ``'add_remove'`` it is a base table and one table with one more row. With ``ordered=True`` a family holds
+    every order of each of its tables.
 
     Parameters
     ----------
@@ -91,13 +90,13 @@ def neighbouring_pairs(
     Parameters
     ----------
     domain : sequence of tuple
-        The rows that exist; distinct.
+        The possible rows; distinct.
     max_rows : int
         Largest number of rows of either table.
     relation : {'add_remove', 'replace'}
         The neighbouring relation.
     ordered : bool
-        Also yield neighbours in every order of their rows, and tables that differ in order only.
+        Also yield neighbours in every order of their rows, and tables that differ only in order.
 
     Examples
     --------
@@ -121,12 +120,12 @@ def random_pairs(
     lower: float = -1.0,
     upper: float = 1.0,
 ) -> Iterator[tuple[Table, Table]]:
-    """Yield random neighbouring tables of floats with NULL, NaN, infinities, ties and wild values.
+    """Yield random neighbouring tables of floats with NULL, NaN, infinities, ties and extreme values.
 
     Parameters
     ----------
     seed : int
-        The pairs are a function of it: a failure can be repeated.
+        The pairs are a function of the seed, so a failure can be repeated.
     relation : {'add_remove', 'replace'}
         The neighbouring relation.
     columns : int
@@ -141,7 +140,7 @@ def random_pairs(
     Yields
     ------
     table, neighbour : tuple of tuple
-        Rows of either table stand in a random order.
+        The rows of either table are in a random order.
     """
     check_relation(relation)
     generator = random.Random(seed)  # noqa: S311  # test data, not noise
@@ -173,16 +172,15 @@ def random_unit_pairs(
 ) -> Iterator[tuple[Table, Table]]:
     """Yield random tables that differ in all rows of one privacy unit.
 
-    The unit's id is the first value of a row. Units own different numbers of rows (a release has to
-    cap them itself), and some rows have no id: nobody owns those, and both tables hold them.
+    The unit's id is the first value of a row. Units own different numbers of rows (a release must cap them itself).
+    Some rows have no id: nobody owns these rows, and both tables contain them.
 
     Parameters
     ----------
     seed : int
-        The pairs are a function of it.
+        The pairs are a function of the seed.
     relation : {'add_remove', 'replace'}
-        Remove one unit with all its rows, or replace it by another one, which may own more or
-        fewer rows.
+        Remove one unit with all its rows, or replace it by another unit, which may own more or fewer rows.
     columns : int
         Values per row, after the id.
     count : int
@@ -209,7 +207,7 @@ def random_unit_pairs(
 
 
 def random_value(generator: random.Random, lower: float, upper: float) -> float | None:
-    """Return one awkward or plain value around public bounds; None stands for NULL."""
+    """Return one unusual or plain value around public bounds; None is NULL."""
     width = upper - lower
     kind = generator.random()
     if kind < 0.3:

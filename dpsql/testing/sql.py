@@ -1,4 +1,4 @@
-"""Audits through SQL: any query whose result is a release, on two neighbouring tables."""
+"""Audit SQL queries: any query whose result is a release, on two neighbouring tables."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from dpsql.testing.views import View
 
 @dataclass(frozen=True)
 class SqlRelease:
-    """A query as a sampler: each call of it returns outputs of independent executions.
+    """A query as a sampler: each call returns outputs of independent executions.
 
     Attributes
     ----------
     connection : object
-        A DuckDB connection, or anything with a ``connection`` attribute that is one.
+        A DuckDB connection, or an object whose ``connection`` attribute is a DuckDB connection.
     sql : str
         One SELECT; every execution of it is one release. An output is the tuple of its rows, or
-        ``('error', type, message)`` when it fails: whether a call answers is an output too.
-        When it contains ``{count}`` it is many releases, one per row of its result, and is executed
-        with `batch` in that place: ``SELECT dp_sis(x, y, ...) FROM t, range({count}) AS r(copy) GROUP BY copy``.
+        ``('error', type, message)`` if it fails: failure is an output too. If the SQL contains ``{count}``, it is many
+        releases, one per row of its result, and `batch` replaces ``{count}``:
+        ``SELECT dp_sis(x, y, ...) FROM t, range({count}) AS r(copy) GROUP BY copy``.
     batch : int
-        Releases per statement, >= 1; a query without ``{count}`` is repeated under UNION ALL. Use 1
-        wherever DuckDB might merge the copies (functions without ``side_effects``).
+        Releases per statement, >= 1; a query without ``{count}`` is repeated under UNION ALL. Use 1 if DuckDB might
+        merge the copies (functions without ``side_effects``).
     """
 
     connection: Any
@@ -82,18 +82,18 @@ def audit_sql(
     Parameters
     ----------
     connect : callable
-        Returns a new connection (or `dpsql.Context`) with the functions installed, a ledger of its
-        own and no budget limit for the dataset, such as ``dpsql.connect``. It is called twice.
+        Returns a new connection (or `dpsql.Context`) with the functions installed, its own ledger and no budget limit
+        for the dataset, such as ``dpsql.connect``. The audit calls it twice.
     sql : str
-        One SELECT over the table `table_name`; every execution of it is one release, or one per row
-        when it contains ``{count}`` (`SqlRelease`).
+        One SELECT over the table `table_name`; every execution is one release, or one per row if the SQL contains
+        ``{count}`` (`SqlRelease`).
     tables : tuple
-        Two neighbouring tables: each a SQL script that creates `table_name`, or anything that DuckDB
-        can register (Arrow table, Polars or pandas frame).
+        Two neighbouring tables: each a SQL script that creates `table_name`, or an object that DuckDB can register
+        (Arrow table, Polars or pandas frame).
     epsilon, delta : float
-        The claim: what one execution of the query charges.
+        The claim: the cost of one execution of the query.
     table_name : str
-        Name under which the query reads the table.
+        The table's name in the query.
     runs, confidence, power, views
         As in `dpsql.testing.audit`. A few milliseconds per release are usual.
     batch : int
@@ -106,7 +106,7 @@ def audit_sql(
     Raises
     ------
     RuntimeError
-        When every execution fails on both tables: then nothing was audited.
+        If every execution fails on both tables: then nothing was audited.
     """
     releases = []
     for table in tables:
@@ -130,7 +130,7 @@ def audit_sql(
 
 @dataclass(frozen=True)
 class DrawReport:
-    """Whether repeated executions draw anew.
+    """Whether repeated executions draw new noise.
 
     Attributes
     ----------
@@ -149,12 +149,12 @@ class DrawReport:
 
     @property
     def fresh(self) -> bool:
-        """Whether neither way of executing always gives the same output."""
+        """Whether neither way of execution always gives the same output."""
         return self.prepared > 1 and self.repeated > 1
 
     @property
     def false_alarm(self) -> float:
-        """Chance, roughly, that fresh draws would all agree: ``commonest**runs`` (1 when nothing varied)."""
+        """Approximate chance that fresh draws all agree: ``commonest**runs`` (1 if nothing varied)."""
         return float(self.commonest**self.runs)
 
 
@@ -166,14 +166,14 @@ def check_fresh_draws(connection: Any, sql: str, *, runs: int = 40) -> DrawRepor
     connection : object
         A DuckDB connection or `dpsql.Context`.
     sql : str
-        One SELECT that is a release, with noise wide enough that outputs differ.
+        One SELECT that is a release, with enough noise for different outputs.
     runs : int
         Executions of either kind, >= 2.
 
     Returns
     -------
     report : DrawReport
-        Not ``fresh`` when noise was frozen at PREPARE (a function without ``side_effects``).
+        Not ``fresh`` if PREPARE froze the noise (a function without ``side_effects``).
     """
     raw = getattr(connection, "connection", connection)
     raw.execute(f"PREPARE __dpsql_release AS {sql}")
@@ -186,7 +186,7 @@ def check_fresh_draws(connection: Any, sql: str, *, runs: int = 40) -> DrawRepor
 
 
 def load(connection: Any, table: Any, name: str = "t") -> None:
-    """Create table `name` from a SQL script, or from anything that DuckDB can register."""
+    """Create table `name` from a SQL script, or from an object that DuckDB can register."""
     raw = getattr(connection, "connection", connection)
     if isinstance(table, str):
         raw.execute(table)

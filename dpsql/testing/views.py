@@ -1,9 +1,9 @@
-"""Views of a release's output: what an auditor looks at to tell two tables apart.
+"""Define views of a release's output, which help an auditor to distinguish two tables.
 
-A view maps one output to a category. The statistical auditor tries many and keeps the one that
-separates best, so a view that shows nothing costs little. The ones built here look for what goes
-wrong in practice: a likelier selection, narrower noise, NULL or an error on one table only, rows that
-share one draw (their difference has no noise), and the grain of floating-point noise.
+A view maps one output to a category. The statistical auditor tries many views and keeps the view that separates best,
+so a view that shows nothing costs little. These views look for common faults: a likelier selection, narrower noise,
+NULL or an error on one table only, rows that share one draw (their difference has no noise), and the grain of
+floating-point noise.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ def atoms(outcome: Any) -> tuple[Any, ...]:
 
 
 def default_views(sample: Sequence[Any]) -> list[tuple[str, View]]:
-    """Return named views that fit what the outcomes look like.
+    """Return named views that fit the outcomes.
 
     Parameters
     ----------
     sample : sequence
-        Outcomes of both tables that are used for nothing but building the views: bins are cut at
-        their quantiles.
+        Outcomes of both tables, used only to build the views: their quantiles are the edges of bins.
 
     Returns
     -------
@@ -78,10 +77,10 @@ def default_views(sample: Sequence[Any]) -> list[tuple[str, View]]:
 
 
 def grain(value: float) -> int:
-    """Return the exponent of the lowest bit that is set in a double (0 for 0, infinities and NaN).
+    """Return the exponent of the lowest set bit of a double (0 for 0, infinities and NaN).
 
-    Real noise added in doubles leaves sums whose grain depends on the exact value that it was added
-    to: some doubles are reachable from one table only.
+    Real noise added in doubles leaves sums whose grain depends on the exact value under the noise: some doubles are
+    reachable from one table only.
     """
     if value == 0.0 or not math.isfinite(value):
         return 0
@@ -91,7 +90,7 @@ def grain(value: float) -> int:
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, int):
-        return not isinstance(value, bool) and abs(value) < _HUGE  # beyond it, no double
+        return not isinstance(value, bool) and abs(value) < _HUGE  # no double is larger
     return isinstance(value, float) and not math.isnan(value)
 
 
