@@ -43,7 +43,7 @@ def student(tail: float, freedom: float) -> float:
     """Return the t that Student's t exceeds in either direction with a chance of `tail`.
 
     With ``t = sqrt(freedom) tan(a)`` the density of the angle a is ``cos(a)**(freedom - 1)``, scaled. Above 200 degrees
-    of freedom the normal quantile is corrected to second order.
+    of freedom the normal quantile is corrected to 2nd order.
     """
     if freedom > _MANY:
         z = -NormalDist().inv_cdf(tail / 2.0)
@@ -104,7 +104,7 @@ def sampled_mean(noisy: NoisyBlock, mean: Estimated, fewest: Doubles, *, tail: f
     nearest = np.where((low <= 0.0) & (high >= 0.0), 0.0, np.minimum(np.abs(low), np.abs(high)))
     variance = np.maximum(1.0 - nearest**2, 0.0)
     if block.needs_squares:
-        # The sum of squares about any number is at least the sum about the mean.
+        # The sum of squares about any number is at least that about the mean.
         rows, values, squares = np.array(block.moments)
         form = squares - 2.0 * value[:, np.newaxis] * values + value[:, np.newaxis] ** 2 * rows
         about = (form * noisy.values.T).sum(axis=1) + noise_quantile(noisy, form, tail)
