@@ -43,7 +43,7 @@ def student(tail: float, freedom: float) -> float:
     """Return the t that Student's t exceeds in either direction with a chance of `tail`.
 
     With ``t = sqrt(freedom) tan(a)`` the density of the angle a is ``cos(a)**(freedom - 1)``, scaled. Above 200 degrees
-    of freedom the normal quantile is corrected to 2nd order.
+    of freedom the normal quantile is corrected to order 2.
     """
     if freedom > _MANY:
         z = -NormalDist().inv_cdf(tail / 2.0)

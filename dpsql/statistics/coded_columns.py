@@ -119,7 +119,7 @@ class CodedColumn:
 
     @cached_property
     def wide(self) -> NDArray[np.bool_]:
-        """Whether each cell holds several numbers; the NULL cell does not."""
+        """Whether each cell holds several numbers; NULL's does not."""
         wide = np.zeros(self.count, dtype=bool)
         if self.grid is not None:
             wide[1:] = ~self.grid.single

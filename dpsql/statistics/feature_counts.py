@@ -34,13 +34,13 @@ counts_and_labels                  n11, n10, n1, n0         R + 1         R + 1 
 =================================  =======================  ============  ============  ==================  ============
 
 Proof. An added row moves the coordinates of its label by a vector s with entries in [0, 1] whose sum is at most R: each
-of k <= R features counts 1, each of more features counts r / k or less. So ``|s|_1 <= R``, and ``|s|_2**2 <= |s|_1 <=
-R`` because no entry is above 1. The label moves one coordinate by 1. A replacement removes a row with s and adds one
-with t. *totals*: an entry of ``t - s`` is at most 1, so L1 is at most d, and at most 2 R; squares are no larger.
-*counts*, different labels: s moves in one half and t in the other, 2 R in L1 and in squares. With equal labels ``t -
-s`` has the squares ``|s|**2 + |t|**2 - 2 s t``, which is no more, because no entry is negative. *differences*,
-different labels: both rows move the differences in the same direction, and ``|s + t|_2**2 <= (2 sqrt(R))**2 = 4 R``,
-twice the bound for two independent changes; s = t attains it. The label difference moves by 2 as well.
+of k <= R features counts 1, of more r / k or less. So ``|s|_1 <= R``, and ``|s|_2**2 <= |s|_1 <= R`` because no entry
+is above 1. The label moves one coordinate by 1. A replacement removes a row with s and adds one with t. *totals*: an
+entry of ``t - s`` is at most 1, so L1 is at most d, and at most 2 R; squares are no larger. *counts*, different labels:
+s moves in one half and t in the other, 2 R in L1 and in squares. With equal labels ``t - s`` has the squares ``|s|**2 +
+|t|**2 - 2 s t``, which is no more, because no entry is negative. *differences*, different labels: both rows move the
+differences in the same direction, and ``|s + t|_2**2 <= (2 sqrt(R))**2 = 4 R``, twice the bound for two independent
+changes; s = t attains it. The label difference moves by 2 as well.
 
 For units of up to m rows, the rows can be exchanged one at a time, so norms are multiplied by m and squares by
 ``m**2``.
@@ -251,7 +251,7 @@ def score_range(
     if score == "information_gain":  # up or down; the bound also holds for a replaced row
         return 2 * score_sensitivity(score, neighbours, max_rows_per_unit=max_rows_per_unit, largest_rows=largest_rows)
     _check_score(score)
-    # One row may raise the difference of one feature and lower another feature's.
+    # One row may raise one feature's difference and lower another one.
     return relation.spread(2 if score == "difference_count" and ones > 1 else 1)
 
 

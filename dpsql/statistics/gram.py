@@ -217,7 +217,7 @@ class Gram(Fold):
 
 
 def error_centres(relation: Relation, bound: int) -> tuple[int, int, int, int, int]:
-    """Return the amounts that the five sums lose per row before they get noise.
+    """Return the amounts that the five sums lose per row before noise.
 
     Parameters
     ----------
@@ -227,8 +227,8 @@ def error_centres(relation: Relation, bound: int) -> tuple[int, int, int, int, i
 
     Notes
     -----
-    A square in ``[0, B**2]`` less half of ``B**2`` has half the size, and so half the noise, for an added or removed
-    row. A replaced row moves both by the same.
+    A square in ``[0, B**2]`` less half of its bound has half the size, so half the noise, for an added or removed row.
+    A replaced row moves both by the same.
     """
     halves = (0, 0, FIXED_POINT_ONE**2 // 2, bound**2 // 2, bound // 2)
     return relation.pick(halves, (0, 0, 0, 0, 0))

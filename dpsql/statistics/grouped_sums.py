@@ -97,7 +97,7 @@ class GroupedSums(Fold):
             self.squares.absorb(state.column("squares").flatten())
 
     def sums(self) -> list[Sums]:
-        """Return the sums by target, after the sums of all rows."""
+        """Return the sums by target, after those of all rows."""
         squares = None if self.squares is None else (self.squares.high, self.squares.low)
         return _sums(self.rows, self.values, self.totals, squares)
 
@@ -156,11 +156,11 @@ class KeyedSums(Collector):
         self._targets = targets
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Refuse rows: only tables have keys, and SQL adds up their groups."""
+        """Refuse rows: keys are of tables, and SQL adds up the groups."""
         raise TypeError("this collector takes groups")
 
     def sums(self) -> list[Sums]:
-        """Return the sums of each target by key, after the sums of units and of all rows.
+        """Return the sums of each target by key, after those of units and of all rows.
 
         The order of the keys does not depend on the sums.
         """
@@ -229,7 +229,7 @@ class NamedSums(KeyedSums, Fold):
         self._parts: list[pa.Table] = []
 
     def add_groups(self, groups: pa.StructArray) -> None:
-        """Add the sums of some keys: the fields of a key, and the fields of `GroupRecords.read`."""
+        """Add the sums of some keys: the fields of a key and of `GroupRecords.read`."""
         self._parts.append(pa.table(pa.RecordBatch.from_struct_array(groups)))
 
     def state(self) -> pa.RecordBatch:
@@ -247,7 +247,7 @@ class NamedSums(KeyedSums, Fold):
         return GroupRecords.read(struct_rows(self._merged()), self._targets)
 
     def keys(self, positions: NDArray[np.intp]) -> pa.Table:
-        """Return some of the keys, by their positions in that order."""
+        """Return some of the keys, by position in that order."""
         merged = self._merged()
         return merged.select([name for name in self._names if name in merged.column_names]).take(pa.array(positions))
 
@@ -291,7 +291,7 @@ class Labels(KeptRows):
         self.found: dict[int, tuple[int, tuple[str | None, ...]]] = {}
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Refuse rows: only groups have labels."""
+        """Refuse rows: labels are of groups."""
         raise TypeError("this collector takes labels")
 
     def add_labels(self, rows: pa.StructArray, columns: int) -> None:

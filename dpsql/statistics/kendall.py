@@ -39,7 +39,7 @@ b)`` replacements and ``|a - b|`` additions or removals, none of which moves mor
 The usual coefficient tau-b, which divides by the number of untied pairs, has no such bound: for binary columns one row
 moves ``n/2 * tau_b`` by the order of n.
 
-`Pairs` has scores S of pairs of columns in the whole table or within blocks.
+`Pairs` has scores S of pairs of columns in the whole table or within blocks, for the utilities.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class WholeTable(KeptRows):
         return RankedTable(columns, progress=progress)
 
     def pairs(self, progress: Callable[[float], None]) -> Pairs:
-        """Return the scores of any two columns, counted on demand; later calls return the same ones."""
+        """Return the scores of any two columns, counted on demand and cached."""
         if self._pairs is None:
             table, features = self._ranked(progress), self._staged.width - 1
             self._pairs = Pairs(
@@ -249,7 +249,7 @@ def scaled_tau(scores: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Fraction
         terms.append((np.asarray(scores)[steps == step].sum(axis=0).astype(object), int(step)))
     if not terms:
         return np.array([0] * np.shape(scores)[1], dtype=object), 1
-    # Add in pairs: most additions then have short operands.
+    # In pairs, so that most additions have short operands.
     while len(terms) > 1:
         terms = [_add(*terms[i : i + 2]) for i in range(0, len(terms), 2)]
     return terms[0]
