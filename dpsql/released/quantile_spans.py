@@ -7,12 +7,13 @@ The interval begins at the last cut before the first one with ``D >= -z``, and e
 with ``D <= z``.
 
 Of the two cuts next to the true quantile, the cut above it has ``D < -z`` with a chance of at most 2.5 %, and the cut
-below it ``D > z`` with at most the same chance; otherwise the interval holds the quantile. So it holds the quantile
-with at least 95 %, for every table and all drawn cells. The proof compares nothing for all cuts at once, and a
-selection that went astray makes an interval wide and not false.
+below it ``D > z`` with no larger chance; otherwise the interval holds the quantile. So it holds the quantile with at
+least 95 %, for every table and all drawn cells. The proof compares nothing for all cuts at once, and a selection that
+went astray makes an interval wide and not false.
 
 One row of the tolerance is for the definition of a quantile: each of the nine usual definitions lies between the values
-of ranks that are less than one row from q n (Hyndman and Fan 1996). The half is for discrete noise.
+of ranks that are less than one row from q n (Hyndman and Fan 1996). The half is for discrete noise. All of
+this is post-processing.
 
 Without bounds, a selection from few rows may draw a cell far beyond all of them. The value is among the rows, neither
 below all of them nor beyond them,
@@ -23,8 +24,8 @@ below all of them nor beyond them,
   noise with a chance of `_RUN` for each of all runs. If a selection from the noisy rows prefers one cell among them to
   all cells beyond, a chance of `_NEAR_RUN` is enough for the drawn cell.
 
-Otherwise the nearest cell that is among the rows replaces the value: a drawn cell, or a cell at a cut. If there is
-none, the quantile is undetermined. A replaced value is never `clear`, and its interval holds its cell.
+Otherwise the nearest cell among the rows replaces the value: a drawn cell, or a cell at a cut. If there is none, the
+quantile is undetermined. A replaced value is never `clear`, and its interval holds its cell.
 
 An end is *open* if noise leaves it at an end of the cells although the drawn cell is not there.
 

@@ -102,7 +102,7 @@ class CellMap(ABC):
     mapped : RowMap
         Of the linear fit.
     starts : ndarray of float64, shape (d, CELLS - 1)
-        Integers: where each cell but the first starts, ascending in each row.
+        Integers: the start of each cell but the first, ascending in each row.
     """
 
     mapped: RowMap
@@ -121,11 +121,11 @@ class CellMap(ABC):
         return edges
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return features of shape (d, rows) as integers, shape (rows, d), NaN where one is missing."""
+        """Return features of shape (d, rows) as integers, shape (rows, d), NaN if missing."""
         return self.mapped.quantised(features)
 
     def codes(self, quantised: NDArray[np.float64]) -> Codes:
-        """Return the cell of each feature, shape (rows, d), `CELLS` where it is NaN."""
+        """Return the cell of each feature, shape (rows, d), `CELLS` for NaN."""
         codes = np.empty(quantised.shape, dtype=np.uint8)
         for feature, starts in enumerate(self.starts):
             codes[:, feature] = np.searchsorted(starts, quantised[:, feature], side="right")

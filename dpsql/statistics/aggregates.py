@@ -1,4 +1,4 @@
-"""Define blocks of grouped sums, from which counts, sums, means and variances are estimated.
+"""Define blocks of grouped sums, for estimating counts, sums, means and variances.
 
 A value x of a column with bounds [l, u] becomes an integer q in [-S, S], ``S = 2**20`` (`dpsql.kernels.fixed_point`). A
 row whose value is NULL or NaN adds nothing. The engine adds up 1, q and ``q**2`` in every group; a *block* maps these
@@ -258,7 +258,7 @@ class Block(ABC):
 
     @property
     def unit(self) -> int:
-        """What counts as 1 in released coordinates."""
+        """The value of 1 in released coordinates."""
         return self.corners * math.prod([self.one] * self.degree)
 
     def words(self, sums: Sums) -> Words:
@@ -452,7 +452,7 @@ def _squares(sums: Sums, denominator: int) -> tuple[Longs, Longs, int]:
 def blocks_for(
     aggregates: Collection[str], lower: float | None = None, upper: float | None = None, noise: str = LAPLACE
 ) -> tuple[Block, ...]:
-    """Return the blocks from which some aggregates of one target can be estimated, one or more.
+    """Return the blocks for estimating some aggregates of one target, one or more.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class CodedColumn:
     draws_keys : bool
         Whether the keys are still to be drawn.
     drawn : bool
-        Whether the bounds of the grid are private; values beyond them are then not part of the request.
+        Whether the bounds of the grid are private; values beyond them are then not requested.
     """
 
     name: str

@@ -97,7 +97,7 @@ class GroupedSums(Fold):
             self.squares.absorb(state.column("squares").flatten())
 
     def sums(self) -> list[Sums]:
-        """Return the sums by target, after those of all rows."""
+        """Return the sums by target, after sums of all rows."""
         squares = None if self.squares is None else (self.squares.high, self.squares.low)
         return _sums(self.rows, self.values, self.totals, squares)
 
@@ -156,11 +156,11 @@ class KeyedSums(Collector):
         self._targets = targets
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Refuse rows: keys are of tables, and SQL adds up the groups."""
+        """Refuse rows: keys are of tables; SQL adds up groups."""
         raise TypeError("this collector takes groups")
 
     def sums(self) -> list[Sums]:
-        """Return the sums of each target by key, after those of units and of all rows.
+        """Return the sums of each target by key, after sums of units and of all rows.
 
         The order of the keys does not depend on the sums.
         """

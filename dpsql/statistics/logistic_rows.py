@@ -36,7 +36,7 @@ class Scaling:
     mapped : RowMap
         The map to integers in which the larger bound is S, or to standardised ones.
     shrink : float
-        Factor from these to a row's integers, in which the longest features have the norm `radius`.
+        Factor from these to a row's, in which the longest features have the norm `radius`.
     intercept : int
         The first coordinate of every row.
     radius : int

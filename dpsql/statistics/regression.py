@@ -200,7 +200,7 @@ class RowMap:
 
     @property
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Where a feature is 0, and the integer's change per unit: middles and slopes, each of shape (d,)."""
+        """Zero points of features, and integers per unit: middles and slopes, each of shape (d,)."""
         scales, standard = self.scales, self.standard
         if standard is None:
             return scales.middle, scales.scale

@@ -89,7 +89,7 @@ def cell_products(
     values: NDArray[np.float64],
     target: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return what cells of long rows add to the products of absent cells, in units of ``S**2``.
+    """Return the parts of long rows' cells in products of absent cells, in units of ``S**2``.
 
     Parameters
     ----------
