@@ -1,9 +1,8 @@
-"""The area under an ROC curve from a noisy concordance and two noisy counts: post-processing, so it costs no privacy.
+"""Compute the area under an ROC curve from a noisy concordance and two noisy counts, at no privacy cost.
 
 With x positive and y negative rows the area is ``1/2 + T h(x, y)``, ``h = (x + y - 1) / (2 x y) = (1/x + 1/y - 1/(x y))
-/ 2``, which falls in x and in y from 1 on. The interval is of the areas that the noisy numbers are compatible with
-(`interval`). It is about these rows: it accounts for noise, not for the sampling of the rows. With no row in a class T
-is 0 and the area 1/2.
+/ 2``, which falls in x and in y from 1 on. The interval holds the areas that are compatible with the noisy numbers
+(`interval`). It covers noise, not the sampling of the rows. If a class has no row, T is 0 and the area is 1/2.
 
 ==============  ====================================================
 verdict         meaning
@@ -14,7 +13,7 @@ undetermined    it is all of [0, 1], and there is no area
 not measured    the noise is not known (``method := 'smooth'``)
 ==============  ====================================================
 
-A released ROC curve tells an area, too (`curve_area`), with the same verdicts.
+`curve_area` computes the area under a released ROC curve, with the same verdicts.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from dpsql.released.results import Area, Curve, ScaledArea
 from dpsql.released.sampling import mean_reaches
 from dpsql.released.verdicts import FAILURE
 
-# Chance that one of three noisy numbers is out of its reach.
+# Chance that one of three noisy numbers is beyond its reach.
 AREA_FAILURE = Fraction(1, 60)
-# Of 5 %, the chance that a count is beyond the box in which both are sought.
+# Of the 5 %, the chance that a count is outside the box of both counts.
 _OF_COUNTS = 0.005
-# At which quantiles of the noise are tabulated.
+# Number of tabulated noise quantiles.
 _NODES = 33
-# Chance that a count of a curve is out of its reach, for all counts together.
+# Chance that any count of a curve is beyond its reach.
 _CURVE_FAILURE = 0.05
 
 
@@ -61,11 +60,11 @@ def area_rows(result: Area | ScaledArea) -> list[Mapping[str, Json]]:
 def _sampled(
     result: ScaledArea, area: float, ends: tuple[float, float], rows_per_unit: int
 ) -> tuple[float, float, float]:
-    """Return the standard error of an area, and an interval that holds that of the population.
+    """Return the standard error of an area, and an interval for the population's area.
 
     The variance of the area is at most ``a (1 - a)`` over the rows of the smaller class, whatever the scores are
-    (Hoeffding 1963; Birnbaum and Klose 1957): close to it where one class is small, and up to twice it where both are
-    alike. Rows of a unit are taken as in `dpsql.released.comparison`. Noise and sampling add up in squares.
+    (Hoeffding 1963; Birnbaum and Klose 1957): close if one class is small, and up to twice the variance if both are
+    alike. Rows of a unit count as in `dpsql.released.comparison`. Noise and sampling add up in squares.
     """
     lower, upper = ends
     nearest = 0.5 if lower <= 0.5 <= upper else lower if lower > 0.5 else upper
@@ -81,16 +80,15 @@ def _sampled(
 
 
 def curve_area(result: Curve) -> list[Mapping[str, Json]]:
-    """Return the one row that a stored ROC curve tells: the area under its straight lines, and an interval.
+    """Return the one row of a stored ROC curve: the area under its straight lines, and an interval.
 
     Notes
     -----
-    With T and F the true and false positive rates from each threshold on, thresholds descending, the rows' area lies
-    between ``sum (T_i - T_(i-1)) (1 - F_i)`` and ``sum (T_i - T_(i-1)) (1 - F_(i-1))``, whatever the order of rows with
-    scores between two thresholds. The first sum grows in every T_i and falls in every F_i, and so does the second; so
-    their ends over a band around the counts are an interval. Every count is within its `reach` but for a chance of 5 %
-    together. The standard deviation of the noise in the area is not known: a release keeps no covariances of counts
-    but with the totals.
+    Let T and F be the true and false positive rates from each threshold on, thresholds descending. The rows' area lies
+    between ``sum (T_i - T_(i-1)) (1 - F_i)`` and ``sum (T_i - T_(i-1)) (1 - F_(i-1))``, in any order of rows with
+    scores between two thresholds. Both sums grow in every T_i and fall in every F_i, so their ends over a band around
+    the counts are an interval. All counts are within `reach` except with a chance of 5 %. The standard deviation of the
+    noise in the area is not known: a release stores no covariances of counts except with the totals.
     """
     curve = RocCounts.from_record(result)
     failure = _CURVE_FAILURE / (2 * len(curve.thresholds))
@@ -105,14 +103,14 @@ def curve_area(result: Curve) -> list[Mapping[str, Json]]:
 
 
 def reach(deviation: float, failure: float) -> float:
-    """Return what noise of a known standard deviation exceeds with a chance of at most `failure`, in either direction.
+    """Return a reach that noise of a known standard deviation exceeds, either way, with a chance <= `failure`.
 
     Notes
     -----
     The noise is a sum of independent discrete Laplace noise with weights of at most 1, or Gaussian. For variance v the
-    moment generating function of all of them at x is at most ``1 / (1 - v (cosh(x) - 1))``: that of discrete Laplace
-    noise; ``(cosh(w x) - 1) / w^2`` grows in w, products of ``1 - a_i`` are at least ``1 - sum a_i``, and
-    ``exp(v x^2 / 2)`` is at most ``1 / (1 - v x^2 / 2)``. Chernoff's bound holds for every x, so a grid will do.
+    moment generating function of all of them at x is at most ``1 / (1 - v (cosh(x) - 1))``, as for discrete Laplace
+    noise: ``(cosh(w x) - 1) / w^2`` grows in w, products of ``1 - a_i`` are at least ``1 - sum a_i``, and ``exp(v x^2 /
+    2)`` is at most ``1 / (1 - v x^2 / 2)``. Chernoff's bound holds for every x, so a grid is enough.
     """
     if deviation <= 0:
         return 0.0
@@ -123,7 +121,7 @@ def reach(deviation: float, failure: float) -> float:
 
 
 def _rate_band(counts: Doubles, reaches: Doubles) -> tuple[Doubles, Doubles]:
-    """Return the least and the largest rates at infinity and all thresholds, from counts that may be off by so much."""
+    """Return the least and the largest rates at infinity and all thresholds, from counts and their reaches."""
     low = np.maximum.accumulate(np.maximum(counts - reaches, 0.0))
     high = np.minimum.accumulate((counts + reaches)[::-1])[::-1]
     least = low / high[-1] if high[-1] > 0 else np.zeros_like(low)
@@ -134,22 +132,22 @@ def _rate_band(counts: Doubles, reaches: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def _steps(false: Doubles, true: Doubles) -> float:
-    """Return the area above and beside steps: the sum of ``(T_i - T_(i-1)) (1 - F_i)``."""
+    """Return the area above and by steps: the sum of ``(T_i - T_(i-1)) (1 - F_i)``."""
     return math.fsum((np.diff(true) * (1.0 - false)).tolist())
 
 
 def interval(result: ScaledArea) -> tuple[float, float]:
     """Return an interval that holds the area of these rows with a chance of at least 95 %.
 
-    It is all of [0, 1] where no area is within reach of the noisy numbers: then their noise is beyond its reach.
+    If no area is within reach of the noisy numbers, noise is beyond its reach and the interval is [0, 1].
 
     Notes
     -----
-    With ``g(x, y) = 2 x y / (x + y - 1)`` an area of 1/2 + a means ``T = a g(x, y)``. If x and y are the exact counts,
-    the noisy T differs from a times the tangent plane of g at (x, y), taken at the noisy counts, by the noise of T less
-    a times the slopes times that of the counts: a sum of known law. The a are compatible for which it is no larger than
-    with a chance of 4.5 %, at one of the (x, y) of a box that holds the counts but for a chance of .5 %. Of that box a
-    grid is looked at. Where all of the box says that a class has no row, no (x, y) of it has a tangent plane.
+    With ``g(x, y) = 2 x y / (x + y - 1)`` an area of 1/2 + a means ``T = a g(x, y)``. For exact counts x and y the
+    noisy T differs from a times the tangent plane of g at (x, y), at the noisy counts, by the noise of T less a times
+    the slopes times the noise of the counts: a sum of known law. An a is compatible if this difference is within the
+    sum's 4.5 % quantile, at one of the (x, y) of a box that holds the counts except with a chance of .5 %. The code
+    searches a grid of that box. If all of the box says that a class has no row, no (x, y) of it has a tangent plane.
     """
     if "fineness" not in result:
         return _boxed(result)
@@ -180,7 +178,7 @@ def interval(result: ScaledArea) -> tuple[float, float]:
 
 
 def _area_noise(result: ScaledArea, weights: Doubles, tail: float) -> Doubles:
-    """Return what the noise of forms of T and counts exceeds with chance `tail`; weights of shape (…, numbers)."""
+    """Return a reach that noise of forms of T and counts exceeds with chance `tail`; shape (…, numbers)."""
     of = np.minimum(np.arange(weights.shape[-1]), 1)
     steps: Doubles = weights @ np.array(result["fineness"])[of]
     if "laplace" in result:
@@ -203,10 +201,10 @@ def _boxed(result: ScaledArea) -> tuple[float, float]:
 
 
 def point(result: ScaledArea, ends: tuple[float, float]) -> float:
-    """Return the area that the noisy numbers stand for; it is in the interval, whose ends are given.
+    """Return the estimated area; it is in the interval with the given ends.
 
-    Noise may carry them beyond the areas that there are. Then the end of [0, 1] would claim a perfect score, and the
-    middle of the interval, all of which the noise explains, is closer to the truth.
+    Noise may carry the estimate out of [0, 1]. Then the end of [0, 1] would claim a perfect score. The middle of the
+    interval is closer to the truth, since noise explains all of the interval.
     """
     raw = 0.5 + result["concordance"] * per_concordance(*_counts(result))
     lower, upper = ends
@@ -235,7 +233,7 @@ def per_concordance(positives: float, negatives: float) -> float:
 
 
 def _judged(area: float, error: float | None, lower: float, upper: float) -> Mapping[str, Json]:
-    """Return the row of an area with an interval; without the area where the interval says nothing."""
+    """Return the row of an area and its interval, without the area if the interval is [0, 1]."""
     if (lower, upper) == (0.0, 1.0):
         return _row(None, None, lower, upper, UNDETERMINED)
     return _row(area, error, lower, upper, UNCLEAR if lower <= 0.5 <= upper else CLEAR)

@@ -1,8 +1,8 @@
-"""A difference of two groups or of two scores, from released moments: post-processing, so it costs no privacy.
+"""Compute a difference of two groups or of two scores from released moments, at no privacy cost.
 
-Each of the two estimates has an interval for its noise and, where sampling counts, a way on either side of it that the
-population may lie (`dpsql.released.sampling`). Ways add up in squares, and so do those of two estimates that do not
-depend on each other: the difference reaches down as far as the first one down and the second one up do.
+Each of the two estimates has an interval for its noise. If sampling counts, it also has a distance to the population on
+either side (`dpsql.released.sampling`). Distances add up in squares, and so do distances of two independent estimates:
+the difference reaches down by the first estimate's distance down and the second estimate's distance up.
 
 ==========  ==========================================  ============================================================
 of          noise                                       sampling
@@ -10,27 +10,27 @@ of          noise                                       sampling
 mean        the means that are compatible with the      the largest sum of squares about the noisy mean that is
             noisy sums of each group                    compatible with the noise, over the fewest rows that are
 share       the same                                    ``p (1 - p)``, which no values in [0, 1] exceed at that mean
-count       that of both counts                         of units that come as a Poisson process does: the sum of
-                                                        both counts, times the rows of a unit
+count       the noise of both counts                    units that arrive as a Poisson process: the sum of both
+                                                        counts, times the rows of a unit
 error       the mean of the difference of two errors,   its variance, as of a mean: rows are paired
             row by row
 auc         a box around the noisy difference of        see below
             concordances and both class sizes
 ==========  ==========================================  ============================================================
 
-*Two areas of the same rows.* The difference of the areas is the mean, over pairs of a positive and a negative row, of
-``h = psi1 - psi2``, where psi is 1, 1/2 or 0 as a score ranks the pair. An average over disjoint pairs, of which there
-are as many as rows in the smaller class, has the same expectation, and the mean over all pairs is a mean of such
-averages. So its variance is at most that of h over the smaller class (Hoeffding 1963), and h is not 0 only where the
-scores do not order a pair alike: the variance of h is at most the share of such pairs, whose noisy number is released.
-Nor is it more than ``(s1 + s2)**2`` with ``s**2 = a (1 - a)`` at the area a, of which Birnbaum's bound for one area is
-made. The smaller one holds. With m rows per unit a pair shares a unit with up to ``2 (m - 1)`` others, so that the
-smaller class counts as ``1 / (2 m - 1)`` of its rows. For independent scores this is close to the true variance where
-one class is small, and up to twice it where both are alike; DeLong's estimate would need every row's place.
+The difference of two areas of the same rows is the mean, over pairs of a positive and a negative row, of ``h = psi1 -
+psi2``, where psi is 1, 1/2 or 0 as a score ranks the pair. An average over disjoint pairs, as many as rows in the
+smaller class, has the same expectation, and the mean over all pairs is a mean of such averages. So its variance is at
+most the variance of h over the smaller class (Hoeffding 1963). h is not 0 only for pairs that the scores order
+differently: the variance of h is at most the share of such pairs, and the release has their noisy number. The variance
+of h is also at most ``(s1 + s2)**2`` with ``s**2 = a (1 - a)`` at the area a, as in Birnbaum's bound for one area. The
+code uses the smaller bound. With m rows per unit a pair shares a unit with up to ``2 (m - 1)`` others, so the smaller
+class counts as ``1 / (2 m - 1)`` of its rows. For independent scores the bound is close to the true variance if one
+class is small, and up to twice it if both are alike; DeLong's estimate would need every row's place.
 
-``rows_needed`` is the number of rows at which a difference like this one would be told from 0, were noise and sampling
-what they are here: a share of 1 / n of the variance is sampling, and one of ``1 / n**2`` is noise. Where the call is
-undetermined it is the number of rows from which noise leaves an answer, from public arguments alone.
+``rows_needed`` is the number of rows at which a difference like this one would be significant, if noise and sampling
+were as they are here: a share of 1 / n of the variance is sampling, and a share of ``1 / n**2`` is noise. If the call
+is undetermined, it is the number of rows from which noise leaves an answer, computed from public arguments alone.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ MEAN, SHARE, OF_COUNT, AREA, ERROR = KINDS = ("mean", "share", "count", "auc", "
 class PairedArea(TypedDict):
     """Noisy numbers of two concordances: their difference and sum, and pairs that are ordered differently.
 
-    `errors` are standard deviations of the noise in the first two and in a class size, and `reaches` what these and the
-    disagreement exceed with a chance of ``(1 - confidence) / 4``.
+    `errors` are standard deviations of the noise in the first two and in a class size. These numbers and the
+    disagreement exceed `reaches` with a chance of ``(1 - confidence) / 4``.
     """
 
     difference: float
@@ -72,31 +72,31 @@ class PairedArea(TypedDict):
 
 
 class Compared(TypedDict):
-    """What the ledger keeps of a comparison: noisy integers, and what is public about them."""
+    """A comparison in the ledger: noisy integers, and public facts about them."""
 
     of: str
     sampling: bool
     confidence: float
     rows_per_unit: int
     rows_needed: float | None
-    scale: float  # what the whole range of an error is, in its unit
+    scale: float  # whole range of an error, in its unit
     blocks: NotRequired[list[StoredBlock]]
     area: NotRequired[PairedArea]
 
 
 @dataclass(frozen=True)
 class _Estimate:
-    """A number with the ways to the ends of its interval, in its own unit.
+    """A number and the distances to the ends of its interval, in its own unit.
 
     Attributes
     ----------
     value : float
     below, above : float
-        The ways down and up, with noise and sampling.
+        The distances, with noise and sampling.
     noise, sampling : float
         Standard deviations.
     least, most : float
-        What the number lies between.
+        Bounds of the number.
     rows : float
         Noisy rows behind it.
     empty : bool
@@ -148,7 +148,7 @@ def _row(result: Compared, first: float, second: float, estimate: _Estimate) -> 
 
 
 def _needed(estimate: _Estimate, tail: float) -> float | None:
-    """Return the rows with which the difference would be told; None where there is none."""
+    """Return the rows at which the difference is significant; None without a difference."""
     if estimate.value == 0.0:
         return None
     rows, unit = max(1.0, estimate.rows), abs(estimate.value)
@@ -161,7 +161,7 @@ def _needed(estimate: _Estimate, tail: float) -> float | None:
 
 
 def _difference(first: _Estimate, second: _Estimate) -> _Estimate:
-    """Return the difference of two numbers that do not depend on each other."""
+    """Return the difference of two independent numbers."""
     width = first.most - first.least
     return _Estimate(
         first.value - second.value,
@@ -301,7 +301,7 @@ def _areas(result: Compared) -> Mapping[str, Json]:
 
 
 def _product(concordance: float, narrow: float, wide: float, side: float) -> float:
-    """Return the end of a concordance times what it counts, on one side."""
+    """Return the end of a concordance times its factor, on one side."""
     return concordance * (wide if concordance * side > 0.0 else narrow)
 
 

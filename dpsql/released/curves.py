@@ -1,11 +1,11 @@
-"""ROC, precision-recall and calibration curves from noisy cumulative counts: post-processing, so they cost no privacy.
+"""Compute ROC, precision-recall and calibration curves from noisy cumulative counts, at no privacy cost.
 
 A released curve is one record of noisy numbers: how many positive and negative rows score at least each threshold. All
-curves are read off its consistent version: isotonic regression makes counts ascend as thresholds descend, negative ones
-become 0, and the last ones are the totals.
+curves use its consistent version: isotonic regression makes counts ascend as thresholds descend, negative counts become
+0, and the last counts are the totals.
 
-Weights of the regression are one over the variance of the noise, which is public. On spam and sentiment scores
-isotonic regression was closer to the true curve than the projection onto non-negative counts with the same total.
+Weights of the regression are one over the variance of the noise, which is public. On spam and sentiment scores isotonic
+regression was closer to the true curve than the projection onto non-negative counts with the same total.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class RocCounts:
     Attributes
     ----------
     thresholds : tuple of float, length m
-        Strictly descending; the last one is the lower bound of the scores. Threshold t stands for ``score >= t``.
+        Strictly descending; the last one is the lower bound of the scores. Threshold t means ``score >= t``.
     positives, negatives : tuple of float, length m
         Noisy number of rows of either class with ``score >= t``; the last one is the total. Not consistent yet.
     std_error : tuple of float, length m
         Standard deviation of the noise in each, in rows; the same for both classes.
     covariance : tuple of float, length m
-        Covariance of the noise in each with that in the total of its class.
+        Covariance of the noise in each with the noise in the total of its class.
     upper : float
         Upper bound of the scores.
     """
@@ -51,7 +51,7 @@ class RocCounts:
 
     @classmethod
     def from_record(cls, record: Curve) -> RocCounts:
-        """Read back what `to_record` wrote, whatever stands beside it."""
+        """Read a record of `to_record`; ignore other fields."""
         return cls(
             thresholds=tuple(map(float, record["thresholds"])),
             positives=tuple(map(float, record["positives"])),
@@ -81,7 +81,7 @@ class RocCounts:
     def rates(self) -> tuple[Doubles, Doubles]:
         """False and true positive rate at each threshold, each of shape (m,), in [0, 1]; the last ones are 1.
 
-        Where noise has left a class without rows there is nothing to say: both rates are those of the diagonal.
+        If noise has left a class without rows, both rates are the diagonal's.
         """
         positives, negatives = self.consistent
         if not (positives[-1] > 0 and negatives[-1] > 0):
@@ -91,7 +91,7 @@ class RocCounts:
 
 
 def consistent(sums: ArrayLike, std_error: ArrayLike) -> Doubles:
-    """Return the closest cumulative counts that do not descend, and are not negative.
+    """Return the closest cumulative counts that do not descend and are not negative.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def consistent(sums: ArrayLike, std_error: ArrayLike) -> Doubles:
     errors = np.asarray(std_error, dtype=np.float64)
     weights = np.square(errors.min() / errors) if errors.min() > 0 else np.ones(len(errors))
     # Pool adjacent violators: blocks of mean, weight and length whose means ascend. Curves are short, and importing a
-    # library for it would take longer.
+    # library would take longer.
     blocks: list[tuple[float, float, int]] = []
     for mean, weight in zip(np.asarray(sums, dtype=np.float64).tolist(), weights.tolist(), strict=True):
         length = 1
@@ -120,7 +120,7 @@ def roc_rows(result: Curve) -> list[RocRow]:
     """Return the ROC curve of a stored result, as rows of threshold, fpr (false positive rate) and tpr.
 
     The first row is ``(inf, 0, 0)``, the last one is ``(lower bound, 1, 1)``, both without noise; thresholds descend,
-    rates do not. Standard errors are those of `rate_errors`; there are none where noise has left a class without rows.
+    rates do not. Standard errors come from `rate_errors`; they are None if noise has left a class without rows.
     """
     curve = RocCounts.from_record(result)
     fpr, tpr = (part.tolist() for part in curve.rates)
@@ -151,8 +151,8 @@ def roc_rows(result: Curve) -> list[RocRow]:
 def rate_verdicts(curve: RocCounts) -> list[str]:
     """Return at each threshold whether the rates of the two classes differ, whatever the noise was.
 
-    Four noisy counts tell the two rates, and all are within their reach but for a chance of 5 % together. Over that box
-    the rates are in two intervals; it is clear that the rates differ where these have no point in common.
+    Four noisy counts determine the two rates, and all are within reach except with a chance of 5 %. Over that box the
+    rates are in two intervals; the rates clearly differ if the intervals have no point in common.
     """
     reaches = [count_reach(error, FAILURE / 4) for error in curve.std_error]
     verdicts = []
@@ -165,7 +165,7 @@ def rate_verdicts(curve: RocCounts) -> list[str]:
         verdicts.append(CLEAR if least > high or low > most else UNCLEAR)
     if not all(part[-1] > 0 for part in curve.consistent):
         return [UNDETERMINED] * len(verdicts)
-    # From the lower bound on both rates are 1, which is no news of the classes.
+    # At the lower bound both rates are 1, which says nothing about the classes.
     return [*verdicts[:-1], UNCLEAR]
 
 
@@ -183,7 +183,7 @@ def _or_none(error: float) -> float | None:
 def precision_recall(result: Curve) -> list[PrecisionRow]:
     """Return rows of threshold, precision and recall of a stored curve, thresholds descending.
 
-    There is no precision where no row scores that much.
+    Precision is None if no row scores that much.
     """
     curve = RocCounts.from_record(result)
     positives, negatives = (part.tolist() for part in curve.consistent)
@@ -197,8 +197,8 @@ def precision_recall(result: Curve) -> list[PrecisionRow]:
 def calibration(result: Curve) -> list[Bin]:
     """Return bins of a stored curve: lower, upper, mean_score, positive_rate and rows; scores ascending.
 
-    A bin lies between two thresholds that follow each other. The mean score is the middle of the bin: the scores
-    themselves are not in the release. There is no rate where a bin has no rows.
+    A bin lies between two consecutive thresholds. The mean score is the middle of the bin: the release does not contain
+    the scores. The rate of a bin without rows is None.
     """
     curve = RocCounts.from_record(result)
     positives, negatives = (np.diff(part, prepend=0.0).tolist() for part in curve.consistent)
@@ -218,9 +218,9 @@ def calibration(result: Curve) -> list[Bin]:
 def confusion_rows(result: Curve) -> list[ConfusionRow]:
     """Return the confusion matrix at every threshold of a stored curve but the lower bound; thresholds ascend.
 
-    Counts are in rows and not negative; positives have one total at all thresholds, and so have negatives. The
-    standard error is that of the noise in the number of positives, or of negatives, from the threshold on. A share of
-    nothing is None. Verdicts are those of `rate_verdicts`.
+    Counts are in rows and not negative; positives have one total at all thresholds, and so have negatives. The standard
+    error covers the noise in the number of positives, or of negatives, from the threshold on. A share of nothing is
+    None. Verdicts come from `rate_verdicts`.
     """
     curve = RocCounts.from_record(result)
     positives, negatives = (part.tolist() for part in curve.consistent)
@@ -250,9 +250,9 @@ def confusion_rows(result: Curve) -> list[ConfusionRow]:
 def rate_errors(curve: RocCounts) -> tuple[Doubles, Doubles]:
     """Return the standard errors of false and true positive rate at each threshold, each of shape (m,).
 
-    They say how far the noise of the release moves a rate, to first order (a rate is a ratio of two noisy counts), and
-    before rates were made consistent, which brings them closer. They say nothing about other rows. Where noise has left
-    a class without rows, they are infinite.
+    They measure how far the noise of the release moves a rate, to first order (a rate is a ratio of two noisy counts),
+    before rates are made consistent, which reduces the noise. They do not cover other rows. They are infinite if noise
+    has left a class without rows.
     """
     errors, shared = np.array(curve.std_error), np.array(curve.covariance)
     deviations = []
@@ -274,7 +274,7 @@ def area_between(curve: tuple[ArrayLike, ArrayLike], other: tuple[ArrayLike, Arr
     Parameters
     ----------
     curve, other : pair of array_like of float, shape (k,)
-        False and true positive rates, from (0, 0) to (1, 1), neither descending. A curve may rise where fpr stays.
+        False and true positive rates, from (0, 0) to (1, 1), neither descending. A curve may rise at one fpr.
 
     Returns
     -------
@@ -286,13 +286,13 @@ def area_between(curve: tuple[ArrayLike, ArrayLike], other: tuple[ArrayLike, Arr
     start, end = cuts[:-1], cuts[1:]
     ends = []
     for fpr, tpr in curves:
-        # Between two cuts a curve is on one line: from its last point at or before the first cut.
+        # A curve is one line between two cuts, from its last point at or before the first.
         at = np.searchsorted(fpr, start, side="right") - 1
         slope = (tpr[at + 1] - tpr[at]) / (fpr[at + 1] - fpr[at])
         ends.append((tpr[at] + slope * (start - fpr[at]), tpr[at] + slope * (end - fpr[at])))
     first, last = ends[0][0] - ends[1][0], ends[0][1] - ends[1][1]
     total = np.abs(first) + np.abs(last)
-    # Two triangles where the lines cross, otherwise a trapezium.
+    # Two triangles if the lines cross, otherwise a trapezium.
     crossing = (np.square(first) + np.square(last)) / np.where(total > 0, total, 1.0)
     height = np.where(first * last < 0, crossing, total) / 2
     return float(np.sum(height * (end - start)))

@@ -1,8 +1,8 @@
-"""Released histograms: what the ledger keeps of them, their rows, and quantiles read off them. All of it is free.
+"""Store released histograms, and compute their rows and quantiles, at no privacy cost.
 
 Counts are not clipped, so that sums over bins and groups are not biased; only the lower end of an interval is at least
-0. Cumulative counts are those of the same release. Without a strategy they are sums of bins; with one they are what it
-estimates best, and bins are their differences.
+0. Cumulative counts come from the same release. Without a strategy they are sums of bins. With a strategy they are its
+best estimates, and bins are their differences.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Histogram(Groups):
 
 
 class AskedHistogram(Protocol):
-    """What a plan asked for."""
+    """The request of a plan."""
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class HistogramCounts:
 
 
 class ToldQuantile(TypedDict):
-    """The value of a quantile, the ends of its interval and its verdict."""
+    """Value of a quantile, ends of its interval, and verdict."""
 
     value: float | None
     lower: float | None
@@ -107,7 +107,7 @@ class QuantileRow(ToldQuantile):
 def histogram_record(
     request: AskedHistogram, keys: Sequence[Sequence[str | None]], types: Sequence[str]
 ) -> dict[str, Json]:
-    """Return what the ledger keeps of a histogram beside its numbers."""
+    """Return the ledger's record of a histogram, without its numbers."""
     return {
         **groups_record(request.key_columns, keys, types),
         "ends": list(request.ends),
@@ -163,7 +163,7 @@ def _quantiles_of_bins(strategy: PrefixStrategy, noise: str, tail: float) -> Dou
 
 
 def histogram_rows(result: Histogram, kind: pa.StructType) -> pa.StructArray:
-    """Return the rows of a stored histogram: group by group, and in a group bin by bin in ascending order."""
+    """Return the rows of a stored histogram by group, then by bin in ascending order."""
     counts = histogram_counts(result)
     groups, bins = counts.count.shape
     ends = result["ends"]
@@ -182,13 +182,13 @@ def histogram_rows(result: Histogram, kind: pa.StructType) -> pa.StructArray:
 
 
 def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRow]:
-    """Return quantiles that a released histogram tells, of the rows with a value, with their intervals.
+    """Return quantiles of the rows with a value, from a released histogram, with their intervals.
 
-    Cumulative counts are made ascending first (`dpsql.released.curves.consistent`). A quantile lies in its bin where an
-    even spread of the bin's rows puts it; in a bin with an open end it is the other end. It is NULL where noise has
-    left no rows. The interval goes from an end of a bin to another, with the confidence of the histogram
-    (`dpsql.released.quantile_spans`); the end of the outermost bin, NULL if it has none, stands where noise leaves it
-    open. Value and ends are NULL where that is all that the bins leave.
+    Cumulative counts are made ascending first (`dpsql.released.curves.consistent`). A quantile is interpolated as if
+    the rows of its bin were spread evenly; in a bin with an open end it is the other end. It is NULL if noise has left
+    no rows. The interval goes from an end of a bin to another, with the confidence of the histogram
+    (`dpsql.released.quantile_spans`). If noise leaves it open, its end is the end of the outermost bin, NULL if that
+    bin has none. Value and ends are NULL if the interval covers all bins.
 
     Parameters
     ----------
@@ -214,9 +214,9 @@ def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRo
 
 
 def _reach_of_ranks(result: Histogram, bins: int, quantile: float) -> Doubles:
-    """Return what the noise in the rows up to each bin's end, less the quantile of all, exceeds with the tail's chance.
+    """Return the reach of the noise in the rows below each bin's end, less the quantile of all, at the tail's chance.
 
-    For each bin but the last one with a value; in rows, with the tolerance of `dpsql.released.quantile_spans`.
+    For each bin with a value but the last; in rows, with the tolerance of `dpsql.released.quantile_spans`.
     """
     tail = 1.0 - result["confidence"]
     if "block" in result:
@@ -243,7 +243,7 @@ def _reach_of_ranks(result: Histogram, bins: int, quantile: float) -> Doubles:
 def _estimate(
     quantile: float, sums: Doubles, noisy: Doubles, reach: Doubles, ends: Sequence[float | None], fewest: float
 ) -> ToldQuantile:
-    """Return what is told of a quantile, where there are so many rows at least."""
+    """Return the estimate of a quantile, given the least number of rows."""
     if not sums[-1] > 0:
         return {"value": None, "lower": None, "upper": None, "verdict": UNDETERMINED}
     position = int(np.searchsorted(sums, quantile * float(sums[-1]), side="left"))
@@ -283,7 +283,7 @@ def _quantile(quantile: object) -> float:
 
 
 def _read(quantile: float, position: int, sums: Doubles, ends: Sequence[float | None]) -> float | None:
-    """Return the value below which a share of the rows lies, in the bin at a place, from ascending counts."""
+    """Return the value at a quantile in the bin at a position, from ascending counts."""
     rank = quantile * float(sums[-1])
     lower, upper = ends[position], ends[position + 1]
     if lower is None or upper is None:

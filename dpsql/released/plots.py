@@ -1,7 +1,7 @@
-"""Plots of releases: they show what was released and how noisy it is, and cost nothing.
+"""Draw releases and their noise, at no privacy cost.
 
-Matplotlib draws them (``pip install 'dpsql[plot]'``); it is imported when the first picture is. The ground is
-transparent, and ink and colours are light enough for a dark page and dark enough for a white one.
+Matplotlib draws them (``pip install 'dpsql[plot]'``); the first picture imports it. The background is transparent, and
+ink and colours are light enough for a dark page and dark enough for a white one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from dpsql.ledger.rows import BudgetRow
 # Contrast with white and with a page of #121212 is at least 4 for ink, 3 for colours.
 INK, LINE, SECOND, GRID = "#757c87", "#2f80c8", "#c8742f", "#9aa1ab"
-# A column of print is this wide, in inches.
+# Width of a column of print, in inches.
 _SIZE = (3.4, 3.0)
 _BAND = 1.96
 _MOST_BARS = 30
 _MOST_SHAPES = 9
-# Letters of a caption in a line.
+# Characters of a caption line.
 _CAPTION = 64
 
 _STYLE: dict[RcKeyType, object] = {
@@ -86,16 +86,16 @@ def plot_release(
     function : str
         The SQL function that made it.
     result : object
-        What the ledger keeps of it.
+        Its result in the ledger.
     rows : sequence of mapping
         Its tidy rows.
     covers : str, optional
-        Which rows the numbers speak of; the caption says it unless it is all of them.
+        Which rows the numbers cover; the caption says it unless they cover all rows.
     kind : str, optional
-        Which picture, where there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of
-        a ROC curve; of an additive model ``'shapes'`` (the default), what each feature adds; of a model with bounds
+        Which picture, if there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of a
+        ROC curve; of an additive model ``'shapes'`` (the default), the effect of each feature; of a model with bounds
         ``'effects'`` (else the default), on one scale for all features, or ``'coefficients'``; the name of an
-        aggregate, or ``'avg of days'`` where there are several targets.
+        aggregate, or ``'avg of days'`` if there are several targets.
     ax : matplotlib Axes, optional
         Where to draw; by default on a new figure.
 
@@ -118,14 +118,14 @@ def plot_release(
 
 
 def _verdict(function: str, rows: Rows) -> str | None:
-    """Return the verdict of the call; None for rows without any."""
+    """Return the verdict of the call; None if no row has one."""
     ends = ROC.ends if function == "dp_roc" else 0
     judged = rows[ends : len(rows) - ends]
     return call_verdict(*([row.get(name) for row in judged] for name in (SET_VERDICT, VERDICT)))
 
 
 def _with_words(draw: _Draw, verdict: str | None, covers: str | None, ax: Axes) -> None:
-    """Draw, and name the verdict in the caption, and below it which rows the picture speaks of."""
+    """Draw, and write the verdict and the covered rows in the caption."""
     draw(ax)
     head = "; ".join(filter(None, [ax.get_title(), None if verdict is None else f"verdict: {verdict}"]))
     lines = [head] if head else []
@@ -134,14 +134,14 @@ def _with_words(draw: _Draw, verdict: str | None, covers: str | None, ax: Axes) 
 
 
 def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axes:
-    """Draw what each dataset has spent, beside what is left; arguments and errors as for `plot_release`."""
+    """Draw each dataset's spent and remaining budget; arguments and errors as for `plot_release`."""
     if not budgets:
         raise ParameterError("P034", "the ledger holds no dataset yet. Release something first.")
     return _draw(partial(_budget, budgets), ax)
 
 
 def save(ax: Axes, path: Path) -> None:
-    """Write the figure of `ax` to a file, of the format that its ending names."""
+    """Write the figure of `ax` to a file, in the format of the file's ending."""
     figure: Figure = ax.figure  # type: ignore[assignment]
     supported = figure.canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in supported:
@@ -151,7 +151,7 @@ def save(ax: Axes, path: Path) -> None:
 
 
 def svg(ax: Axes, name: str) -> str:
-    """Return the figure of `ax` as an SVG element, the same text every time; `name` tells its parts from others'."""
+    """Return the figure of `ax` as an SVG element, the same text every time; `name` makes its IDs unique."""
     file, figure = io.StringIO(), ax.figure
     with _matplotlib().rc_context({**_STYLE, "svg.hashsalt": name}):
         figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})  # type: ignore[union-attr]
@@ -187,7 +187,7 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
 
 
 def _aggregate_kinds(rows: Rows) -> dict[str, _Draw]:
-    """Return a picture for each aggregate; where there are several targets, for each of each target."""
+    """Return a picture for each aggregate, of each target if there are several."""
     pairs = list(dict.fromkeys((row["target"], row["aggregate"]) for row in rows))
     has_many_targets = len({target for target, _ in pairs}) > 1
     return {
@@ -199,7 +199,7 @@ def _aggregate_kinds(rows: Rows) -> dict[str, _Draw]:
 
 
 def _matplotlib() -> Any:
-    """Return Matplotlib, which is optional, and takes long to load."""
+    """Return Matplotlib, which is optional and slow to load."""
     try:
         import matplotlib.backends.backend_agg
         import matplotlib.colors
@@ -308,7 +308,7 @@ def _scores(result: Ranked, rows: Rows, ax: Axes) -> None:
 
 
 def _effects(result: Fitted, rows: Rows, ax: Axes) -> None:
-    """Draw how far each feature moves a prediction from its lower to its upper bound, whatever its unit is."""
+    """Draw how far each feature moves a prediction from its lower to its upper bound, in one unit."""
     spans = [0.0 if pair is None else pair[1] - pair[0] for pair in result["bounds"] or ()]
     scaled = [
         {**row, **{name: row[name] and row[name] * span for name in ("coefficient", "std_error")}}
@@ -319,7 +319,7 @@ def _effects(result: Fitted, rows: Rows, ax: Axes) -> None:
 
 
 def _shapes(result: Fitted, ax: Axes) -> None:
-    """Draw what the features that move a prediction farthest add, with 95 % of the noise of the steps, on one scale."""
+    """Draw the shapes of the features with the largest effects, with 95 % of the noise of the steps, on one scale."""
     features = by_feature(result)
     panels = features[:_MOST_SHAPES]
     across = min(3, len(panels))
@@ -332,7 +332,7 @@ def _shapes(result: Fitted, ax: Axes) -> None:
         box = (column * width + 0.06, 1 - (row + 1) * height + 0.1 * height, width - 0.08, 0.72 * height)
         part = ax.inset_axes(box)
         positions = np.array([end for piece in of for end in (piece["lower"], piece["upper"])])
-        # Each shape around its own middle, as the intercept has the rest.
+        # Centre each shape: the intercept has the rest.
         values = np.array([end for piece in of for end in (piece["at_lower"], piece["at_upper"])])
         centre = (values.max() + values.min()) / 2
         error = _BAND * np.repeat([piece["std_error"] for piece in of], 2)
@@ -388,7 +388,7 @@ def _name_both(ax: Axes, names: Sequence[str]) -> None:
 
 
 def _pairs(rows: Rows, ax: Axes) -> None:
-    """Draw how far off each pair of columns of a synthetic table is, with a point on those that were measured."""
+    """Draw the error of each pair of columns of a synthetic table, with a point on measured pairs."""
     names = list(dict.fromkeys(row[side] for row in rows for side in ("column_1", "column_2")))
     errors = np.full((len(names), len(names)), np.nan)
     measured = []
@@ -428,7 +428,7 @@ def _histogram(result: Histogram, ax: Axes) -> None:
 
 
 def _heat_map(result: Crosstab, ax: Axes) -> None:
-    """Draw the table of the first two columns, with its numbers where there is room."""
+    """Draw the table of the first two columns, with its numbers if there is room."""
     [margin] = [table for table in margins_of(result) if table.axes == (0, 1)]
     ax.imshow(margin.count, cmap="Blues", aspect="auto", alpha=0.8)
     for axis, name, keys in zip((ax.yaxis, ax.xaxis), result["columns"], result["keys"], strict=False):
@@ -457,7 +457,7 @@ def _group_label(result: Histogram, group: int) -> str:
 
 
 def _budget(budgets: Sequence[BudgetRow], ax: Axes) -> None:
-    """Draw what is spent as a share of the budget: of epsilon where it has one, else of rho."""
+    """Draw the spent share of the budget: of epsilon if it has one, else of rho."""
     bars = budgets[-_MOST_BARS:]
     _grow(ax, 2 * len(bars))
     for position, row in zip(range(len(bars))[::-1], bars, strict=True):
@@ -476,7 +476,7 @@ def _budget(budgets: Sequence[BudgetRow], ax: Axes) -> None:
 
 
 def _grow(ax: Axes, lines: int) -> None:
-    """Make a figure of our own as high as so many lines of print need."""
+    """Make a new figure high enough for this number of lines."""
     figure: Figure = ax.figure  # type: ignore[assignment]
     if figure.get_size_inches().tolist() == list(_SIZE):
         figure.set_size_inches(_SIZE[0], max(_SIZE[1] / 2, 0.16 * lines + 0.6))

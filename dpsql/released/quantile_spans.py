@@ -1,30 +1,33 @@
-"""Intervals of drawn quantiles from noisy counts between public cuts (`dpsql.mechanisms.rank_counts`): post-processing.
+"""Compute intervals of private quantiles from noisy counts between public cuts (`dpsql.mechanisms.rank_counts`).
 
-Let D(c) be the rows below a cut c, less q times all rows. A cut at or below the quantile has ``D <= 0``, one above it
-``D >= 0``. The noise in D has a known law: that of ``(1 - q)`` times the noise of the bins below c, less q times that
-of the others. Let z be what its size exceeds with a chance of at most 5 %, and a row and a half more. The interval
-begins at the last cut before the first one with ``D >= -z``, and ends at the first cut after the last one with
-``D <= z``.
-Of the two cuts beside the true quantile, the one above it has ``D < -z`` with a chance of at most 2.5 %, and the one
-below it ``D > z`` with no larger one; otherwise the interval holds the quantile. So it does with at least 95 %, for
-every table and whatever cells were drawn. Nothing is compared for all cuts at once, and a selection that went astray
-makes an interval wide and not false.
+Let D(c) be the rows below a cut c, less q times all rows. A cut at or below the quantile has ``D <= 0``, a cut above it
+``D >= 0``. The noise in D has a known law: ``(1 - q)`` times the noise of the bins below c, less q times the noise of
+the others. Let z be a reach that the size of this noise exceeds with a chance of at most 5 %, plus a row and a half.
+The interval begins at the last cut before the first one with ``D >= -z``, and ends at the first cut after the last one
+with ``D <= z``.
 
-One row of the tolerance is for the definition of a quantile: each of the nine usual ones lies between the values of
-ranks that are less than one row from q n (Hyndman and Fan 1996). The half is for noise that is discrete.
+Of the two cuts next to the true quantile, the cut above it has ``D < -z`` with a chance of at most 2.5 %, and the cut
+below it ``D > z`` with no larger chance; otherwise the interval holds the quantile. So it holds the quantile with at
+least 95 %, for every table and all drawn cells. The proof compares nothing for all cuts at once, and a selection that
+went astray makes an interval wide and not false.
 
-*Among the rows.* Without bounds, a selection from few rows may draw a cell far beyond all of them. The value is among
-the rows, neither below all of them nor beyond them,
+One row of the tolerance is for the definition of a quantile: each of the nine usual definitions lies between the values
+of ranks that are less than one row from q n (Hyndman and Fan 1996). The half is for discrete noise. All of
+this is post-processing.
 
-- where the selection draws no such cell, but for a chance of `BEYOND`, from as many rows as there are with 95 %; or
-- where a run of bins that ends at its cell, and a run that begins there, hold more than `TOLERANCE` rows, but for noise
-  of a chance of `_RUN` for each of all runs. Where a selection from the noisy rows prefers one cell
-  among them to all cells beyond, a chance of `_NEAR_RUN` is enough for the drawn cell.
+Without bounds, a selection from few rows may draw a cell far beyond all of them. The value is among the rows, neither
+below all of them nor beyond them,
 
-Where it is not known to be, the nearest cell stands for the quantile that is: a drawn one, or one at a cut. Where there
-is none, the quantile is undetermined. A value that moved so is never `clear`, and its interval holds its cell.
+- if the selection draws no such cell, with a chance of at most `BEYOND` of error, from the lower bound of the rows
+  with 95 %; or
+- if a run of bins that ends at its cell, and a run that begins there, hold more than `TOLERANCE` rows, except for
+  noise with a chance of `_RUN` for each of all runs. If a selection from the noisy rows prefers one cell among them to
+  all cells beyond, a chance of `_NEAR_RUN` is enough for the drawn cell.
 
-An end is *open* where noise leaves it at an end of the cells although the drawn cell is not there.
+Otherwise the nearest cell among the rows replaces the value: a drawn cell, or a cell at a cut. If there is none, the
+quantile is undetermined. A replaced value is never `clear`, and its interval holds its cell.
+
+An end is *open* if noise leaves it at an end of the cells although the drawn cell is not there.
 
 ==============  ==================================================================================================
 verdict         meaning
@@ -34,13 +37,13 @@ undetermined    the interval is all that was public before, both ends open witho
                 NULL
 clear           between bounds: the interval is at most half as wide. Without: neither end is open, the value is
                 within 5 % of its rank, with the confidence of the interval, and this is no wider than half of its
-                larger end, or a cell and those beside it, or holds at most a quarter of the rows
+                larger end, or a cell and its neighbours, or holds at most a quarter of the rows
 unclear         the rest; an open end is at the bound, or NULL without bounds
-not measured    no share was paid for an interval
+not measured    the call paid no share for an interval
 ==============  ==================================================================================================
 
-*Off in rank.* Where D, and its reach z, at the cut below the cell of the value are D_1 and z_1, and D_2 and z_2 at the
-one above it, the rank of the value is at most ``max(0, D_1 + z_1, z_2 - D_2)`` rows off q n.
+Let D_1 and its reach z_1 be at the cut below the value's cell, and D_2 and z_2 at the cut above it. The rank of the
+value is at most ``max(0, D_1 + z_1, z_2 - D_2)`` rows off q n.
 """
 
 from __future__ import annotations
@@ -63,25 +66,25 @@ from dpsql.mechanisms.rank_counts import most_bins
 from dpsql.released.intervals import combined_quantile
 from dpsql.released.verdicts import FAILURE
 
-# Of more bins the quantile of the noise is not computed for each cut.
+# Most bins for which the code computes each noise quantile.
 _MOST_EXACT = 64
-# What the size of a sum of Laplace variables exceeds with a chance of 5 %, in its standard deviations, at most.
+# Upper bound of the 5 % quantile of the size of a sum of Laplace variables, in its standard deviations.
 _WIDEST = 2.125
-# Between one of them and many, which are normal, the quantile of a sum is at most so much above the larger of both.
+# A sum's quantile is at most this factor above the larger quantile of one variable and of a normal sum.
 _BETWEEN = 1.02
-# Rows, for the definition of a quantile and for noise that is discrete.
+# Rows, for the definition of a quantile and for discrete noise.
 TOLERANCE = 1.5
 # Chance that a selection draws a cell beyond all rows, and that noise alone makes a run of bins hold rows.
 BEYOND, _RUN, _NEAR_RUN = 1e-2, 1e-6, 0.1
-# How far, as a share of the rows, the rank of a value without bounds may be off.
+# Largest rank error of a clear value without bounds, as a share of rows.
 MOST_OFF = 0.05
-# The share of the rows that an interval without bounds may hold if it is wide.
+# Largest share of the rows in a wide interval without bounds that is clear.
 MOST_HELD = 0.25
 Ends = tuple[float | None, float | None]
 
 
 def widest(failure: float) -> float:
-    """Return what the size of a sum of Laplace variables exceeds with a chance at most, in its standard deviations."""
+    """Return a bound on the `failure` quantile of a sum of Laplace variables' size, in standard deviations."""
     if failure == FAILURE:
         return _WIDEST
     return _BETWEEN * max(-math.log(failure) / math.sqrt(2.0), NormalDist().inv_cdf(1.0 - failure / 2.0))
@@ -89,7 +92,7 @@ def widest(failure: float) -> float:
 
 @lru_cache(maxsize=1024)
 def reaches(bins: int, quantile: Fraction, failure: float = FAILURE) -> Doubles:
-    """Return what the noise in D exceeds with a chance of at most `failure`, in scales, for each cut but the outermost.
+    """Return a reach that the noise in D exceeds with a chance <= `failure`, in scales, for each cut but the outermost.
 
     Parameters
     ----------
@@ -122,12 +125,12 @@ class Span:
     lower_open, upper_open : bool
         Whether noise leaves the end at an end of the cells.
     off : float
-        How far the rank of the value may be off, as a share of the rows; infinite where these may be none, or where no
-        cell is among them.
+        Bound on the error of the value's rank, as a share of the rows; infinite if there may be no rows, or if no cell
+        is among them.
     moved : bool
-        Whether another cell than the drawn one stands for the quantile.
+        Whether another cell replaces the drawn cell.
     held : float
-        Noisy share of the rows between its ends, where neither is open.
+        Noisy share of the rows between its ends, if neither is open.
     """
 
     first: int
@@ -139,7 +142,7 @@ class Span:
     held: float = 0.0
 
     def verdict(self, ends: Ends, bounds: Ends) -> str:
-        """Return what is said of the quantile, from the values at the ends of its interval and the public bounds."""
+        """Return the verdict, from the values at the ends of the interval and the public bounds."""
         (lower, upper), (low, high) = ends, bounds
         if None in (lower, upper, low, high):
             if self.lower_open and self.upper_open:
@@ -160,7 +163,7 @@ def _is_narrow(ends: Ends) -> bool:
 
 @lru_cache(maxsize=1024)
 def _run_reaches(bins: int, failure: float) -> Doubles:
-    """Return what the noise in a run of 1, 2, … bins exceeds with a chance of at most `failure`, in scales."""
+    """Return the reach of the noise in a run of 1, 2, … bins, at a chance <= `failure`, in scales."""
     times = np.arange(1.0, bins + 1.0)
     if bins > _MOST_EXACT:
         return np.sqrt(2.0 * times) * widest(failure)
@@ -177,7 +180,7 @@ def among_rows(
     astray: float,
     even: float,
 ) -> list[int | None]:
-    """Return the cell that stands for each quantile without bounds, see the module's text; None where there is none.
+    """Return the cell of each quantile without bounds, see the module's text; None if there is none.
 
     Parameters
     ----------
@@ -188,21 +191,21 @@ def among_rows(
     at : sequence of Fraction
         The quantiles.
     astray : float
-        Rows that a drawn cell is off by with a chance of at most `BEYOND`.
+        A drawn cell is off by this number of rows with a chance of at most `BEYOND`.
     even : float
         Rows off at which all cells together are as likely as a single cell at the quantile.
 
     Returns
     -------
     cells : list of int or None
-        Ascending: the drawn cell where it is among the rows, else the nearest one that is.
+        Ascending: the drawn cell if it is among the rows, else the nearest cell among the rows.
     """
     total = np.concatenate([[0.0], np.cumsum(noisy.astype(np.float64))])
     bins = len(noisy)
     run = np.maximum(np.arange(bins + 1) - np.arange(bins + 1)[:, np.newaxis], 0)
 
     def ends(failure: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return at which cuts a run ends that holds rows, and at which one begins."""
+        """Return the cuts that end a run with rows, and the cuts that begin one."""
         reach = np.concatenate([[math.inf], _run_reaches(bins, failure) * float(scale) + TOLERANCE])
         holds = total - total[:, np.newaxis] > reach[run]
         return holds.any(axis=0), holds.any(axis=1)
@@ -239,7 +242,7 @@ def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fracti
     scale : Fraction
         In rows, > 0.
     failure : float
-        The chance, at most, that it does not hold the quantile.
+        Largest chance that the interval misses the quantile.
     """
     below = np.cumsum(noisy.astype(np.float64))
     distance = below[:-1] - float(quantile) * below[-1]
@@ -248,18 +251,18 @@ def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fracti
 
 
 def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int, fewest: float) -> Span:
-    """Return the interval of a quantile from D at each cut but the outermost, and what its noise exceeds with 5 %.
+    """Return the interval of a quantile from D at each cut but the outermost, and its noise's 5 % reach.
 
     Parameters
     ----------
     distance, reach : ndarray of float64, shape (bins - 1,)
-        In rows; the reach with the tolerance in it.
+        In rows; the reach includes the tolerance.
     cuts : ndarray of int64, shape (bins + 1,)
         As numbers of cells below them, from 0 to the number of cells.
     cell : int
-        The cell that stands for the quantile.
+        The cell of the value.
     fewest : float
-        The rows that there are at least, with 95 %.
+        Lower bound of the rows, with 95 %.
     """
     bins = len(cuts) - 1
     above, beneath = np.flatnonzero(distance >= -reach), np.flatnonzero(distance <= reach)
@@ -278,10 +281,10 @@ def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int, fewes
 
 
 def rows_needed(at: Sequence[Fraction], scale: Fraction, *, bounded: bool) -> float:
-    """Return the rows from which noise leaves neither end of an interval open with a chance of 95 %, of some data.
+    """Return the rows from which noise leaves neither end of an interval open with a chance of 95 %, for some data.
 
-    That is where a cut has all rows above it, and another all rows below it: its D is twice the reach then. Without
-    bounds, it is also the rows from which a value with no D at all is known to be within `MOST_OFF` of its rank.
+    For such data a cut has all rows above it, and another cut all rows below it: its D is twice the reach then. Without
+    bounds, a value with D = 0 must also be within `MOST_OFF` of its rank for certain.
     """
     bins = most_bins(len(at))
     needed = []
@@ -295,19 +298,19 @@ def rows_needed(at: Sequence[Fraction], scale: Fraction, *, bounded: bool) -> fl
 
 
 def _rows_reach(bins: int, scale: Fraction) -> float:
-    """Return what the noise in the number of all rows exceeds with a chance of 5 % at most."""
+    """Return the reach of the noise in the number of rows, at a chance of 5 %."""
     return widest(2.0 * FAILURE) * float(scale) * math.sqrt(2.0 * bins)
 
 
 def rank_reach(at: Sequence[Fraction], scale: Fraction) -> float:
-    """Return how far in ranks a cut is told from a quantile, for the widest of all intervals, but for its noise."""
+    """Return the rank distance at which a cut differs from a quantile, in the widest interval, without noise."""
     return max(float(reaches(most_bins(len(at)), quantile).max()) * float(scale) + TOLERANCE for quantile in at)
 
 
 def span_record(
     values: Sequence[float], spans: Sequence[Span], ends: Sequence[Ends], bounds: Ends
 ) -> dict[str, list[Json]]:
-    """Return what the ledger keeps of quantiles with intervals: lists of values, ends and verdicts.
+    """Return the ledger's record of quantiles with intervals: lists of values, ends and verdicts.
 
     Parameters
     ----------
@@ -316,11 +319,11 @@ def span_record(
     ends : sequence of (float or None, float or None)
         The values at the ends of each span.
     bounds : (float, float) or (None, None)
-        Between which the cells are, where that is public; an open end is at a bound.
+        Public bounds of the cells, if any; an open end is at a bound.
     """
     record: dict[str, list[Json]] = {"values": [], "lower": [], "upper": [], "verdicts": []}
     for value, interval, (lower, upper) in zip(values, spans, ends, strict=True):
-        lower = None if lower is None else min(lower, value)  # a value is rounded where those of its cell are whole
+        lower = None if lower is None else min(lower, value)  # rounded if the values of its cell are whole
         upper = None if upper is None else max(upper, value)
         verdict = interval.verdict((lower, upper), bounds)
         void, bounded = verdict == UNDETERMINED, None not in bounds
@@ -332,9 +335,9 @@ def span_record(
 
 
 def quantile_rows(result: Any) -> list[Mapping[str, Json]]:
-    """Return the rows of quantiles, whatever the ledger keeps of them.
+    """Return the rows of quantiles from any record of the ledger.
 
-    These are `GroupedQuantiles`, `Quantiles`, or pairs of share and value from before there were intervals.
+    A record is `GroupedQuantiles`, `Quantiles`, or pairs of share and value from versions without intervals.
     """
     if not isinstance(result, Mapping):
         result = {"values": result}

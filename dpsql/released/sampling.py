@@ -1,20 +1,20 @@
-"""Sampling error of released numbers, from released moments: post-processing, so it costs no privacy.
+"""Compute the sampling error of released numbers from released moments, at no privacy cost.
 
-A release says what noise does to a number of *these* rows. Whether other rows of the same population would say the same
-is a matter of sampling: of the n values in z, which lie in [-1, 1], the mean differs from that of the population with a
-variance of ``V / n``. Both n and V are released with noise, so n is the lower and V the upper end of their intervals.
+A release covers the noise in a number of *these* rows. Sampling covers other rows of the same population: for n values
+in z, which lie in [-1, 1], the mean differs from the population's mean with a variance of ``V / n``. A release has n
+and V with noise, so n is the lower and V the upper end of their intervals.
 
-*Few rows, and rare values.* Four values are added, two at either end of the bounds, as Agresti and Coull (1998) do for
-shares: a sample without a single rare value has no variance of its own, but it may well be of a population that has.
-What that adds to an interval is of the size of noise at epsilon = 1, and the quantile is that of Student's t with the
-degrees of freedom of n and these four. Sums of two levels move in steps of 2 / n, and a quarter of a step makes up for
-that: of ten pairs of group sizes from 5 + 5 to 100 + 1,000 two equal shares differ in 4.2 % at most, at any share.
+The code adds four values, two at either end of the bounds, as Agresti and Coull (1998) do for shares: a sample without
+a single rare value has no variance of its own, but its population may have some. This widens an interval by about the
+noise at epsilon = 1. The quantile is Student's t with the degrees of freedom of n and these four. Sums of two levels
+move in steps of 2 / n, and a quarter of a step makes up for that: of ten pairs of group sizes from 5 + 5 to 100 + 1,000
+two equal shares differ in 4.2 % at most, at any share.
 
-*Units.* Rows of one privacy unit may depend on each other. A unit has at most m rows, so that the variance of a sum is
-at most m times that of independent rows: n rows count as ``n / m``.
+Rows of one privacy unit may depend on each other. A unit has at most m rows, so the variance of a sum is at most m
+times the variance for independent rows: n rows count as ``n / m``.
 
-*Noise and sampling* are independent, so their ways from the number to the end of an interval add up in squares. That is
-exact for two normal laws at one level, and conservative where one of them is Laplace's, at levels of 90 % and more.
+Noise and sampling are independent, so their distances from the number to the end of an interval add up in squares. This
+is exact for two normal laws at one level, and conservative if one of them is Laplace, at levels of 90 % and more.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from dpsql.released.covariance import Estimated
 from dpsql.released.intervals import noise_quantile
 from dpsql.statistics.aggregates import ValueBlock
 
-# From so many degrees of freedom on a series is close; and more are taken for these.
+# Degrees of freedom above which a series is close, and their maximum.
 _MANY, _MOST = 200.0, 1e4
-# Values that are added, half of them at either end; and what a way is longer by, over the rows.
+# Added values, half of them at either end; and the addition to a distance, over the rows.
 _ADDED, _STEP = 4.0, 0.5
 
 
 @lru_cache(maxsize=4096)
 def student(tail: float, freedom: float) -> float:
-    """Return what Student's t exceeds in either direction with a chance of `tail`.
+    """Return the t that Student's t exceeds in either direction with a chance of `tail`.
 
-    With ``t = sqrt(freedom) tan(a)`` the density of the angle a is that of ``cos(a)**(freedom - 1)``. From 200 degrees
-    of freedom on the normal quantile is corrected to second order.
+    With ``t = sqrt(freedom) tan(a)`` the density of the angle a is ``cos(a)**(freedom - 1)``, scaled. Above 200 degrees
+    of freedom the normal quantile is corrected to order 2.
     """
     if freedom > _MANY:
         z = -NormalDist().inv_cdf(tail / 2.0)
@@ -55,16 +55,16 @@ def student(tail: float, freedom: float) -> float:
 
 
 def mean_reaches(mean: Doubles, variance: Doubles, rows: Doubles, tail: float) -> tuple[Doubles, Doubles, Doubles]:
-    """Return how far below and above means of these rows those of the population lie, and standard deviations.
+    """Return how far the population means lie below and above the means of these rows, and standard deviations.
 
     Parameters
     ----------
     mean : ndarray of float64
         In [-1, 1].
     variance : ndarray of float64
-        Of the values, divided by their number, in [0, 1]; no smaller than it is.
+        Of the values, divided by their number, in [0, 1]; an upper bound.
     rows : ndarray of float64
-        Independent rows, >= 0; no more than there are.
+        Independent rows, >= 0; a lower bound.
     tail : float
         Chance that the population's mean lies outside.
     """
@@ -80,12 +80,12 @@ def mean_reaches(mean: Doubles, variance: Doubles, rows: Doubles, tail: float) -
 
 
 def sampled_mean(noisy: NoisyBlock, mean: Estimated, fewest: Doubles, *, tail: float, rows_per_unit: int) -> Estimated:
-    """Return the means of groups with intervals that hold those of the population.
+    """Return the means of groups with intervals for the population means.
 
     Parameters
     ----------
     noisy : NoisyBlock
-        Of a column with bounds. Where it tells no squares, the largest variance at each mean counts.
+        Of a column with bounds. If it has no squares, the largest variance at each mean counts.
     mean : Estimated
         With intervals for noise alone.
     fewest : ndarray of float64, shape (G,)
@@ -93,14 +93,14 @@ def sampled_mean(noisy: NoisyBlock, mean: Estimated, fewest: Doubles, *, tail: f
     tail : float
         Chance that an interval does not hold.
     rows_per_unit : int
-        Rows of one unit in a group at most.
+        Maximum rows of one unit in a group.
     """
     block = noisy.block
     if not isinstance(block, ValueBlock):
         raise ParameterError("P018", "a count tells nothing of values. Take the block of the aggregates.")
     middle, half = block.middle_and_half
     value, low, high = ((part - middle) / half for part in (mean.value, mean.lower, mean.upper))
-    # No values in [-1, 1] vary by more at a mean, the one next to 0 that is compatible.
+    # The largest variance of values in [-1, 1], at the compatible mean nearest to 0.
     nearest = np.where((low <= 0.0) & (high >= 0.0), 0.0, np.minimum(np.abs(low), np.abs(high)))
     variance = np.maximum(1.0 - nearest**2, 0.0)
     if block.needs_squares:
@@ -115,14 +115,14 @@ def sampled_mean(noisy: NoisyBlock, mean: Estimated, fewest: Doubles, *, tail: f
 
 
 def count_reach_of_sampling(rows: float, rows_per_unit: int, tail: float) -> tuple[float, float]:
-    """Return how far a count, or a difference of counts, of Poisson units differs from its expectation, and its error.
+    """Return how far a count of Poisson units, or a difference of counts, is off its expectation, and its error.
 
     Parameters
     ----------
     rows : float
-        That were counted in all, no fewer than there are.
+        Upper bound of the rows counted in all.
     rows_per_unit : int
-        Rows that a unit has at most.
+        Maximum rows of a unit.
     tail : float
     """
     deviation = math.sqrt(rows_per_unit * (max(0.0, rows) + _ADDED * rows_per_unit))

@@ -1,4 +1,4 @@
-"""The shapes of results: the tidy rows of each kind of result, and their SQL types."""
+"""Define the tidy rows of each kind of result, and their SQL types."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from dpsql.released.verdicts import coefficient_verdicts, interval_verdict
 
 Rows = Sequence[Mapping[str, Any]]
 NOT_RELEASED = "not released"
-# The column that holds the key of a group, as a list of texts.
+# Column with the key of a group, as a list of strings.
 KEYS = "keys"
-# What a row says about its noise.
+# Column of a row's verdict.
 VERDICT = "verdict"
-# What the first row of a selection says about all features together, where only these are judged.
+# Column of the verdict on all features, in the first row of a selection that judges only these.
 SET_VERDICT = "set_verdict"
 _WORD = {VERDICT: "VARCHAR"}
-# The last columns where every row is a number of rows or of their values: which rows it covers, twice in this version.
+# Last columns if every row is a number of rows or of their values: the covered rows, twice in this version.
 _SPOKEN = _WORD | dict.fromkeys(COVERING, "VARCHAR")
-# Of a standard deviation that is shown.
+# Digits of a shown standard deviation.
 _FOUR_DIGITS = Context(prec=4, rounding=ROUND_CEILING)
 
 
@@ -57,9 +57,9 @@ class Shape:
     rows : callable
         Turns the stored result, JSON values, into tidy rows.
     features : callable or None
-        Reads the features that were selected out of the stored result, where the result is a selection.
+        Reads the selected features from the stored result, if the result is a selection.
     ends : int
-        Rows at either end of a result that have no noise, and so no part in the verdict of a call.
+        Rows at either end of a result that have no noise, and so do not count in the verdict of a call.
     table : callable or None
         Does the same as `rows` for results of many rows: takes the stored result and the Arrow type of a row, and
         returns an Arrow array.
@@ -89,9 +89,9 @@ class Shape:
         Parameters
         ----------
         result : JSON values
-            As the ledger keeps it.
+            As stored in the ledger.
         covers : str, optional
-            Which rows it covers (`dpsql.contract.covers`), where it has columns for that.
+            Which rows it covers (`dpsql.contract.covers`), if it has columns for that.
         """
         bare = pa.struct([field for field in self.arrow if field.name not in COVERING])
         array = pa.array(self.rows(result), type=bare) if self.table is None else self.table(result, bare)
@@ -101,12 +101,12 @@ class Shape:
 
     @property
     def without_keys(self) -> Shape:
-        """The shape of one group's rows: that of the aggregate form."""
+        """The shape of one group's rows, as in the aggregate form."""
         return replace(self, columns={name: kind for name, kind in self.columns.items() if name != KEYS})
 
     @property
     def has_keys(self) -> bool:
-        """Whether rows start with the key of a group, whose columns and their types the call decides."""
+        """Whether rows start with the key of a group; the call decides its columns and types."""
         return KEYS in self.columns
 
     @property
@@ -124,7 +124,7 @@ def _is_error(name: str) -> bool:
 
 
 def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
-    """Return standard deviations to four digits, rounded up: a reader who believes them believes no more than is so.
+    """Return standard deviations to four digits, rounded up, so that they never understate the noise.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
     """
     values = errors.to_numpy(zero_copy_only=False)
     some, indices = np.unique(values, return_inverse=True)
-    # Twelve digits first: what a sum of doubles is off by is no reason to show another digit.
+    # Round to twelve digits first: rounding errors of double sums must not add a digit.
     numbers = np.array([float(_FOUR_DIGITS.create_decimal(f"{number:.12g}")) for number in some.tolist()])
     return pa.array(numbers[indices] if len(some) else values, type=pa.float64(), mask=errors.is_null().to_numpy(False))
 
@@ -176,7 +176,7 @@ def _aggregated_rows(result: Any) -> Rows:
 
 
 def _keyed(result: Any, shape: Shape) -> Rows:
-    """Return rows with their keys by the names of the columns, as texts."""
+    """Return rows with their keys by column name, as strings."""
     rows = []
     for row in shape.entries(result).to_pylist():
         rest = {name: value for name, value in row.items() if name not in (KEYS, *COVERING)}
@@ -189,7 +189,7 @@ def _histogram_rows(result: Any) -> Rows:
 
 
 def key_types(result: Any) -> list[str]:
-    """Return the SQL types of the keys in a stored result; none where it has no groups."""
+    """Return the SQL types of the keys in a stored result; none if it has no groups."""
     return list(result["types"]) if isinstance(result, Mapping) and KEYS in result else []
 
 

@@ -1,10 +1,10 @@
-"""Released trees: what the ledger keeps of them, and the report on their pairs. Everything here is free.
+"""Store released trees, and report the errors of their pairs of columns, at no privacy cost.
 
-The error of a pair is the share of rows that would have to be in other cells for the counts of its cells to be right,
-half of the sum of all differences: the total variation. Cells are those of the columns, finer than the united ones in
-which the model was measured. Inside of them each column of numbers has an error of its own: the share of rows whose
-values would have to be others for the counts of its atoms and buckets to be right (`dpsql.statistics.coded_columns`).
-Releases of earlier versions have the error of united cells, and none of values.
+The error of a pair is the share of rows that must move to other cells to make the counts of its cells right, half of
+the sum of all differences: the total variation. Cells are the columns' cells, which are finer than the united cells of
+the measured model. Each column of numbers has a second error inside its cells: the share of rows whose values must
+change to make the counts of its atoms and buckets right (`dpsql.statistics.coded_columns`). Releases of earlier
+versions have the error of united cells, and no error of values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dpsql.released.tree_fit import FittedTree, ReleasedColumns
 
 # Weights are counts in units of 2**-16 rows.
 _UNIT = 1 << 16
-# Of the intervals of errors.
+# Of the errors' intervals.
 CONFIDENCE = 0.95
-# A pair is clear if no more than this share of rows is off, with that confidence.
+# A pair is clear if at most this share of rows is off, with that confidence.
 CLOSE = 0.1
 MEASURED, IMPLIED = "measured", "implied"
 
@@ -46,7 +46,7 @@ def synthetic_record(
     seed: str,
     separations: Sequence[bool],
 ) -> dict[str, Json]:
-    """Return the JSON values that the ledger keeps: a `StoredTree`, and the report.
+    """Return the JSON values for the ledger: a `StoredTree`, and the report.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def synthetic_record(
     tree : NoisyTree
     fit : FittedTree
     errors : ndarray of float64, or None
-        Noisy distance of every pair in rows, pairs in order, and of every column with slots; None where there is no
+        Noisy distance of every pair in rows, pairs in order, and of every column with slots; None if there is no
         report.
     sigma : float or None
         Standard deviation of its noise.
@@ -146,7 +146,7 @@ def _interval(result: Any, distance: float) -> tuple[float, float, float, float]
     """Return the error of a noisy distance in rows, the standard deviation of its noise, and its interval."""
     rows, away = 2.0 * result["rows"], NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
     error = distance / rows
-    # Shares are of a noisy number of rows, whose noise moves a distance of shares by half of it at least.
+    # Shares are of a noisy number of rows: its noise moves a distance by half of itself at least.
     of_rows = (1.0 + 2.0 * max(0.0, error)) * result.get("rows_std_error", 0.0)
     deviation = math.hypot(result["error_std_error"], of_rows) / rows
     low, high = (min(1.0, max(0.0, error + side * away * deviation)) for side in (-1, 1))

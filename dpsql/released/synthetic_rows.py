@@ -1,9 +1,9 @@
-"""Rows of a table that a released tree describes: the same bytes from the same seed, on every platform.
+"""Generate rows from a released tree: the same bytes from the same seed, on every platform.
 
-Everything is integer arithmetic on stored integers. Words come from a public seed
-(`dpsql.noise.seeded`); no order depends on equal keys. Where n rows are to be divided by weights, each cell
-gets its share rounded down, and what is left goes to cells in turn by their remainders, from a random start: so every
-cell has its share of the rows on average. Rows are post-processing of what was released, whatever the seed.
+All arithmetic is on stored integers. Words come from a public seed (`dpsql.noise.seeded`); no order depends on equal
+keys. When n rows are divided by weights, each cell gets its share rounded down. The remaining rows go to cells in turn
+by their remainders, from a random start: so every cell has its share of the rows on average. Rows are post-processing
+of the release for any seed.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ class StoredColumn(TypedDict):
     Attributes
     ----------
     name, type : str
-        As the source's; the type as SQL spells it.
+        As in the source; the type in SQL spelling.
     keys : list of str, or None
-        Values of a column that is listed.
+        Values of a listed column.
     other : bool
         Whether there is a cell for all other values.
     starts, upper, discrete
-        Of `ValueGrid`; None for a column that is listed.
+        Of `ValueGrid`; None for a listed column.
     digits : int
         Numbers are multiples of ``10**-digits``.
     places : list of int
         The united cell of each cell: of NULL, then of values, then of others, or of atoms.
     shares : list of int
-        What each cell holds of its union, in any unit.
+        Weight of each cell in its union, in any unit.
     atoms : list of float
-        Single values, each of which has a cell of its own behind those of the grid; releases of earlier versions have
-        none.
+        Single values, each with its own cell after the cells of the grid; releases of earlier versions have none.
     mixture : list of (int, int, int)
         How values in a cell are drawn, see `ValueGrid.grained`; empty for evenly, as in earlier versions.
     """
@@ -79,7 +78,7 @@ class StoredTree(TypedDict):
     order : list of list of int
         A column, and the columns that it depends on, which are drawn before it.
     weights : list of list of int
-        Weights of the united cells of each of these columns, for each cell of what it depends on, row by row.
+        Weights of the united cells of each of these columns, for each cell of its parent columns, row by row.
     """
 
     columns: list[StoredColumn]
@@ -91,7 +90,7 @@ class StoredTree(TypedDict):
 
 
 def _divided(count: int, weights: Longs, words: SeededWords) -> Longs:
-    """Return how many of some rows each cell gets; the weights are integers >= 0."""
+    """Return the number of rows of each cell; the weights are integers >= 0."""
     total = int(weights.sum())
     if not total:
         weights = np.ones_like(weights)
@@ -103,7 +102,7 @@ def _divided(count: int, weights: Longs, words: SeededWords) -> Longs:
     products = count * weights
     counts, rest = products // total, np.cumsum(products % total)
     start = int(words.take(1)[0]) % total
-    # A cell is met whenever the remainders of the cells up to it pass start, start + total, start + 2 total, …
+    # A cell gets a row when the remainders up to it pass start, start + total, start + 2 total, …
     met = (rest + (total - 1 - start)) // total
     return counts + np.diff(met, prepend=0)
 
@@ -124,7 +123,7 @@ def _spread(groups: Longs, weights: Longs, words: SeededWords) -> Longs:
 
 
 def united_cells(stored: StoredTree, count: int, seed: str) -> list[Longs]:
-    """Return the united cell of each column in each of some rows."""
+    """Return the united cell of each column in `count` rows."""
     words, sizes = SeededWords(seed), stored["sizes"]
     cells: dict[int, Longs] = {}
     for (column, *parents), weights in zip(stored["order"], stored["weights"], strict=True):
@@ -147,7 +146,7 @@ def _fine_cells(column: StoredColumn, united: Longs, words: SeededWords) -> Long
 
 
 def _texts(column: StoredColumn, cells: Longs, words: SeededWords) -> pa.Array:
-    """Return a column's values as texts that SQL casts to its type; cell 0 is NULL."""
+    """Return a column's values as strings for a cast in SQL; cell 0 is NULL."""
     absent = cells == 0
     if column["keys"] is not None:
         last = [OTHER if column["type"] == "VARCHAR" else None] if column["other"] else []
@@ -203,7 +202,7 @@ _WRITTEN: Mapping[str, Callable[[float, int], str]] = {
 
 
 def synthetic_columns(stored: StoredTree, count: int | None, seed: str | None) -> list[pa.Array]:
-    """Return the columns of a table, as texts that SQL casts to their types.
+    """Return the columns of a table, as strings for a cast in SQL.
 
     Parameters
     ----------
@@ -211,7 +210,7 @@ def synthetic_columns(stored: StoredTree, count: int | None, seed: str | None) -
     count : int or None
         Number of rows, from 0; None for the released number.
     seed : str or None
-        Public; None for that of the release.
+        Public; None for the release's seed.
 
     Returns
     -------

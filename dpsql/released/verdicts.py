@@ -1,31 +1,31 @@
-"""The verdict of each row of a release: post-processing of released numbers and their public noise, so it is free.
+"""Compute the verdict of each row of a release from released numbers and public noise, at no privacy cost.
 
-A row is `clear` if noise alone explains what it says with a chance of at most 5 %, or one less the confidence that the
-call asked for. The claim is about that row, and can fail: where a result has many rows, some are `clear` by chance
-unless the table says that all are meant at once. The words are those of `dpsql.contract.covers`; the first that holds
-is the verdict.
+A row is `clear` if noise alone explains its claim with a chance of at most 5 %, or one less the confidence of the call.
+The claim is about that row, and can fail: if a result has many rows, some are `clear` by chance unless the table says
+that the claim holds for all rows at once. `dpsql.contract.covers` defines the words; the first word that holds is the
+verdict.
 
 ===================  ======================================================================================
 rows                 claim
 ===================  ======================================================================================
 counts, sums,        the interval excludes 0
 deviations
-means, quantiles     the interval is at most half as wide as what was public before (`is_narrowed`)
+means, quantiles     the interval is at most half as wide as the public interval before (`is_narrowed`)
 bins, cells          the interval excludes 0: there are rows
 covariances,         the interval excludes 0
 correlations
 metrics              the interval excludes 0
 coefficients         not 0: farther from 0 than noise of all features at once moves one of them
-scores               above the threshold, or above 0: for all features that were compared at once
+scores               above the threshold, or above 0: for all compared features at once
 curve, confusion     the rates of the two classes differ at this threshold
 area                 the interval excludes 1/2
 ===================  ======================================================================================
 
-*Counts of unknown law.* A stored curve tells the standard deviation s of its noise, and not whether it is Laplace or
-Gaussian noise, or a sum of many. For a sum of weights w, ``|w| <= 1``, times independent discrete Laplace noise of
-variances v the moment generating function is the product of ``1 / (1 - v (cosh(w t) - 1))``, which is at most
-``1 / (1 - s**2 (cosh(t) - 1))``, since ``cosh(w t) - 1 <= w**2 (cosh(t) - 1)``. That of Gaussian noise is below it, as
-``exp(x) <= 1 / (1 - x)``. So Chernoff's bound with it holds for all of them.
+A stored curve has the standard deviation s of its noise, but not its law: Laplace, Gaussian, or a sum of many. For a
+sum of weights w, ``|w| <= 1``, times independent discrete Laplace noise of variances v the moment generating function
+is the product of ``1 / (1 - v (cosh(w t) - 1))``, which is at most ``1 / (1 - s**2 (cosh(t) - 1))``, since ``cosh(w t)
+- 1 <= w**2 (cosh(t) - 1)``. The function of Gaussian noise is below it, as ``exp(x) <= 1 / (1 - x)``. So Chernoff's
+bound with it holds for all of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles
 from dpsql.contract.covers import BIASED, CLEAR, DIFFERS, NO_EVIDENCE, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
-# Chance that a row is clear by noise alone, where the call does not say another.
+# Chance that a row is clear by noise alone, if the call gives no other.
 FAILURE = 0.05
 # Noise of a smaller standard deviation is 0: counts are whole, or noise has many bits.
 _NO_NOISE = 1e-150
@@ -51,7 +51,7 @@ _RATES = np.linspace(0.02, 0.999, 200)
 
 
 def interval_verdict(value: float | None, lower: float | None, upper: float | None, null: float = 0.0) -> str:
-    """Return whether the interval of a number excludes another one; an end that is None is not known."""
+    """Return whether the interval of a number excludes `null`; an end that is None is not known."""
     if value is None:
         return UNDETERMINED
     if lower is None and upper is None:
@@ -66,15 +66,15 @@ def interval_verdicts(
     biased: NDArray[np.bool_] | None = None,
     width: Doubles | float = math.nan,
 ) -> pa.Array:
-    """Return what is said of many numbers, where NaN stands for None: the first word that holds, as the module says.
+    """Return the verdicts of many numbers, with NaN for None: the first word that holds, as in the module's text.
 
     Parameters
     ----------
     value, lower, upper : ndarray of float64
     biased : ndarray of bool, optional
-        Where limits left out too much (`dpsql.released.aggregates`).
+        Where row limits dropped too much (`dpsql.released.aggregates`).
     width : ndarray of float64, or float
-        Of means: how wide the interval was that was public before. NaN of numbers that claim not to be 0.
+        For means: the width of the public interval before. NaN for numbers that claim not to be 0.
     """
     words = np.full(np.shape(value), UNCLEAR, dtype=object)
     words[np.isnan(lower) & np.isnan(upper)] = NOT_MEASURED
@@ -86,7 +86,7 @@ def interval_verdicts(
 
 
 def is_narrowed(lower: Doubles, upper: Doubles, width: Doubles | float) -> NDArray[np.bool_]:
-    """Return where an interval is at most half as wide as what was public before; nowhere that this is NaN."""
+    """Return where an interval is at most half as wide as the public one before; False at NaN."""
     return np.asarray(upper - lower <= np.multiply(width, 0.5), dtype=np.bool_)
 
 
@@ -97,7 +97,7 @@ def coefficient_verdicts(
     undetermined: Iterable[str] = (),
     unclear: Iterable[str] = (),
 ) -> list[str]:
-    """Return whether each coefficient is told from 0, for all features at once but for a chance of 5 %.
+    """Return whether each coefficient differs from 0, for all features at once but for a chance of 5 %.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def coefficient_verdicts(
         The intercept first.
     values : sequence of float
     errors : sequence of float or None
-        Standard deviation of the noise in each, to first order; None where it is not known.
+        Standard deviation of the noise in each, to first order; None if it is not known.
     undetermined : iterable of str
         Terms to which the mechanism has no answer.
     unclear : iterable of str
@@ -126,7 +126,7 @@ def coefficient_verdicts(
 
 
 def score_reach(error: float, compared: int) -> float:
-    """Return how far noise moves any of the scores that were compared, but for a chance of 5 %.
+    """Return how far noise moves any of the compared scores, except with a chance of 5 %.
 
     A score is one noisy number, or the larger of two, each with noise of that standard deviation.
     """
@@ -135,7 +135,7 @@ def score_reach(error: float, compared: int) -> float:
 
 @lru_cache(maxsize=1024)
 def count_reach(deviation: float, failure: float) -> float:
-    """Return what the size of the noise of a count, or of a sum of counts, exceeds with that chance at most.
+    """Return a reach that the noise of a count, or of a sum of counts, exceeds with a chance <= `failure`.
 
     Parameters
     ----------
@@ -153,9 +153,9 @@ def count_reach(deviation: float, failure: float) -> float:
 
 
 def call_verdict(*columns: Iterable[str | None]) -> str | None:
-    """Return the verdict of a call from those of its rows: clear only if every row is, else the first doubt.
+    """Return the verdict of a call from its rows' verdicts: clear only if every row is, else the first doubt.
 
-    Of several columns the first that says something counts; None where none does.
+    The first column with a word counts; None if no column has one.
     """
     words = ({word for word in column if word is not None} for column in columns)
     verdicts = next(filter(None, words), None)

@@ -1,17 +1,17 @@
-"""The statistics of an additive stage: weights per cell of each feature, sizes of residuals, and residuals per cell.
+"""Compute the statistics of an additive stage: weights per cell, sizes of residuals, and residuals per cell.
 
-Units: features are integers ``q_j`` in [-S, S], ``S = 2**20`` (`fixed_point`), and the target and its residuals are
-integers where S is the scale of the linear fit before. A `CellMap` maps a row to its *codes*, one per feature: the cell
-that q_j is in, or none where the feature is missing; to its *start*, what the linear fit leaves of the target; and to
-its *weight*, in [0, 1]. Cells, coefficients and steps are public, or released before. The steps of a row's cells add up
-to how far it *moved*, and start and move tell its residual, within [-B, B] with B public. All of this is a function of
-the row alone: products of rows and coefficients are exact integers, whatever the batch.
+Features are integers ``q_j`` in [-S, S], ``S = 2**20`` (`fixed_point`). The target and its residuals are integers where
+S is the scale of the preceding linear fit. A `CellMap` maps a row to its *codes*, one per feature: the cell of q_j, or
+none if the feature is missing; to its *start*, the target less the linear fit; and to its *weight*, in [0, 1]. Cells,
+coefficients and steps are public, or released before. The steps of a row's cells add up to its *move*. Start and move
+determine its residual, within [-B, B] with B public. All of this is a function of the row alone: products of rows and
+coefficients are exact integers, whatever the batch.
 
-Of least squares (`StepRows`) a start is the target less what the linear fit predicts, and a residual is this less the
+In least squares (`StepRows`) a start is the target less the linear fit's prediction, and a residual is this less the
 move, clipped; every row weighs 1. A classifier has the residuals and weights of `dpsql.statistics.score_rows`.
 
-Sensitivities of the *squared* L2 norm, with a unit of at most m rows, c features that are counted, and the residuals of
-g features summed at once:
+The table has sensitivities of the *squared* L2 norm, with a unit of at most m rows, c counted features, and the
+residuals of g features summed at once:
 
 =====================================  ============  =============  ================================================
 statistic                              add_remove    replace        why
@@ -24,8 +24,8 @@ sums of residuals per cell, g          g B**2 m**2   4 g B**2 m**2  a row adds i
 features                                                            cell of each of the g features
 =====================================  ============  =============  ================================================
 
-The last one under replace is attained by rows of the same cells and opposite residuals. That the next sums are asked
-for with steps which follow from the ones before changes nothing: these were released.
+Rows of the same cells and opposite residuals attain the last one under replace. Later sums use steps that depend on
+earlier sums, which changes nothing: the earlier sums were released.
 """
 
 from __future__ import annotations
@@ -46,21 +46,20 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.regression import FARTHEST_TARGET, RowMap, Scales
 
-# Cells of a feature. Missing values have the code behind the last one.
+# Cells of a feature. Missing values have the code after the last cell.
 CELLS = 128
-# A residual is one size smaller for each of these that its absolute value does not exceed: half octaves, down to a
-# hundredth of the scale of the target.
+# Upper ends of residual sizes, for absolute values: half octaves, down to a hundredth of the scale of the target.
 SIZES: Longs = np.array([round(4 * FIXED_POINT_ONE * 2.0 ** (-step / 2)) for step in range(1, 18)], dtype=np.int64)
-# A row that weighs less than this counts as if it weighed so much.
+# Smaller weights of rows count as this weight.
 _LEAST_WEIGHT = 2.0**-16
-# Steps are at most so large in absolute value: sums of them are exact in doubles.
+# Largest absolute value of a step: sums of steps are exact in doubles.
 LARGEST_STEP = FARTHEST_TARGET
 
 Codes = NDArray[np.uint8]
 
 
 def cells_sensitivity(neighbours: str, features: int, max_rows_per_unit: int = 1) -> int:
-    """Return the squared L2 sensitivity of the weights per cell of some features, each weight being at most 1.
+    """Return the squared L2 sensitivity of the weights per cell of some features, each weight at most 1.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ def residuals_sensitivity(neighbours: str, features: int, most: int, max_rows_pe
     ----------
     neighbours : {'add_remove', 'replace'}
     features : int
-        g, >= 1: of which sums are released at once.
+        g, >= 1: the features summed at once.
     most : int
         B, >= 1: bound on the absolute value of a residual.
     max_rows_per_unit : int
@@ -103,7 +102,7 @@ class CellMap(ABC):
     mapped : RowMap
         Of the linear fit.
     starts : ndarray of float64, shape (d, CELLS - 1)
-        Integers: where each cell but the first starts, ascending in each row.
+        Integers: the start of each cell but the first, ascending in each row.
     """
 
     mapped: RowMap
@@ -111,22 +110,22 @@ class CellMap(ABC):
 
     @staticmethod
     def even(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return where cells of one width start, between integers of shape (d,)."""
+        """Return the starts of equal cells, between integers of shape (d,)."""
         return np.ceil(low[:, None] + (high - low)[:, None] * (np.arange(1, CELLS) / CELLS))
 
     @property
     def edges(self) -> NDArray[np.float64]:
-        """Where cells start, in the units of the columns: half an integer before the first one in the cell."""
+        """The starts of cells, in column units: half an integer before the first one in the cell."""
         scales = self.mapped.scales
         edges: NDArray[np.float64] = scales.middle[:, None] + (self.starts - 0.5) / scales.scale[:, None]
         return edges
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return features of shape (d, rows) as integers, shape (rows, d), NaN where one is missing."""
+        """Return features of shape (d, rows) as integers, shape (rows, d), NaN if missing."""
         return self.mapped.quantised(features)
 
     def codes(self, quantised: NDArray[np.float64]) -> Codes:
-        """Return the cell of each feature, shape (rows, d), `CELLS` where it is NaN."""
+        """Return the cell of each feature, shape (rows, d), `CELLS` for NaN."""
         codes = np.empty(quantised.shape, dtype=np.uint8)
         for feature, starts in enumerate(self.starts):
             codes[:, feature] = np.searchsorted(starts, quantised[:, feature], side="right")
@@ -135,14 +134,14 @@ class CellMap(ABC):
 
     @abstractmethod
     def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what rows start from, of which the first axis is that of the rows."""
+        """Return the starts of rows; the first axis is the rows."""
 
     @abstractmethod
     def residuals(self, start: NDArray[np.float64], moved: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-        """Return the residuals of rows that moved so far, shape (rows,): integers in [-most, most]."""
+        """Return the residuals of moved rows, shape (rows,): integers in [-most, most]."""
 
     def weights(self, start: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Return the weights of rows, integers in [0, S] for [0, 1]; None where each row counts 1, in units of 1."""
+        """Return the weights of rows, integers in [0, S] for [0, 1]; None if each row counts 1, in units of 1."""
         return None
 
 
@@ -153,7 +152,7 @@ class StepRows(CellMap):
     Attributes
     ----------
     scales : Scales
-        Those of the target are what residuals are measured in.
+        Residuals have the target's scale.
     coefficients : ndarray of float64, shape (1 + d,)
         Of the linear fit, in mapped units; released.
     """
@@ -163,13 +162,13 @@ class StepRows(CellMap):
 
     @classmethod
     def of(cls, mapped: RowMap, scales: Scales, coefficients: NDArray[np.float64]) -> Self:
-        """Return the map with cells of one width between the ends that the linear fit counts each feature to."""
+        """Return the map with cells of equal width between the feature ends of the linear fit."""
         return cls(mapped, cls.even(*mapped.ends), scales, coefficients)
 
     def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the residuals of the linear fit, shape (rows,): integers within `FARTHEST_TARGET`, 0 without a target.
 
-        A row that the linear fit scaled down has its residual scaled up again.
+        If the linear fit scaled a row down, its residual is scaled up again.
         """
         integers, bits = fixed_coefficients(self.coefficients)
         residuals = np.empty(len(target))
@@ -179,14 +178,14 @@ class StepRows(CellMap):
             with np.errstate(over="ignore", invalid="ignore"):
                 moved = (target[some] - self.scales.target_middle) * self.scales.target_scale
             np.clip(moved, -FARTHEST_TARGET, FARTHEST_TARGET, out=moved)
-            # Integers below 2**53, so that no sum depends on its order.
+            # Integers below 2**53: sums do not depend on their order.
             predicted = matrix @ integers * 2.0**-bits
             residuals[some] = moved - predicted / np.maximum(weights, _LEAST_WEIGHT)
         np.clip(residuals, -FARTHEST_TARGET, FARTHEST_TARGET, out=residuals)
         return np.nan_to_num(np.floor(residuals + 0.5))
 
     def residuals(self, start: NDArray[np.float64], moved: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-        """Return what the steps leave of the residuals of the linear fit, clipped."""
+        """Return the residuals of the linear fit less the steps, clipped."""
         clipped: NDArray[np.float64] = np.clip(start - moved, -most, most)
         return clipped
 
@@ -216,7 +215,7 @@ class Steps:
 
 
 def _per_cell(codes: Codes, weights: NDArray[np.float64] | None, features: list[int]) -> NDArray[np.int64]:
-    """Return exact sums of integers per cell, shape (features, CELLS); missing values are in none."""
+    """Return exact sums of integers per cell, shape (features, CELLS), without missing values."""
     counts = np.empty((len(features), CELLS), dtype=np.int64)
     for row, feature in enumerate(features):
         counts[row] = np.bincount(codes[:, feature], weights, minlength=CELLS + 1)[:CELLS]
@@ -238,7 +237,7 @@ class CellWeights(Fold):
     Attributes
     ----------
     cells : ndarray of int64, shape (d, CELLS)
-        In units of 1 where every row weighs 1, else of ``1 / S``.
+        In units of 1 if every row weighs 1, else of ``1 / S``.
     """
 
     def __init__(self, rows: CellMap) -> None:
@@ -269,7 +268,7 @@ class CellWeights(Fold):
 
 
 class CellRows(CellWeights):
-    """Rows per cell of each feature, and rows per size of the residual of the linear fit; parameters as there."""
+    """Rows per cell of each feature, and rows per residual size of the linear fit; same parameters."""
 
     def __init__(self, rows: StepRows) -> None:
         super().__init__(rows)
@@ -298,7 +297,7 @@ class ResidualSums(Fold):
     rows : CellMap
     steps : Steps
     features : list of int
-        Those features.
+        These features.
     """
 
     def __init__(self, rows: CellMap, steps: Steps, features: list[int]) -> None:
@@ -316,7 +315,7 @@ class ResidualSums(Fold):
         self.add_coded(self._rows.codes(quantised), self._rows.start(quantised, target))
 
     def add_coded(self, codes: Codes, start: NDArray[np.float64]) -> None:
-        """Add rows of known codes and starts, few enough for doubles: fewer than ``2**25`` at once."""
+        """Add rows of known codes and starts, few enough for doubles: fewer than ``2**25``."""
         residuals = self._rows.residuals(start, self._steps.moved(codes), self._steps.most)
         self._sums.add(_per_cell(codes, residuals, self._features))
 
@@ -334,7 +333,7 @@ class ResidualSums(Fold):
 
 
 class CodedRows(KeptRows):
-    """Codes and starts of rows, which every round of the additive stage reads: a byte per feature.
+    """Codes and starts of rows for every round of the additive stage: a byte per feature.
 
     Parameters
     ----------
@@ -346,11 +345,11 @@ class CodedRows(KeptRows):
         self._batches: list[tuple[Codes, NDArray[np.float64]]] = []
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows."""
+        """Add a batch of rows."""
         self.add_quantised(self._rows.quantised(features), target)
 
     def add_quantised(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> None:
-        """Keep rows that are quantised already."""
+        """Store quantised rows."""
         self._batches.append((self._rows.codes(quantised), self._rows.start(quantised, target)))
 
     def merge(self, other: CodedRows) -> None:

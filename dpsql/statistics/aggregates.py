@@ -1,4 +1,4 @@
-"""Blocks of grouped sums, from which counts, sums, means and variances are estimated.
+"""Define blocks of grouped sums, for estimating counts, sums, means and variances.
 
 A value x of a column with bounds [l, u] becomes an integer q in [-S, S], ``S = 2**20`` (`dpsql.kernels.fixed_point`). A
 row whose value is NULL or NaN adds nothing. The engine adds up 1, q and ``q**2`` in every group; a *block* maps these
@@ -17,74 +17,65 @@ block              f(q)                            L1      squared L2  D1      D
 `Chebyshev`        (S**2, S q, 2 q**2 - S**2)      3 S**2  3 S**4      25/8    5.15 S**4  S**4 / 8
 =================  ==============================  ======  ==========  ======  =========  =========
 
-L1 and squared L2 bound the norms of f(q), D1 the L1 norm of ``f(q) - f(q')`` (that of `Chebyshev` times ``S**2``), D2
-its squared L2 norm, and c the negative product ``-<f(q), f(q')>``. `dpsql.contract.relation` derives from them how far
-a privacy unit moves all groups together.
+L1 and squared L2 bound the norms of f(q), D1 the L1 norm of ``f(q) - f(q')`` (for `Chebyshev` times ``S**2``), D2 its
+squared L2 norm, and c the negative product ``-<f(q), f(q')>``. `dpsql.contract.relation` derives from them how far a
+privacy unit moves all groups together.
 
-`DirectSum` knows the codes of its bounds: with ``N = max(0, -l)`` and ``P = max(0, u)`` in codes the larger of both is
-S, and R is the smaller one. A row's code is between -N and P, and so is the 0 that a row without a value adds. So two
-rows differ by at most ``S + R``, which is less than 2 S where the bounds are not symmetric; without groups a replaced
-row moves the sum by ``S + R`` in all, be it against another row or against none.
+`DirectSum` knows the codes of its bounds: with ``N = max(0, -l)`` and ``P = max(0, u)`` in codes the larger one is S,
+and R is the smaller one. A row's code is between -N and P, and so is the 0 of a row without a value. So two rows differ
+by at most ``S + R``, which is less than 2 S if the bounds are not symmetric; without groups a replaced row moves the
+sum by ``S + R`` in all, against another row or against none.
 
-Why. `TransformedPair` and `Bernstein` have coordinates that are not negative and whose sum does not depend on q: 2 S
-and 4 S**2. So that is their L1 norm, and the squared L2 norm and D2 are largest at the corners of that simplex. The
-norms of `CentredPair` are largest at ``q = S`` or ``q = -S``. With ``z = q / S`` that of `Chebyshev` is
-``1 + z**2 + (2 z**2 - 1)**2 <= 3``; with u the difference and v the sum of z and z', ``abs(u) + abs(v) <= 2`` gives
-``D1 <= u (1 + 2 (2 - u)) <= 25/8``, reached at ``z = 1, z' = -1/4``, and
-``D2 <= u**2 (1 + 4 (2 - u)**2) <= 5.1447``, with the maximum at ``u = (6 - sqrt(2)) / 4``; and
-with ``z = cos a`` and ``z' = cos b`` the product is ``1 + (h(a + b) + h(a - b)) / 2``, where
-``h(t) = cos t + cos 2 t >= -9/8``. The bounds of a row hold for any q in [-S, S], whatever the bounds of the column
-are. A row without a value adds the zero vector, which every bound covers.
+Proof of the bounds: `TransformedPair` and `Bernstein` have coordinates that are not negative and whose sum does not
+depend on q: 2 S and 4 S**2. So this sum is their L1 norm, and the squared L2 norm and D2 are largest at the corners of
+that simplex. The norms of `CentredPair` are largest at ``q = S`` or ``q = -S``. With ``z = q / S`` the norm of
+`Chebyshev` is ``1 + z**2 + (2 z**2 - 1)**2 <= 3``; with u the difference and v the sum of z and z', ``abs(u) + abs(v)
+<= 2`` gives ``D1 <= u (1 + 2 (2 - u)) <= 25/8``, reached at ``z = 1, z' = -1/4``, and ``D2 <= u**2 (1 + 4 (2 - u)**2)
+<= 5.1447``, with the maximum at ``u = (6 - sqrt(2)) / 4``; and with ``z = cos a`` and ``z' = cos b`` the product is ``1
++ (h(a + b) + h(a - b)) / 2``, where ``h(t) = cos t + cos 2 t >= -9/8``. The bounds of a row hold for any q in [-S, S],
+whatever the bounds of the column are. A row without a value adds the zero vector, which every bound covers.
 
-Which block. Noise of one scale is added to all coordinates of a block. `TransformedPair` gives the sum of data in
-[0, u] the noise that it has alone, and the count for nothing; `Bernstein` does the same for the second moment (Kulesza,
-Suresh and Wang 2023). Normal noise has no use for corners: there the centred sums are best. Under 'replace' without
-groups they are for Laplace noise, too: two rows at different corners differ by 4 S, their centred sums by 2 S.
-`dpsql.mechanisms.aggregates.log_errors` compares them.
+All coordinates of a block get noise of one scale. `TransformedPair` gives the sum of data in [0, u] the noise that it
+has alone, and the count for free; `Bernstein` does the same for the second moment (Kulesza, Suresh and Wang 2023).
+Normal noise has no use for corners: centred sums are best for it. Under 'replace' without groups centred sums are best
+for Laplace noise, too: two rows at different corners differ by 4 S, their centred sums by 2 S.
+`dpsql.mechanisms.aggregates.log_errors` compares the blocks.
 
-**Exclusive counts.** Counts of conditions of which at most one holds for a row: a block of
-`dpsql.statistics.aggregates`.
+`DisjointCounts` counts rows by conditions of which at most one holds for a row. A row adds 1 to one of k cells, or
+nothing: its vector is 0 or a unit vector. So its L1 norm and its squared L2 norm are 1 at most, whatever k is; two rows
+in different cells differ by 2 in both, D1 and D2, and the product of two rows' vectors is never negative, c = 0. One
+row moves one count. If rows could enter several counts together, k counts would move by k. The statement that counts
+ensures that a row enters one cell: it gives a row the first cell whose condition holds
+(`dpsql.engines.duckdb.steps.values`). So the bounds hold whatever rows and conditions are. If conditions overlap, the
+counts differ from the request; the sensitivity is the same.
 
-A row adds 1 to one of k cells, or nothing: its vector is 0 or a unit vector. So its L1 norm and its squared L2 norm are
-1 at most, whatever k is; two rows in different cells differ by 2 in both, D1 and D2, and the product of two rows'
-vectors is never negative, c = 0. One row moves one count, where k counts that rows may enter together move by k.
+`UnitedGroups` are unions of finer groups: the place of each finer group, and the sums of the unions.
 
-That a row enters one cell alone is no claim of whoever asks: the statement that counts gives a row the first cell whose
-condition holds for it (`dpsql.engines.duckdb.steps.values`), so the bounds hold whatever rows and conditions are. Where
-conditions overlap, what is counted differs from what was asked; the sensitivity is the same.
-
-**Unions of groups.** Groups that are unions of finer ones: where each of these goes, and the sums of the unions.
-
-**Rows beyond a limit.** What a limit on the rows of a privacy unit leaves out: how many units, rows, and the sum of
-their values.
-
-Say a unit has e rows beyond its limits, of which e_t have a value of target t, with codes q in [-S, S] that add up to T
-(`dpsql.statistics.aggregates`). It adds to the statistic, over all groups together::
+`left_out_blocks` count what a row limit per privacy unit drops: units, rows, and the sum of their values. Let a unit
+have e rows beyond its limits, of which e_t have a value of target t, with codes q in [-S, S] that add up to T. The unit
+adds to the statistic, over all groups together::
 
     units    1 if e > 0, else 0
     rows     min(e, m)                                    without targets
     target   n = min(e_t, m) rows with a value, whose codes add up to trunc(T n / e_t)
 
-where m is the number of rows of a unit that count at most in all groups, `dpsql.contract.relation.Contribution.rows`.
-So a unit's part is cut at as many rows as count of it, in proportion to what it lacks.
+where m is the largest number of a unit's rows that count in all groups, `dpsql.contract.relation.Contribution.rows`. So
+a unit's part is cut to m rows, in proportion to its dropped rows.
 
-**Sensitivity.** The integer ``trunc(T n / e_t)`` is between n times the least and n times the largest code that a row
-may have, because its real number is, and both ends are integers. So n rows with codes exist that have these sums, and a
-unit moves a block as n <= m rows in one group do: by `Block.norm` of ``Contribution(neighbours, m, 1, m, keys=1)``. It
-moves the number of units by 1, under replace too: both units count 0 or 1.
+The integer ``trunc(T n / e_t)`` is between n times the least and n times the largest code of a row, because its real
+number is, and both ends are integers. So n rows with codes exist that have these sums, and a unit moves a block as n <=
+m rows in one group do: by `Block.norm` of ``Contribution(neighbours, m, 1, m, keys=1)``. It moves the number of units
+by 1, under replace too: both units count 0 or 1.
 
-Without the cut no bound holds: whoever has 1,000 rows would move the number of rows that fell away by 1,000 - m. For
-the same reason **no number released here bounds what fell away from above**: one person with a million rows adds m to
-it, as one with 2 m rows does, and their presence must not show. What can be said, but for noise, is how much fell away
-at least.
-
-**Shared count.** One count for the sums of several targets: a block of `dpsql.statistics.aggregates`.
+Without the cut no bound holds: a unit with 1,000 rows would move the number of dropped rows by 1,000 - m. For the same
+reason **no number released here bounds the dropped rows from above**: one person with a million rows adds m, as one
+with 2 m rows does, and their presence must not show. The release gives, up to noise, a lower bound of the dropped rows.
 
 `SharedCount` has one count w n, and the sums of t targets, whose NULL values count as the middle of the bounds, q = 0.
-In units of S its row has the norm ``w + t``, squared ``w**2 + t``, ``D1 = 2 t``, ``D2 = 4 t`` and
-``c = max(0, t - w**2)``: every sum moves by at most S, and two rows count the same. Pairs of a count and a sum for each
-target, with a t-th of the loss, have noise of deviation ``2 t / epsilon`` or ``sqrt(2 t) / mu`` in a sum of z; here it
-is ``sqrt(2) (w + t) / epsilon`` or ``sqrt(w**2 + t) / mu``.
+In units of S its row has the norm ``w + t``, squared ``w**2 + t``, ``D1 = 2 t``, ``D2 = 4 t`` and ``c = max(0, t -
+w**2)``: every sum moves by at most S, and two rows count the same. Pairs of a count and a sum for each target, with a
+t-th of the loss, have noise of deviation ``2 t / epsilon`` or ``sqrt(2 t) / mu`` in a sum of z; here it is ``sqrt(2) (w
++ t) / epsilon`` or ``sqrt(w**2 + t) / mu``.
 """
 
 from __future__ import annotations
@@ -105,10 +96,10 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 
 LAPLACE, GAUSSIAN = NOISES = ("laplace", "gaussian")
-# The law of noise that several coordinates have together (`dpsql.mechanisms.cube_vector`).
+# Joint law of noise in several coordinates (`dpsql.mechanisms.cube_vector`).
 CUBE = "cube"
 COUNT, SUM, AVG, VARIANCE, STDDEV = "count", "sum", "avg", "variance", "stddev"
-# The powers of values whose sums an aggregate needs, beside the number of rows.
+# Powers of values whose sums an aggregate needs, besides the number of rows.
 POWERS = {COUNT: 0, SUM: 1, AVG: 1, VARIANCE: 2, STDDEV: 2}
 AGGREGATES = tuple(POWERS)
 
@@ -121,7 +112,7 @@ class Words:
     ----------
     high : ndarray of int64
     low : ndarray of int64, or 0
-        In ``[0, 2**bits)``; 0 stands for zeros.
+        In ``[0, 2**bits)``; 0 means zeros.
     bits : int
         Of the low word, >= 0.
     """
@@ -136,23 +127,23 @@ class Words:
         return cls(high + (low >> bits), low & ((1 << bits) - 1), bits)
 
     def at(self, rows: list[int]) -> Words:
-        """Return some rows of them."""
+        """Return the words of rows."""
         return Words(self.high[rows], self.low[rows] if isinstance(self.low, np.ndarray) else 0, self.bits)
 
     def taken(self, positions: NDArray[np.intp]) -> Words:
-        """Return some of them, along the last axis."""
+        """Return some words, along the last axis."""
         low = self.low[..., positions] if isinstance(self.low, np.ndarray) else self.low
         return Words(self.high[..., positions], low, self.bits)
 
     @classmethod
     def joined(cls, parts: Sequence[Words]) -> Self:
-        """Return several of them as one, along the last axis; all have the same number of bits."""
+        """Return several words as one, along the last axis; all have the same number of bits."""
         shapes = [np.broadcast_to(part.low, part.high.shape) for part in parts]
         high = np.concatenate([part.high for part in parts], axis=-1)
         return cls(high, np.concatenate(shapes, axis=-1) if parts[0].bits else 0, parts[0].bits)
 
     def integers(self) -> Integers:
-        """Return the integers: int64 where there is no low word, else Python ints."""
+        """Return the integers: int64 if there is no low word, else Python ints."""
         if not self.bits:
             return self.high
         integers: Integers = (self.high.astype(object) << self.bits) + self.low
@@ -173,10 +164,10 @@ class Sums:
     n : ndarray of int64, shape (G,)
         Rows with a value.
     s1 : ndarray of int64, shape (G,)
-        Sum of q. Zeros, or anything, where the block only counts. For `SharedCount` a row per target, shape (t, G).
+        Sum of q. Zeros, or anything, if the block only counts. For `SharedCount` a row per target, shape (t, G).
     s2 : ndarray of int64 or of Python ints, shape (G,), or Words, or None
-        Sum of ``q**2``, where the block needs squares. Decimals of Arrow, as DuckDB's HUGEINT is handed out, are
-        fastest as ``Words(*wide_parts(column), 32)`` (`dpsql.kernels.fixed_point`).
+        Sum of ``q**2``, if the block needs squares. Arrow decimals, DuckDB's form of HUGEINT, are fastest as
+        ``Words(*wide_parts(column), 32)`` (`dpsql.kernels.fixed_point`).
     """
 
     n: Longs
@@ -192,12 +183,12 @@ class Sums:
 
 
 class RowBounds(NamedTuple):
-    """What one row adds to a block at most, in units where S is 1: a line of the module's table.
+    """Bounds on one row's vector in a block, in units where S is 1: a line of the module's table.
 
     Attributes
     ----------
     l1, squared, l1_distance, distance, opposing : int or Fraction
-        Bounds on the L1 norm, on the squared L2 norm, on D1, on D2, and on c.
+        Bounds on L1 norm, on squared L2 norm, on D1, on D2, and on c.
     """
 
     l1: int | Fraction
@@ -216,10 +207,10 @@ class Block(ABC):
     kind : str
         Name of the block.
     form : tuple of tuple of int
-        A row per coordinate: its weights of n, s1 and s2, as many as it needs, which all have the unit S to the degree.
+        A row per coordinate: its weights of n, s1 and s2, as many as it needs; all have the unit S to the degree.
     moments : tuple of tuple of float
-        Weights, one per coordinate, of what the coordinates tell in units of `unit`: the number of rows, the sum of z,
-        and that of ``z**2``, as far as they do; ``z = q / S``. The number's weights are equal where they are not 0.
+        Weights, one per coordinate, of the moments in units of `unit`: the number of rows, the sum of z, and the sum of
+        ``z**2``, if the block has them; ``z = q / S``. The number's weights are equal if they are not 0.
     corners : int
         `unit` is this many times S to the `degree`.
     row : RowBounds
@@ -234,15 +225,15 @@ class Block(ABC):
     @property
     @abstractmethod
     def one(self) -> int:
-        """S, or 1 where no values are coded."""
+        """S, or 1 if no values are coded."""
 
     @property
     def targets(self) -> Sequence[Block]:
-        """The blocks of its targets: itself, if it is of one."""
+        """The blocks of its targets: itself, if it has one."""
         return (self,)
 
     def places_of(self, target: int) -> list[int]:
-        """Return the coordinates that tell of one of its targets."""
+        """Return the coordinates of one of its targets."""
         return [*range(self.size)]
 
     @property
@@ -262,12 +253,12 @@ class Block(ABC):
 
     @property
     def count_of(self) -> tuple[int, ...]:
-        """The coordinates whose sum is `unit` times the number of rows; empty if the block does not tell it."""
+        """The coordinates whose sum is `unit` times the number of rows; empty if there are none."""
         return tuple(position for position, weight in enumerate(self.moments[0]) if weight)
 
     @property
     def unit(self) -> int:
-        """What counts as 1 in released coordinates."""
+        """The value of 1 in released coordinates."""
         return self.corners * math.prod([self.one] * self.degree)
 
     def words(self, sums: Sums) -> Words:
@@ -275,12 +266,12 @@ class Block(ABC):
         form, parts = np.array(self.form), [self.one * sums.n, sums.s1]
         if not self.needs_squares:
             return Words(form @ np.stack(parts[: self.degree + 1]))
-        # In units of S, like the others, and what is left of that.
+        # In units of S, like the others, and the remainder.
         squares, low, bits = _squares(sums, self.one)
         return Words.of(form @ np.stack([*parts, squares]), form[:, 2:] * low, bits)
 
     def coordinates(self, sums: Sums) -> Integers:
-        """Return the block's integers, shape (size, G): int64, or Python ints where the block needs squares."""
+        """Return the block's integers, shape (size, G): int64, or Python ints if the block needs squares."""
         return self.words(sums).integers()
 
     def moved(self, contribution: Contribution) -> int:
@@ -304,7 +295,7 @@ class Block(ABC):
 
 @dataclass(frozen=True)
 class GroupCount(Block):
-    """The number of rows: of all rows, or of those with a value."""
+    """The number of rows: all rows, or rows with a value."""
 
     kind = "group_count"
     form = ((1,),)
@@ -346,7 +337,7 @@ class ValueBlock(Block):
     lower, upper : float
         Public bounds of the column.
     one : int
-        S. Another power of two than that of `dpsql.kernels.fixed_point` is for tests.
+        S. Tests use other powers of two than `dpsql.kernels.fixed_point`.
     """
 
     lower: float
@@ -360,7 +351,7 @@ class ValueBlock(Block):
 
     @property
     def middle_and_half(self) -> tuple[float, float]:
-        """The value of z = 0, and what z = 1 is above it."""
+        """The value at z = 0, and its distance to z = 1."""
         middle, scale = self.affine
         return middle, FIXED_POINT_ONE / scale
 
@@ -373,8 +364,7 @@ class ValueBlock(Block):
 class DirectSum(ValueBlock):
     """The sum of values, coded from zero: ``q = floor(clip(x, l, u) S / M + 1/2)`` with ``M = max(abs(l), abs(u))``.
 
-    The engine adds up these codes, by this block's own `affine`, and clips them to `limits`, which the sensitivity
-    needs.
+    The engine adds up these codes, by this block's own `affine`, and clips them to `limits`, for the sensitivity.
     """
 
     kind = "direct_sum"
@@ -383,7 +373,7 @@ class DirectSum(ValueBlock):
 
     @property
     def row(self) -> RowBounds:  # type: ignore[override]
-        """Codes lie on both sides of 0, S on one and at most R on the other."""
+        """Bounds on both sides of 0: S on one and at most R on the other."""
         low, high = self.limits
         other = Fraction(min(max(0, -low), max(0, high)), FIXED_POINT_ONE)
         return RowBounds(1, 1, 1 + other, (1 + other) ** 2, other)
@@ -462,14 +452,14 @@ def _squares(sums: Sums, denominator: int) -> tuple[Longs, Longs, int]:
 def blocks_for(
     aggregates: Collection[str], lower: float | None = None, upper: float | None = None, noise: str = LAPLACE
 ) -> tuple[Block, ...]:
-    """Return the blocks from which some aggregates of one target can be estimated, one or more.
+    """Return the blocks for estimating some aggregates of one target, one or more.
 
     Parameters
     ----------
     aggregates : collection of str
         Of `AGGREGATES`; at least one.
     lower, upper : float or None
-        Public bounds of the target; None only where the rows are counted and nothing else.
+        Public bounds of the target; None only if the block just counts rows.
     noise : {'laplace', 'gaussian'}
 
     Raises
@@ -499,7 +489,7 @@ def blocks_for(
 
 @dataclass(frozen=True)
 class DisjointCounts(Block):
-    """The numbers of rows in each of some cells, of which a row is in one at most.
+    """The numbers of rows in each of some disjoint cells.
 
     Attributes
     ----------
@@ -533,7 +523,7 @@ class DisjointCounts(Block):
 
     @property
     def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
-        """The number of rows in any cell; `targets` tell the rest."""
+        """The number of rows in any cell; `targets` have the rest."""
         return ((1.0,) * self.cells,)
 
     def words(self, sums: Sums) -> Words:
@@ -564,7 +554,7 @@ class UnitedGroups:
 
     @classmethod
     def of(cls, labels: Labels, columns: Sequence[int], groups: int) -> UnitedGroups:
-        """Return the groups of some columns of the finest groups' keys, in the order in which they are met."""
+        """Return the groups of some columns of the finest groups' keys, in order of appearance."""
         if not columns:
             return cls([], np.zeros(groups, dtype=np.intp), 1)
         numbers: dict[tuple[str | None, ...], int] = {}
@@ -591,20 +581,20 @@ class UnitedGroups:
 
 
 class UnitsOver(UnitCount):
-    """The number of privacy units that have rows beyond their limits, in one group: a unit counts once."""
+    """The number of privacy units with rows beyond their limits, in one group: a unit counts once."""
 
     kind = "units_over"
 
 
 def left_out_contribution(contribution: Contribution) -> Contribution:
-    """Return what one unit adds to the rows that fell away, as one group: as many rows as count of it in all."""
+    """Return a unit's contribution to the dropped rows, as one group: as many rows as count of it in all."""
     return Contribution(contribution.neighbours, contribution.rows, 1, contribution.rows, keys=1)
 
 
 def left_out_blocks(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Return the blocks of what was left out, for those of what counts: of units, then of each target or of all rows.
+    """Return the blocks of dropped rows, for the blocks of counted rows: of units, then of each target or of all rows.
 
-    Codes are those of the target's own block. Sums go with the number of rows, which Laplace noise gives for nothing.
+    Codes are the codes of the target's own block. Sums have the number of rows, free with Laplace noise.
     """
     return (UnitsOver(), *map(_of_target, blocks))
 
@@ -617,9 +607,9 @@ def _of_target(block: Block) -> Block:
 
 
 def shortened(rows: int, total: int, most: int) -> tuple[int, int]:
-    """Return what a unit with so many rows beyond its limits adds: rows, and the sum of their codes.
+    """Return what a unit with `rows` rows beyond its limits adds: rows, and their sum of codes.
 
-    The twin of the step `beyond` (`dpsql.engines.duckdb.steps.values`).
+    The step `beyond` does the same (`dpsql.engines.duckdb.steps.values`).
     """
     count = min(rows, most)
     if not rows:
@@ -645,7 +635,7 @@ class SharedTarget(ValueBlock):
 
     @property
     def row(self) -> RowBounds:  # type: ignore[override]
-        """That of a `SharedCount` of one target."""
+        """Same as `SharedCount` with one target."""
         return _shared_row(Fraction(self.weight, self.one), 1)
 
     @property
@@ -660,7 +650,7 @@ class SharedTarget(ValueBlock):
 
 @dataclass(frozen=True)
 class SharedCount(Block):
-    """One count and the sums of several targets, of which NULL counts as the middle of the bounds.
+    """One count and the sums of several targets; NULL counts as the middle of the bounds.
 
     Attributes
     ----------
@@ -698,7 +688,7 @@ class SharedCount(Block):
 
     @property
     def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
-        """The number of rows; `targets` tell the rest."""
+        """The number of rows; `targets` have the rest."""
         return ((self.one / self.weight, *(0.0 for _ in self.shared)),)
 
     @property
@@ -707,7 +697,7 @@ class SharedCount(Block):
         return _shared_row(Fraction(self.weight, self.one), len(self.shared))
 
     def words(self, sums: Sums) -> Words:
-        """Return w n, and s1 of every target, which is of shape (t, G)."""
+        """Return w n, and s1 of every target, shape (t, G)."""
         return Words(np.concatenate([self.weight * sums.n[np.newaxis], sums.s1]))
 
 
@@ -716,7 +706,7 @@ def _shared_row(weight: Fraction, count: int) -> RowBounds:
 
 
 def shared_count(bounds: Sequence[tuple[float, float]], noise: str, contribution: Contribution) -> SharedCount:
-    """Return the block of several targets with one count, with the weight that is best for means.
+    """Return the block of several targets with one count, with the best weight for means.
 
     Parameters
     ----------
@@ -728,15 +718,15 @@ def shared_count(bounds: Sequence[tuple[float, float]], noise: str, contribution
     Notes
     -----
     The mean of values at a bound has the variance of a sum and of the count together. A weight of ``t**(1/4)`` with
-    Gaussian noise, and of about ``t**(1/3)`` with Laplace noise, makes it least: ``(sqrt(t) + 1)**2 / mu**2`` in place
-    of ``4 t / mu**2``. Under 'replace' without groups two rows differ by 2 t, and in squares by 4 t, so that a weight
-    of t, or of ``sqrt(3 t)``, costs nothing.
+    Gaussian noise, and of about ``t**(1/3)`` with Laplace noise, minimises it: ``(sqrt(t) + 1)**2 / mu**2`` in place of
+    ``4 t / mu**2``. Under 'replace' without groups two rows differ by 2 t, and in squares by 4 t, so a weight of t, or
+    of ``sqrt(3 t)``, costs nothing.
     """
     count = len(bounds)
     if contribution.norm(1, distance=0) < contribution.norm(1, distance=2):
         root = math.sqrt(3 * count) if noise == GAUSSIAN else count
     else:
         root = count ** (1 / 4 if noise == GAUSSIAN else 1 / 3)
-    # Of few bits, so that a row stays a whole number on a coarser lattice.
+    # Few bits: a row stays a whole number on a coarser lattice.
     weight = math.floor(root * 1024) * (FIXED_POINT_ONE // 1024)
     return SharedCount(tuple(SharedTarget(lower, upper, weight=weight) for lower, upper in bounds))

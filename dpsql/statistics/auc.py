@@ -1,12 +1,12 @@
-"""The scaled concordance of a score with a label, from which the area under the ROC curve follows, and two counts.
+"""Compute the scaled concordance of a score with a label, for the area under the ROC curve, and two counts.
 
 There are n1 positive and n0 negative rows, ``n = n1 + n0``. S is the number of pairs of one row of each class in which
-the positive row has the larger score, less the number of those in which it has the smaller one; a tie counts 0. The
+the positive row has the larger score, less the pairs in which it has the smaller score; a tie counts 0. The
 *concordance* is ``T = S / (n - 1)``, and 0 if n < 2. Then::
 
     area = 1/2 + T (n - 1) / (2 n1 n0)
 
-The area itself may move by 1/2 where a class is small. T does not, because S is divided by the size of the table:
+The area itself may move by 1/2 if a class is small. T does not, because S is divided by the size of the table:
 
 ===========================  =========  ==========================  ==================================================
 step of one row              T by       (n1, n0) by                 why
@@ -19,25 +19,24 @@ replaced by a row without a  at most 1  1 in one of them            it is remove
 class, or the other way
 ===========================  =========  ==========================  ==================================================
 
-*Added.* Say the new row is positive; n1, n0, n and S are those of before. S moves by s with ``abs(s) <= n0``, and
-``abs(S) <= n1 n0``. T moves by ``s / n - S / (n (n - 1))``, hence by at most ``n0 (n - 1 + n1) / (n (n - 1))``. This is
-at most 1, as ``n0 (2 n - 1 - n0)`` is largest for n0 = n - 1 or n, where it is ``n (n - 1)``. For n < 2 it is plain.
+Proof for an added row: let the new row be positive; n1, n0, n and S are before the step. S moves by s with ``abs(s) <=
+n0``, and ``abs(S) <= n1 n0``. T moves by ``s / n - S / (n (n - 1))``, hence by at most ``n0 (n - 1 + n1) / (n (n -
+1))``. This is at most 1, as ``n0 (2 n - 1 - n0)`` is largest for n0 = n - 1 or n, where it is ``n (n - 1)``. For n < 2
+it is plain.
 
-A row of neither class is in no pair and in neither count; n counts the others alone. So under replace n is not public:
-a label may become one of neither class. Coded midway between the classes instead, such a row would move T by up to 3/2.
+A row of neither class is in no pair and in neither count; n does not count it. So under replace n is not public: a
+label may become one of neither class. If such a row were coded midway between the classes, it would move T by up to
+3/2.
 
-*Units.* The rows of a unit are up to `steps` such steps: under replace, a row for a row, and the rest added or removed.
+The rows of a unit are up to `steps` such steps: under replace, a row for a row, and the rest added or removed. The
+proof does not depend on which scores are equal: it holds for the scores themselves, and for the cells of a public grid.
+The scores themselves decide every pair of different scores, whatever their resolution is.
 
-*Ties.* Nothing of this hangs on which scores are equal: it holds for the scores themselves, and for the cells of a
-public grid. Of the scores themselves no pair is left undecided that they decide, whatever their resolution is.
+T is released in units of ``2**-bits``, rounded by ``floor(x + 1/2)``. Numbers that differ by at most an integer do so
+after rounding: the sensitivity is T's sensitivity times ``2**bits``, exactly.
 
-*Integers.* T is released in units of ``2**-bits``, rounded by ``floor(x + 1/2)``. Numbers that differ by at most an
-integer do so afterwards: the sensitivity is that of T times ``2**bits``, exactly.
-
-**Score counts.** Counts of rows by label and cell of a score: the statistic of ROC curves, areas and confusion
-matrices.
-
-A row with a label counts in one cell of one class, so sensitivities are those of one histogram (`counts`).
+`ScoreCounts` counts rows by label and cell of a score, for ROC curves, areas and confusion matrices. A row with a label
+counts in one cell of one class, so sensitivities are as for one histogram (`counts`).
 """
 
 from __future__ import annotations
@@ -73,9 +72,9 @@ class ScoreCounts(Fold):
     ----------
     cells : Cells
     lower, upper : float
-        Public bounds that the score is clipped to.
+        Public bounds that clip the score.
     missing : float
-        Score that stands in for a missing one.
+        Score that replaces a missing one.
     """
 
     def __init__(self, cells: Cells, lower: float, upper: float, missing: float) -> None:
@@ -104,14 +103,14 @@ class ScoreCounts(Fold):
 
 
 class ClassScores(Fold):
-    """The scores of both classes, of which pairs are compared: eight bytes a row.
+    """The scores of both classes, for comparing pairs: eight bytes a row.
 
     Parameters
     ----------
     lower, upper : float
-        Public bounds that the score is clipped to.
+        Public bounds that clip the score.
     missing : float
-        Score that stands in for a missing one.
+        Score that replaces a missing one.
     """
 
     grows = True
@@ -121,9 +120,9 @@ class ClassScores(Fold):
         self._parts: tuple[list[Doubles], list[Doubles]] = ([], [])
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep the scores of a batch of rows; those of neither class are ignored."""
+        """Store the scores of a batch of rows; rows of neither class are ignored."""
         lower, upper, missing = self._given
-        # With 0 added, -0.0 is 0.0: equal scores have the same bits.
+        # Adding 0 makes -0.0 0.0: equal scores have the same bits.
         scores = np.clip(np.where(np.isnan(features[0]), missing, features[0]), lower, upper) + 0.0
         for parts, own in zip(self._parts, (target < 0, target > 0), strict=True):
             parts.append(scores[own])
@@ -179,7 +178,7 @@ class Concordance:
 
     @classmethod
     def of_scores(cls, negatives: Doubles, positives: Doubles) -> Concordance:
-        """Return the concordance of scores, of which equal ones are ties.
+        """Return the concordance of scores; equal scores are ties.
 
         Parameters
         ----------
@@ -188,7 +187,7 @@ class Concordance:
         """
         few, many = sorted((negatives, positives), key=len)
         below, up_to = (np.searchsorted(many, few, side) for side in ("left", "right"))
-        # Of each of the few: of how many others it is above, less of how many it is below.
+        # For each of the few: how many others are below it, less how many are above it.
         above = int(below.sum(dtype=np.int64)) + int(up_to.sum(dtype=np.int64)) - len(few) * len(many)
         return cls(above if few is positives else -above, len(positives), len(negatives))
 

@@ -1,13 +1,13 @@
-"""Columns whose values are in public cells: the counts of every column's cells, and of those of every pair of columns.
+"""Count the public cells of every column, and of every pair of columns.
 
-Cell 0 is NULL. A number is in a cell of its column's grid, a text in the cell of its key, or in a last one for all
-other texts. So a row is in one cell of each column, and in one of each pair: `dpsql.mechanisms.private_tree` has the
-sensitivities.
+Cell 0 is NULL. A number is in a cell of its column's grid. A string is in the cell of its key, or in a last cell for
+all other strings. So a row is in one cell of each column, and in one of each pair: `dpsql.mechanisms.private_tree` has
+the sensitivities.
 
-Of a number in a cell of several numbers two more things are counted: its grain (`dpsql.kernels.value_grid`), and its
-*slot*. Slots divide the cells further: each listed multiple of a step has one, the other values of a cell share one for
-each bucket, and values beyond private bounds have one of their own. So a row has one grain and one slot of each column
-at most.
+Two more things are counted for a number in a cell of several numbers: its grain (`dpsql.kernels.value_grid`), and its
+*slot*. Slots divide the cells further: each listed multiple of a step has a slot, the other values of a cell share one
+slot for each bucket, and values beyond private bounds have a slot of their own. So a row has at most one grain and one
+slot of each column.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from dpsql.kernels.value_grid import (
 )
 
 Pair = tuple[int, int]
-# So many rows are coded before they are counted: counting a few costs as much as the tables are long.
+# Number of rows to code before counting: counting a few rows costs as much as the tables are long.
 _WAITING = 1 << 15
 # A column with fewer multiples of its step finds cells and slots by the number of the multiple.
 _TABLE = 1 << 17
 
 
 def number_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type of the numbers that stand for a column's values; None for a column that has none.
+    """Return the type of the numbers that code a column's values; None for a column without numbers.
 
     A date counts in days and a timestamp in microseconds, since 1970.
     """
@@ -58,12 +58,12 @@ def number_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def is_listed(kind: pa.DataType) -> bool:
-    """Whether a column's values are texts."""
+    """Return whether values are strings."""
     return is_text(kind) or is_boolean(kind)
 
 
 def to_numbers(column: pa.Array) -> Doubles:
-    """Return the numbers of a column, as integers where they are discrete; NaN for NULL."""
+    """Return the numbers of a column, as integers if they are discrete; NaN for NULL."""
     kind = number_type(column.type)
     if kind is None:
         raise TypeError("the column has no numbers")
@@ -73,7 +73,7 @@ def to_numbers(column: pa.Array) -> Doubles:
 
 
 def hashed(column: pa.Array) -> Doubles:
-    """Return a number for each text, the same for equal ones; NaN for NULL."""
+    """Return a number for each string, equal for equal ones; NaN for NULL."""
     listed = to_texts(column).dictionary_encode()
     words = [hashlib.blake2b((text or "").encode(), digest_size=6).digest() for text in listed.dictionary.to_pylist()]
     numbers_of = np.array([*(int.from_bytes(word) for word in words), np.nan])
@@ -87,19 +87,19 @@ class CodedColumn:
     Attributes
     ----------
     name, type : str
-        The type as SQL spells it.
+        The type in SQL spelling.
     keys : tuple of str, or None
-        The texts that have cells; None for numbers, and for texts whose keys are not drawn yet.
+        The strings that have cells; None for numbers, and for strings whose keys are not drawn yet.
     other : bool
-        Whether all other texts have a cell, too.
+        Whether all other strings have a cell.
     grid : ValueGrid or None
-        The cells of numbers; None for texts, and for numbers without bounds: they count as NULL.
+        The cells of numbers; None for strings, and for numbers without bounds: they count as NULL.
     digits : int
         Numbers are multiples of ``10**-digits``.
     draws_keys : bool
         Whether the keys are still to be drawn.
     drawn : bool
-        Whether the bounds of the grid were drawn, so that values beyond them are not what was asked for.
+        Whether the bounds of the grid are private; values beyond them are then not requested.
     """
 
     name: str
@@ -113,13 +113,13 @@ class CodedColumn:
 
     @property
     def count(self) -> int:
-        """Number of cells, that of NULL included; of keys that are not drawn yet none."""
+        """Number of cells, including NULL; keys that are not drawn yet have none."""
         listed = 0 if self.keys is None else len(self.keys) + self.other
         return 1 + listed + (0 if self.grid is None else self.grid.count)
 
     @cached_property
     def wide(self) -> NDArray[np.bool_]:
-        """Whether each cell holds several numbers; that of NULL does not."""
+        """Whether each cell holds several numbers; NULL's does not."""
         wide = np.zeros(self.count, dtype=bool)
         if self.grid is not None:
             wide[1:] = ~self.grid.single
@@ -127,7 +127,7 @@ class CodedColumn:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps by which the values in wide cells are judged; none where no cell is wide."""
+        """The steps that judge the values in wide cells; none if no cell is wide."""
         return steps_of(self.type) if self.wide.any() else ()
 
     def numbered(self, column: pa.Array) -> tuple[Doubles, Longs]:
@@ -160,7 +160,7 @@ class ValueSlots:
     first : ndarray of float64
         The number of the first listed multiple.
     counts : ndarray of int64
-        How many multiples are listed; 0 for none.
+        Number of listed multiples; 0 for none.
     """
 
     column: CodedColumn
@@ -176,7 +176,7 @@ class ValueSlots:
 
     @cached_property
     def _step(self) -> Step | None:
-        """The step, if all listed multiples are of the same one."""
+        """The step, if all listed multiples have the same step."""
         result = {(int(up), int(down)) for up, down in zip(self.multipliers, self.divisors, strict=True)}
         return result.pop() if len(result) == 1 else None
 
@@ -187,7 +187,7 @@ class ValueSlots:
 
     @property
     def size(self) -> int:
-        """Number of slots: those of multiples, of buckets by cell, and of values beyond the bounds."""
+        """Number of slots: of multiples, of buckets by cell, and of values beyond the bounds."""
         return self.listed + BUCKETS * len(self.counts) + 1
 
     @cached_property
@@ -205,7 +205,7 @@ class ValueSlots:
 
     @cached_property
     def _table(self) -> tuple[int, Longs, Longs] | None:
-        """The number of the first multiple within the bounds, and the cell and the slot of each; None for too many."""
+        """The number of the first multiple within the bounds, and the cell and slot of each; None for too many."""
         grid, step = self.column.grid, self._step
         if grid is None or step is None or not self.listed:
             return None
@@ -219,7 +219,7 @@ class ValueSlots:
         return low, cells, slots
 
     def of(self, values: Doubles) -> tuple[Longs, Longs]:
-        """Return the cells of the column that values are in, and the slots of those that have one."""
+        """Return the cells of the column for values, and the slots of values that have one."""
         grid = self.column.grid
         if grid is None:
             raise TypeError("the column has no numbers")
@@ -250,7 +250,7 @@ class ValueSlots:
 
 
 class ColumnCounts(Fold):
-    """The counts of every column's cells, and how often each text occurs in the columns whose keys are drawn.
+    """The counts of every column's cells, and of each string in columns with private keys.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ class ColumnCounts(Fold):
         self.grows = bool(self.texts)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Refuse rows of doubles: texts are counted, too."""
+        """Refuse rows of doubles: strings count, too."""
         raise TypeError("this collector takes columns")
 
     def add_columns(self, columns: Sequence[pa.Array]) -> None:
@@ -297,12 +297,12 @@ class ColumnCounts(Fold):
             counts[text] = counts.get(text, 0) + count
 
     def occurring(self, position: int, *, above: int = 0) -> tuple[list[str], Longs]:
-        """Return the texts of a column that occur more often than so, in their order, and how often each does."""
+        """Return the strings of a column that occur more than `above` times, sorted, and their counts."""
         texts = sorted(text for text, count in self.texts[position].items() if count > above)
         return texts, np.array([self.texts[position][text] for text in texts], dtype=np.int64)
 
     def state(self) -> pa.RecordBatch:
-        """Return the counts, and the texts of each column in their order."""
+        """Return the counts, and the sorted strings of each column."""
         listed = [self.occurring(position) for position in self.texts]
         return record(
             {
@@ -330,7 +330,7 @@ class ColumnCounts(Fold):
 
 
 class PairTables(Fold):
-    """The counts of every pair of columns, in fine cells that united cells are unions of; and of values in their slots.
+    """The counts of every pair of columns, in fine cells that form united cells; and of values in slots.
 
     Parameters
     ----------
@@ -338,9 +338,9 @@ class PairTables(Fold):
     positions : sequence of ndarray of int64
         The fine cell of each cell of each column; released.
     unions : sequence of ndarray of int64, or None
-        The united cell of each fine cell; released. None where they are the same.
+        The united cell of each fine cell; released. None if they are the same.
     slots : mapping of int to ValueSlots
-        Those of columns by their numbers; released.
+        By column number; released.
     """
 
     def __init__(
@@ -389,7 +389,7 @@ class PairTables(Fold):
             self._settle()
 
     def _settle(self) -> None:
-        """Count the rows that are coded."""
+        """Count the coded rows."""
         if not self._waiting:
             return
         joined = [np.concatenate(parts) for parts in zip(*self._waiting, strict=True)]

@@ -1,21 +1,20 @@
-"""Statistics of a comparison: the values of two groups, errors of two predictions, and two scores of the same rows.
+"""Compute the statistics of a comparison of two groups, of two predictions, or of two scores.
 
-**Values and errors.** A row becomes a code q in [-S, S] in one place: of two groups, the one that its level names; of
-two predictions, one place for all rows, with ``q = S (e1 - e2)`` and beside it ``q' = S (2 e1 - 1)``, where an error e
-is in [0, 1]. Sums of 1, q and ``q**2`` are those of grouped aggregates, and so are their sensitivities
+For values and errors a row becomes a code q in [-S, S] in one place. With two groups the row's level names the place.
+With two predictions all rows have one place, with ``q = S (e1 - e2)`` and also ``q' = S (2 e1 - 1)``, where an error e
+is in [0, 1]. Sums of 1, q and ``q**2``, and their sensitivities, are as for grouped aggregates
 (`dpsql.statistics.aggregates`): two groups are groups with two public keys, in both of which a unit may have rows. A
 row of neither group, or without a value, adds nothing.
 
-**Two scores.** T1 and T2 are the concordances of two scores with one label on the same rows (`dpsql.statistics.auc`).
-What is released is ``D = T1 - T2`` and ``M = T1 + T2``. Because ``abs(a - b) + abs(a + b) = 2 max(abs(a), abs(b))``, a
-row moves both together, in the L1 norm, by at most twice what it moves one concordance; and because ``(a - b)**2 + (a +
-b)**2 = 2 (a**2 + b**2)``, also in the L2 norm. The difference alone moves by as much. So the sum, and with it both
-areas, costs nothing more. That it is the norm of *both* matters: a row moves D by 2 where one score ranks it first and
-the other one last.
+T1 and T2 are the concordances of two scores with one label on the same rows (`dpsql.statistics.auc`). The release has
+``D = T1 - T2`` and ``M = T1 + T2``. Because ``abs(a - b) + abs(a + b) = 2 max(abs(a), abs(b))``, a row moves both
+together, in the L1 norm, by at most twice its effect on one concordance; and because ``(a - b)**2 + (a + b)**2 = 2
+(a**2 + b**2)``, also in the L2 norm. The difference alone moves by as much. So the sum, and with it both areas, costs
+nothing more. The norm of *both* matters: a row moves D by 2 if one score ranks it first and the other one last.
 
-**Disagreement.** Q is the number of pairs of a positive and a negative row, over ``n - 1``, that two scores do not both
-put in the same strict order. A pair counts g in {0, 1}. Scores are compared by coarse cells, and a pair in one cell of
-either score counts as a disagreement, so that Q is never too small:
+Q is the number of pairs of a positive and a negative row, over ``n - 1``, that two scores do not both put in the same
+strict order. A pair counts g in {0, 1}. Scores are compared by coarse cells, and a pair in one cell of either score
+counts as a disagreement, so that Q is never too small:
 
 ===========================  =========  =================================================================
 step of one row              Q by       why
@@ -47,20 +46,20 @@ from dpsql.statistics.aggregates import Sums, Words
 from dpsql.statistics.auc import Cells, ClassScores, Concordance, ScoreCounts
 from dpsql.statistics.grouped_sums import GroupedSums
 
-# Cells of each score in which its order is compared with that of the other one.
+# Cells of each score for comparing its order with the other score's order.
 COARSE = 64
 ZERO_ONE, ABSOLUTE, SQUARED = LOSSES = ("zero_one", "absolute", "squared")
 
 
 class LevelSums(RowTransform[GroupedSums]):
-    """The pass that adds up the codes of two groups, which the two levels of the target name.
+    """The pass that adds up the codes of two groups, named by the two levels of the target.
 
     Parameters
     ----------
     affine : tuple of float or None
         The map from values to codes; None to count rows.
     counts_values : bool
-        Whether rows count only where the one feature has a value.
+        Whether a row counts only if the one feature has a value.
     squares : bool
     """
 
@@ -79,7 +78,7 @@ class LevelSums(RowTransform[GroupedSums]):
         self.inner.add(target, np.stack([np.where(sign, codes, np.nan) for sign in (target < 0, target > 0)]), batch)
 
     def compared(self) -> list[Sums]:
-        """Return the sums of both groups, the first level first, as those of one target."""
+        """Return the sums of both groups, the first level first, as for one target."""
         both = self.inner.sums()[1:]
         squares = [sums.s2 for sums in both if isinstance(sums.s2, Words)]
         return [
@@ -92,7 +91,7 @@ class LevelSums(RowTransform[GroupedSums]):
 
 
 class ErrorDifferences(RowTransform[GroupedSums]):
-    """The pass that adds up, over all rows, the difference of two errors and the first of them.
+    """The pass that adds up, over all rows, the difference of two errors and the first error.
 
     Parameters
     ----------
@@ -102,7 +101,7 @@ class ErrorDifferences(RowTransform[GroupedSums]):
     thresholds : tuple of float
         Of each score, for 'zero_one': a score of at least the threshold predicts the positive class.
     levels : bool
-        Whether the truth is a label, coded below and above 0, which stands for the bounds; else it is a number.
+        Whether the truth is a label, coded below and above 0 for the bounds; else it is a number.
     squares : bool
     """
 
@@ -113,11 +112,11 @@ class ErrorDifferences(RowTransform[GroupedSums]):
         self._loss, self._bounds, self._thresholds, self._levels = loss, bounds, thresholds, levels
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add a batch of rows; those without a truth add nothing."""
+        """Add a batch of rows; rows without a truth add nothing."""
         has_truth = target != 0 if self._levels else ~np.isnan(target)
         first, second = (self._error(target[has_truth], scores[has_truth], at) for at, scores in enumerate(features))
         codes = np.stack([first - second, 2.0 * first - 1.0]) * FIXED_POINT_ONE
-        # The bounds of the codes hold whatever arithmetic does.
+        # The bounds of the codes hold for any rounding errors.
         codes = np.clip(np.floor(codes + 0.5), -FIXED_POINT_ONE, FIXED_POINT_ONE)
         self.inner.add(target[has_truth], codes, batch)
 
@@ -142,11 +141,11 @@ class PairedScores(Fold):
     Parameters
     ----------
     cells : Cells
-        In which the orders of both are compared, coarsely: scores in one cell are in one coarse cell.
+        Cells for the coarse comparison of both orders: scores in one cell are in one coarse cell.
     lower, upper : float
         Public bounds of both scores. A missing score counts as the middle.
     tied : bool
-        Whether scores in one cell are tied in the areas, too; those of the scores themselves otherwise.
+        Whether scores in one cell are also tied in the areas; else only equal scores are.
     """
 
     def __init__(self, cells: Cells, lower: float, upper: float, *, tied: bool) -> None:
@@ -161,7 +160,7 @@ class PairedScores(Fold):
         self.joint = np.zeros((2, self.coarse, self.coarse), dtype=np.int64)  # class, cells of both scores
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add a batch of rows; those of neither class are ignored."""
+        """Add a batch of rows; rows of neither class are ignored."""
         for fold, scores in zip(self._scores.folds, features, strict=True):
             fold.add(target, scores[np.newaxis], batch)
         cells, lower, upper, missing = self._given

@@ -1,7 +1,7 @@
-"""Counts of rows per cell, the utility of a cell for a quantile, and the sensitivity of both.
+"""Compute counts of rows per cell, the utility of a cell for a quantile, and the sensitivity of both.
 
-Cells are disjoint and public, and the cell of a row depends on that row alone. Every row is counted in one
-cell of a histogram, or in none if its value is missing. A unit has at most m rows.
+Cells are disjoint and public, and the cell of a row depends on that row alone. Every row counts in one cell of a
+histogram, or in none if its value is missing. A unit has at most m rows.
 
 The table is for w histograms of the same rows, such as a coarse and a fine one for each column:
 
@@ -9,14 +9,14 @@ The table is for w histograms of the same rows, such as a coarse and a fine one 
 relation     L1            squared L2          why
 ===========  ============  ==================  ============================================================
 add_remove   w m           w m**2              at most m rows leave one cell each, all of one cell at worst
-replace      2 w m         2 w m**2            at most m rows leave and m come; where they meet in one cell
+replace      2 w m         2 w m**2            at most m rows leave and m come; in the same cell
                                                they cancel, so the squares of both parts add up at worst
 ===========  ============  ==================  ============================================================
 
-The utility of a cell for the quantile q is ``-max(0, left - q n, q n - right)``, in rows. n is the true number
-of rows, ``left`` of which lie before the cell and ``right`` before its end. The utility is 0 if the quantile
-may lie in the cell, and otherwise minus the distance to it in ranks. Selection needs the range of the utility,
-the spread of its changes over all cells. For m rows:
+The utility of a cell for the quantile q is ``-max(0, left - q n, q n - right)``, in rows. n is the true number of rows,
+``left`` of which lie before the cell and ``right`` before its end. The utility is 0 if the quantile may lie in the
+cell, and otherwise minus the distance to it in ranks. Selection needs the range of the utility, the spread of its
+changes over all cells. For m rows:
 
 ===========  =====================  =======================================================================
 relation     range                  why
@@ -27,24 +27,22 @@ replace      2 m                    n stays, left and right move by at most 1 ei
                                     value counts as removed, which moves no cell further
 ===========  =====================  =======================================================================
 
-This holds because q n depends on the data. With a fixed rank, public or noisy, an added row moves the utility
-of a cell up or down by 1, so the range is 2, even for the median.
+This holds because q n depends on the data. With a fixed rank, public or noisy, an added row moves the utility of a cell
+up or down by 1, so the range is 2, even for the median.
 
-In a recursion, a level has one selection per sub-range, each with its own q, and all sub-ranges of a level
-share one epsilon. An added row is in one of them. A replaced row may leave one sub-range and enter another:
-it spends ``c 2 max(q, 1 - q)`` in each, with the coefficient c of that sub-range. Doubling the range, to
-``4 m max(q, 1 - q)``, keeps the sum within the epsilon of the level. The first level has one sub-range and
-needs no doubling. Each of m rows spends a share 1/m, whichever sub-range it is in.
+In a recursion, a level has one selection per sub-range, each with its own q, and all sub-ranges of a level share one
+epsilon. An added row is in one of them. A replaced row may leave one sub-range and enter another: it spends ``c 2
+max(q, 1 - q)`` in each, with the coefficient c of that sub-range. Doubling the range, to ``4 m max(q, 1 - q)``, keeps
+the sum within the epsilon of the level. The first level has one sub-range and needs no doubling. Each of m rows spends
+a share 1/m, in any sub-range.
 
-**Marginals.** Marginal counts of a contingency table: totals, rows, columns and cells, stacked into one vector of
-integers.
-
+`MarginalCounts` are marginal counts of a contingency table: totals, rows, columns and cells, in one vector of integers.
 A table has a cell for each combination of the keys of D columns. The marginal of some of the columns adds up the cells
-over all others; that of no column is the total, and that of all columns are the cells themselves. The statistic is the
-vector of all entries of the marginals that are measured, each with weight 1.
+over all others; the marginal of no column is the total, and the marginal of all columns is the cells. The statistic is
+the vector of all entries of the measured marginals, each with weight 1.
 
 A privacy unit has k_c rows in cell c, at most r in each of at most g cells, and at most m in all
-(`dpsql.contract.relation`, K1 and K2). With s marginals, of which the cells may be one:
+(`dpsql.contract.relation`, K1 and K2). With s marginals, which may include the cells:
 
 ===========  =====================  ==============================================================
 relation     L1                     squared L2
@@ -54,13 +52,13 @@ replace      the sum over the       the same of M2
              marginals of their M
 ===========  =====================  ==============================================================
 
-In a marginal of k entries a unit has at most m rows, in at most g entries, and up to m of them in one: M and M2 are
-those of `dpsql.contract.relation` for that, with ``K = k``; in the cells they are those of the cells. So under replace
-the total, of which ``k = 1``, moves by m, and a marginal of many entries by 2 m. *Squared L2*: entries are sums of the
-k_c over disjoint sets of cells; only in the cells no two k_c are added, and their squares add up to at most K2. The
-margins pool the cells of a unit: s K2 is not enough. A unit with one row in each of two cells (g = 2, r = 1, so K2 = 2)
-moves the total by 2, and if the cells share a row of the table the squares are 4 + 4 + 2 + 2 = 12, where 4 K2 is 8 and
-the bound 14.
+In a marginal of k entries a unit has at most m rows, in at most g entries, and up to m of them in one:
+`dpsql.contract.relation` has M and M2 for this case, with ``K = k``; the cells have their own M and M2. So under
+replace the total, with ``k = 1``, moves by m, and a marginal of many entries by 2 m. For the squared L2 norm, entries
+are sums of the k_c over disjoint sets of cells; only in the cells no two k_c are added, and their squares add up to at
+most K2. The margins pool the cells of a unit: s K2 is not enough. A unit with one row in each of two cells (g = 2, r =
+1, so K2 = 2) moves the total by 2, and if the cells share a row of the table the squares are 4 + 4 + 2 + 2 = 12, where
+4 K2 is 8 and the bound 14.
 """
 
 from __future__ import annotations
@@ -128,7 +126,7 @@ def squared_l2_sensitivity(neighbours: str, *, histograms: int = 1, max_rows_per
 
 
 def rank_utility_range(quantile: Fraction, neighbours: str, *, is_whole: bool, max_rows_per_unit: int = 1) -> Fraction:
-    """Return the utility range to which the selection of one cell is calibrated.
+    """Return the utility range for the selection of one cell.
 
     Parameters
     ----------
@@ -152,9 +150,9 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, is_whole: bool, m
 
     Notes
     -----
-    Proof for an added row in cell r. The row adds 1 to n, and so q to ``q n``. The distance of a cell is the largest
-    of 0, ``left - q n`` and ``q n - right``. So it rises by at most the largest rise of these terms, and falls by at
-    most their largest fall:
+    Proof for an added row in cell r. The row adds 1 to n, and so q to ``q n``. The distance of a cell is the largest of
+    0, ``left - q n`` and ``q n - right``. So it rises by at most the largest rise of these terms, and falls by at most
+    their largest fall:
 
     ==========  ==============  ============  ============  =====================
     cell        left and right  left - q n    q n - right   distance
@@ -169,7 +167,6 @@ def rank_utility_range(quantile: Fraction, neighbours: str, *, is_whole: bool, m
     reverse of an added one.
 
     A replaced row does not change n. It moves ``left`` and ``right`` by at most 1 each, so all distances by at most 1.
-
     The bound also holds for cells without rows, and so for a candidate outside the sub-range.
     """
     relation = relation_of(neighbours, max_rows_per_unit)
@@ -249,7 +246,7 @@ class MagnitudeHistogram(Fold):
     Parameters
     ----------
     features : int
-        Number of features that are counted: all, or none.
+        Number of counted features: all, or none.
     target : bool
         Whether the target is counted, after the features.
     """
@@ -313,7 +310,7 @@ class MarginalCounts(GroupCount):
         return sum(pool.squared_norm(1, distance=0, opposing=0) for pool in pooled)
 
     def _pooled(self, contribution: Contribution, axes: Axes) -> Contribution:
-        """Return what a unit contributes to the entries of one marginal; rows of several cells meet in one entry."""
+        """Return a unit's contribution to the entries of one marginal; one entry pools rows of several cells."""
         if len(axes) == len(self.sizes):
             return contribution
         entries = math.prod(self.sizes[axis] for axis in axes)
@@ -331,7 +328,7 @@ class MarginalCounts(GroupCount):
         Parameters
         ----------
         cells : ndarray of int64, shape (product of sizes,)
-            Exact counts, those of the last column next to each other.
+            Exact counts; the last column varies fastest.
         """
         table = cells.reshape(self.sizes)
         return np.concatenate([table.sum(axis=self._others(axes)).ravel() for axes in self.measured])

@@ -1,15 +1,15 @@
-"""Counts of binary features by label: the statistic of feature filters, and its sensitivity.
+"""Define counts of binary features by label, the statistic of feature filters, and their sensitivity.
 
 A row has a positive or a negative label, and holds k of d features ("ones"), each once. All features of a row count r
 rows together at most: each counts ``v = 1`` if k <= r, and ``v = r / k`` in a crowded row, which has more. ``n11_j``
-and ``n10_j`` add up what feature j counts in the positive and in the negative rows; ``n1`` and ``n0`` are the class
+and ``n10_j`` add up the counts of feature j in the positive and in the negative rows; ``n1`` and ``n0`` are the class
 sizes. A row without a label is ignored. Repeats of a feature in a row are dropped first, because they would move one
 coordinate by more than 1.
 
 Counts are integers in units of ``1 / denominator`` rows (`fixed_one`), and the share of a crowded row is rounded down
-in it, so that ``k v <= r`` holds exactly. Where d <= r no row can be crowded: then the unit is a row. Noise has the
-same unit as the counts, and follows from public numbers alone. Nothing is chosen or drawn for a row: the same rows give
-the same integers on every engine, and rows that differ in nothing but their label count alike.
+in it, so that ``k v <= r`` holds exactly. If d <= r no row can be crowded: then the unit is a row. Noise has the same
+unit as the counts, and follows from public numbers alone. No row has random choices: the same rows give the same
+integers on every engine, and rows that differ only in their label count alike.
 
 Scores of a feature, ``n01 = n1 - n11`` and ``n00 = n0 - n10``:
 
@@ -33,14 +33,14 @@ counts_and_labels                  n11, n10, n1, n0         R + 1         R + 1 
 (information_gain)
 =================================  =======================  ============  ============  ==================  ============
 
-Proof. An added row moves the coordinates of its label by a vector s with entries in [0, 1] whose sum is at most R: of
-k <= R features each counts 1, of more each counts r / k or less. So ``|s|_1 <= R``, and ``|s|_2**2 <= |s|_1 <= R``
-because no entry is above 1. The label moves one coordinate by 1. A replacement removes a row with s and adds one with
-t. *totals*: an entry of ``t - s`` is at most 1, so L1 is at most d, and at most 2 R; squares are no larger. *counts*,
-different labels: s moves in one half and t in the other, 2 R in L1 and in squares. With equal labels ``t - s`` has the
-squares ``|s|**2 + |t|**2 - 2 s t``, which is no more, because no entry is negative. *differences*, different labels:
-both rows move the differences in the same direction, and ``|s + t|_2**2 <= (2 sqrt(R))**2 = 4 R``, twice the bound for
-two independent changes; s = t attains it. The label difference moves by 2 as well.
+Proof. An added row moves the coordinates of its label by a vector s with entries in [0, 1] whose sum is at most R: each
+of k <= R features counts 1, of more r / k or less. So ``|s|_1 <= R``, and ``|s|_2**2 <= |s|_1 <= R`` because no entry
+is above 1. The label moves one coordinate by 1. A replacement removes a row with s and adds one with t. *totals*: an
+entry of ``t - s`` is at most 1, so L1 is at most d, and at most 2 R; squares are no larger. *counts*, different labels:
+s moves in one half and t in the other, 2 R in L1 and in squares. With equal labels ``t - s`` has the squares ``|s|**2 +
+|t|**2 - 2 s t``, which is no more, because no entry is negative. *differences*, different labels: both rows move the
+differences in the same direction, and ``|s + t|_2**2 <= (2 sqrt(R))**2 = 4 R``, twice the bound for two independent
+changes; s = t attains it. The label difference moves by 2 as well.
 
 For units of up to m rows, the rows can be exchanged one at a time, so norms are multiplied by m and squares by
 ``m**2``.
@@ -57,20 +57,20 @@ purity              1, 1                                2, 2                    
 information_gain    D, 2 D                              D, 2 D                    `information_sensitivity`
 ==================  ==================================  ========================  ==========================
 
-*difference_count*: what an added row raises in one score and lowers in another is together at most the two largest
+*difference_count*: the rise of one score and the fall of another by an added row are together at most the two largest
 entries of s, hence at most min(R, 2). A replacement adds the ranges of two rows. With R = 1 a changed label moves one
 score by up to 2 and no other; changed features move two scores by 1 each.
 
 *purity* of every feature moves with the label, but most of the change is common to all features and does not affect a
-selection. Let s be the difference of a feature and t that of the labels. Then
-``max(|s|, |t - s|) = |t| / 2 + |s - t / 2|``. An added row moves s by v in [0, 1] and t by 1, in the same direction,
-hence ``s - t / 2`` by ``v - 1/2``. So the second term moves within [-1/2, 1/2]. A replaced row does so twice.
+selection. Let s be the difference of a feature and t the difference of the labels. Then ``max(|s|, |t - s|) = |t| / 2 +
+|s - t / 2|``. An added row moves s by v in [0, 1] and t by 1, in the same direction, hence ``s - t / 2`` by ``v -
+1/2``. So the second term moves within [-1/2, 1/2]. A replaced row does so twice.
 
 For units of m rows, multiply by m.
 
 For ``information_gain`` the largest number of rows must be public, because D grows with it. The limit keeps the rows
-with the smallest keyed hashes, so in a full table an added row may replace another. The bound covers this, because D
-is the same for both relations. The bounds of the other scores do not, so they take no such limit.
+with the smallest keyed hashes, so in a full table an added row may replace another. The bound covers this, because D is
+the same for both relations. The bounds of the other scores do not, so they have no such limit.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ from dpsql.noise.discrete import LARGEST_SCALE, log_bounds
 
 SCORES = ("total_count", "difference_count", "purity", "information_gain")
 RELEASED = ("totals", "differences", "differences_and_labels", "counts", "counts_and_labels")
-# The statistic that is released for each score.
+# The released statistic of each score.
 RELEASED_FOR = {
     "total_count": "totals",
     "difference_count": "differences",
@@ -122,16 +122,16 @@ class Norms:
 
 
 def fixed_one(max_features_per_row: int, n_features: int | None, widest: Fraction) -> int:
-    """Return what one row is in the unit of the counts: a power of two that follows from public numbers.
+    """Return one row in the unit of the counts: a power of two that follows from public numbers.
 
-    It is 1 where no row can have more features than count, and ``2**20`` or, so that the noise stays within what the
-    sampler draws, less.
+    It is 1 if no row can have more features than count. Otherwise it is ``2**20``, or less to keep the noise within the
+    sampler's range.
 
     Parameters
     ----------
     max_features_per_row : int
     n_features : int or None
-        None where the number is not known yet.
+        None if the number is not known yet.
     widest : Fraction
         Largest scale of Laplace noise on a count, in rows; 0 without such noise.
     """
@@ -228,7 +228,7 @@ def score_range(
     max_rows_per_unit: int = 1,
     largest_rows: int | None = None,
 ) -> int:
-    """Return the largest spread of the changes of all exact scores, to which a selection is calibrated.
+    """Return the largest spread of the changes of all exact scores, for calibrating a selection.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def score_range(
     if score == "information_gain":  # up or down; the bound also holds for a replaced row
         return 2 * score_sensitivity(score, neighbours, max_rows_per_unit=max_rows_per_unit, largest_rows=largest_rows)
     _check_score(score)
-    # One row may raise the difference of one feature and lower that of another.
+    # One row may raise one feature's difference and lower another one.
     return relation.spread(2 if score == "difference_count" and ones > 1 else 1)
 
 
@@ -280,26 +280,26 @@ def information_sensitivity(largest_rows: int | None) -> int:
 
     Notes
     -----
-    n times the mutual information moves by at most ``f(n) = n ln n - (n - 1) ln(n - 1) <= 1 + ln n`` between tables
-    of at most n rows, under either relation (PrivBayes; every table of up to 41 rows was enumerated in the review,
-    up to 15 in the tests). f grows with n, so the bound at the limit holds for all smaller tables.
+    n times the mutual information moves by at most ``f(n) = n ln n - (n - 1) ln(n - 1) <= 1 + ln n`` between tables of
+    at most n rows, under either relation (PrivBayes; the review enumerated every table of up to 41 rows, the tests up
+    to 15). f grows with n, so the bound at the limit holds for all smaller tables.
 
     A row of a crowded table lies in two cells: v of it has the feature, 1 - v has not. The bound holds for any v. Let
-    ``g(x) = x ln x``, ``L_w(x) = g(x + w) - g(x)``, which grows with x and is concave, and let (a, b) be what the rows
-    of one label hold with and without the feature, (a', b') those of the other, m and m' their sums, which are whole
-    numbers, A = a + a' and B = b + b', so that n - 1 = m + m' rows are common to both tables. A row adds
-    ``q(a, b; v) = L_1(a + b) - L_v(a) - L_{1-v}(b)`` to the entropy of (a, b) times its sum. Where a = b = 0 that is
-    the entropy h of v; else it is from h to ``L_1(a + b)``: it is least where (a, b) is parallel to (v, 1 - v), and
-    largest where a or b is 0.
+    ``g(x) = x ln x``, ``L_w(x) = g(x + w) - g(x)``, which grows with x and is concave. Let (a, b) be the parts of the
+    rows of one label with and without the feature, (a', b') the parts of the other label, m and m' their sums, which
+    are whole numbers, A = a + a' and B = b + b', so that n - 1 = m + m' rows are common to both tables. A row adds
+    ``q(a, b; v) = L_1(a + b) - L_v(a) - L_{1-v}(b)`` to the entropy of (a, b) times its sum. If a = b = 0 this is the
+    entropy h of v; else it is from h to ``L_1(a + b)``: it is least if (a, b) is parallel to (v, 1 - v), and largest if
+    a or b is 0.
 
-    - *Added*: the score rises by ``q(A, B; v) - q(a, b; v)``, a difference of two numbers between h and f(n); for
-      m = 0 < n - 1 the second is h, and for n = 1 the difference is 0.
-    - *Replaced, equal labels*, from v to w > v: it rises by ``L_{w-v}(B + 1 - w) - L_{w-v}(b + 1 - w)``, which is from
-      0 to ``L_1(n - 1) - L_1(0) = f(n)``, and falls by ``L_{w-v}(A + v) - L_{w-v}(a + v)``, for which the same holds.
+    - *Added*: the score rises by ``q(A, B; v) - q(a, b; v)``, a difference of two numbers between h and f(n); for m =
+      0 < n - 1 the second is h, and for n = 1 the difference is 0.
+    - *Replaced, equal labels*, from v to w > v: it rises by ``L_{w-v}(B + 1 - w) - L_{w-v}(b + 1 - w)``, which is
+      from 0 to ``L_1(n - 1) - L_1(0) = f(n)``, and falls by ``L_{w-v}(A + v) - L_{w-v}(a + v)``, with the same range.
     - *Replaced, other labels*, from w at (a', b') to v at (a, b): ``L_v(a) <= L_v(A)`` and the same for b leave
-      ``L_1(m') - L_1(m) + L_w(A) - L_w(a') + L_{1-w}(B) - L_{1-w}(b')``. With derivatives
-      ``L_w(A) - L_w(a') = integral over t in [0, 1] of w ln(1 + a / (a' + t w))``, and Jensen's inequality bounds both
-      integrands together by ``ln(1 + m / t)``, whose integral is L_1(m). So the rest is at most ``L_1(m') <= f(n)``.
+      ``L_1(m') - L_1(m) + L_w(A) - L_w(a') + L_{1-w}(B) - L_{1-w}(b')``. With derivatives ``L_w(A) - L_w(a') = integral
+      over t in [0, 1] of w ln(1 + a / (a' + t w))``, and Jensen's inequality bounds both integrands together by ``ln(1
+      + m / t)``, whose integral is L_1(m). So the rest is at most ``L_1(m') <= f(n)``.
 
     `exact_scores` rounds nine terms ``k ln k``, k <= n. A double ``ln k`` is within ``2**-40`` (see
     `dpsql.noise.discrete`), so each term is off by at most ``1/2 + n 2**-19`` units: the product with k and its
@@ -389,6 +389,6 @@ def _ones(max_features_per_row: int, n_features: int | None) -> int:
 
 
 def present_in(features: NDArray[np.float32] | NDArray[np.float64], above: float | None) -> NDArray[np.bool_]:
-    """Return which features are present: those above a number, or, without a number, neither zero nor NaN."""
+    """Return which features are present: above a number, or, without a number, neither zero nor NaN."""
     is_present: NDArray[np.bool_] = (features != 0) & ~np.isnan(features) if above is None else features > above
     return is_present

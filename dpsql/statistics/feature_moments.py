@@ -1,7 +1,7 @@
-"""Sums of features, of their squares and of their products, and how far one privacy unit moves them.
+"""Compute sums of features, of their squares and of their products, and how far one privacy unit moves them.
 
-Units: a feature is an integer ``q_i`` in ``[-S, S]`` (`fixed_point`), ``z_i = q_i / S``, and p is the number of
-features. A row in which a feature is NULL or NaN is left out of every sum. Any other row adds::
+A feature is an integer ``q_i`` in ``[-S, S]`` (`fixed_point`), ``z_i = q_i / S``, and p is the number of features.
+Every sum excludes rows in which a feature is NULL or NaN. Any other row adds::
 
     f(z) = (1,  z_1 … z_p,  z_1**2 - 1/2 … z_p**2 - 1/2,  z_i z_j for i < j)
 
@@ -18,32 +18,32 @@ L2 squared  m**2 B,  B = 1 + p + p/4 + p (p-1)/2        m**2 D,  D = 4 floor((p+
 L1          m B1,  B1 = 1 + p + p/2 + p (p-1)/2         m max(B1, D1),  D1 = p (p+2)**2 / (2 (p+1))
 ==========  ==========================================  ==================================================
 
-All are attained (but for the grid of z), by m equal rows: added ones of corners; replaced ones of 1 … 1, in L2 by
-rows in which half of them are -1, in L1 by rows of -1 / (p+1).
+m equal rows attain all bounds (but for the grid of z): added rows of corners; replaced rows of 1 … 1, in L2 by rows in
+which half of them are -1, in L1 by rows of -1 / (p+1).
 
 *One row.* In ``t_i = z_i**2`` its squared L2 norm ``1 + sum t_i + sum (t_i - 1/2)**2 + sum t_i t_j`` is convex in each
-``t_i``, hence largest where every ``t_i`` is 0 or 1; with k ones it is ``1 + k + p/4 + k (k-1)/2``. In L1, each of
-``|z_i| + |z_i**2 - 1/2|`` and ``|z_i z_j|`` is largest at ``|z_i| = 1``. A unit adds at most m such rows: the triangle
+``t_i``, hence largest if every ``t_i`` is 0 or 1; with k ones it is ``1 + k + p/4 + k (k-1)/2``. In L1, each of ``|z_i|
++ |z_i**2 - 1/2|`` and ``|z_i z_j|`` is largest at ``|z_i| = 1``. A unit adds at most m such rows: the triangle
 inequality.
 
-*A row for another.* A replacement takes away k rows and adds k'. They form min(k, k') pairs, and the rows left over
-have norms of at most sqrt(B) and B1; as B <= D, it suffices to bound pairs. With ``a = z + z'``, ``b = z - z'``,
-``u_i = |a_i|`` and ``v_i = |b_i|``, so that ``u_i + v_i <= 2``, the differences are ``b_i``, ``a_i b_i`` and
-``(a_i b_j + a_j b_i) / 2``.
+*A row for another.* A replacement removes k rows and adds k'. They form min(k, k') pairs, and the remaining rows have
+norms of at most sqrt(B) and B1; as B <= D, it suffices to bound pairs. With ``a = z + z'``, ``b = z - z'``, ``u_i =
+|a_i|`` and ``v_i = |b_i|``, so that ``u_i + v_i <= 2``, the differences are ``b_i``, ``a_i b_i`` and ``(a_i b_j + a_j
+b_i) / 2``.
 
-In L1 they add up to at most ``sum v_i + sum u_i v_i + sum (u_i v_j + u_j v_i) / 2``, the last over i < j. This grows
-in each ``u_i``, so let ``u_i = 2 - v_i``. With ``T = sum v_i`` it is ``(p+2) T - sum v_i**2 / 2 - T**2 / 2``, which
-by ``sum v_i**2 >= T**2 / p`` is at most ``(p+2) T - T**2 (p+1) / (2 p)``, hence at most D1.
+In L1 they add up to at most ``sum v_i + sum u_i v_i + sum (u_i v_j + u_j v_i) / 2``, the last over i < j. This grows in
+each ``u_i``, so let ``u_i = 2 - v_i``. With ``T = sum v_i`` it is ``(p+2) T - sum v_i**2 / 2 - T**2 / 2``, which by
+``sum v_i**2 >= T**2 / p`` is at most ``(p+2) T - T**2 (p+1) / (2 p)``, hence at most D1.
 
 In L2, ``|b|**2 + |a|**2 |b|**2 / 4 + (a'b)**2 / 4 + sum (a_i b_i)**2 / 2`` is their sum of squares. It grows in each
-``u_i`` and ``v_i`` where ``(sum u_i v_i)**2`` stands for ``(a'b)**2``. Let ``v_i = 2 t`` and ``u_i = 2 - 2 t`` for
-one i, and over the others ``X = sum v_j**2``, ``Y = sum u_j**2``, ``T = sum u_j v_j <= sqrt(X Y)``. What depends on t
+``u_i`` and ``v_i`` if ``(sum u_i v_i)**2`` replaces ``(a'b)**2``. Let ``v_i = 2 t`` and ``u_i = 2 - 2 t`` for one i,
+and over the others ``X = sum v_j**2``, ``Y = sum u_j**2``, ``T = sum u_j v_j <= sqrt(X Y)``. The part that depends on t
 is::
 
     g(t) = 4 t**2 + (1-t)**2 X + t**2 Y + 2 t (1-t) T + 16 t**2 (1-t)**2,      g(0) = X,  g(1) = 4 + Y
 
-Let M be the larger of X and 4 + Y, and ``w = t (1-t) <= 1/4``. As ``sqrt(M (M-4)) <= M - 2``, it follows that
-``g <= M - 4 w + 16 w**2 <= M``. So every ``v_i`` is 0 or 2; where k of them are 2 the sum is ``4 k (1 + p - k) <= D``.
+Let M be the larger of X and 4 + Y, and ``w = t (1-t) <= 1/4``. As ``sqrt(M (M-4)) <= M - 2``, it follows that ``g <= M
+- 4 w + 16 w**2 <= M``. So every ``v_i`` is 0 or 2; if k of them are 2 the sum is ``4 k (1 + p - k) <= D``.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE, quantis
 from dpsql.kernels.gram import GramAccumulator
 from dpsql.kernels.xty import BLOCK_ROWS
 
-# One row counts so many units in the released integers.
+# Units of one row in the released integers.
 UNIT = 2 * FIXED_POINT_ONE**2
-# The same where each sum was divided by ``2**FIXED_POINT_BITS`` and rounded down.
+# The same after each sum was divided by ``2**FIXED_POINT_BITS`` and rounded down.
 COARSE_UNIT = UNIT >> FIXED_POINT_BITS
 
 
@@ -124,7 +124,7 @@ class CompleteProducts(Fold):
         middle, scale = (part[:, None] for part in self._maps)
         for start in range(0, features.shape[1], BLOCK_ROWS):  # a block stays in the processor's cache
             block = features[:, start : start + BLOCK_ROWS]
-            absent = np.isnan(block.min(axis=0))  # the least of some numbers is NaN if one of them is
+            absent = np.isnan(block.min(axis=0))  # the minimum is NaN if a number is NaN
             if absent.any():
                 block = block[:, ~absent]
             columns = np.empty((len(block) + 1, block.shape[1]))

@@ -1,8 +1,7 @@
-"""The Gram statistics of best-subset selection, and the sensitivity of a subset's score.
+"""Define the Gram statistics of best-subset selection, column moments and error sums, and their sensitivities.
 
-Units: features ``x`` and target ``y`` are integers in ``[-S, S]`` (`fixed_point`), so ``G = X'X``,
-``h = X'y`` and ``c = y'y`` are exact integers in units of ``S**2``. A score is in units of 1, with
-data in [-1, 1].
+Features ``x`` and target ``y`` are integers in ``[-S, S]`` (`fixed_point`), so ``G = X'X``, ``h = X'y`` and ``c = y'y``
+are exact integers in units of ``S**2``. A score is in units of 1, with data in [-1, 1].
 
 The score of a subset A of s columns is the constrained residual sum of squares::
 
@@ -23,26 +22,21 @@ replace         |change| <= m Delta    up to m rows fewer, then up to m rows mor
                                        two changes of opposite sign
 ==============  =====================  =================================================
 
-The ridge does not depend on the data, so it does not affect the bounds. Without the ball the change of
-the residual sum of squares has no bound: coefficients that fit the old rows may miss the new one by
-any amount.
+The ridge does not depend on the data, so it does not affect the bounds. Without the ball the change of the residual sum
+of squares has no bound: coefficients that fit the old rows may miss the new one by any amount.
 
-A column that is in every subset, such as an intercept, counts in s, because its coefficient is also in
-the ball.
+A column that is in every subset, such as an intercept, counts in s, because its coefficient is also in the ball.
 
-Scores are computed with rounding errors. If each lies within an interval of public width w around the
-true score, errors change a difference by at most w up or down, hence the ranges below.
+Scores are computed with rounding errors. If each lies within an interval of public width w around the true score,
+errors change a difference by at most w up or down, hence the ranges below.
 
-**Column moments.** Sums of features and of their squares, without products of two features, and how far one privacy
-unit moves them.
-
-Units: a feature is an integer ``q_i`` in ``[-S, S]`` (`fixed_point`), 0 where it is NULL or NaN, ``z_i = q_i / S``, and
-p is the number of features. A row adds::
+`ColumnMoments` are sums of features and of their squares, without products of two features. A feature is an integer
+``q_i`` in ``[-S, S]`` (`fixed_point`), 0 if it is NULL or NaN, ``z_i = q_i / S``, and p is the number of features. A
+row adds::
 
     f(z) = (1,  z_1 … z_p,  z_1**2 - 1/2 … z_p**2 - 1/2)
 
 The released integers are ``2 S**2`` times the sum of f: ``2 S**2`` for each row, ``2 S q_i`` and ``2 q_i**2 - S**2``.
-
 Squared L2 sensitivities in units of f, with a unit of at most m rows:
 
 ================  ========
@@ -54,16 +48,15 @@ m**2 (1 + 5 p/4)  4 m**2 p
 *One row.* With ``t = z_i**2`` each feature adds ``t + (t - 1/2)**2``, which is convex in t and at most 5/4, at t = 1. A
 unit adds at most m such rows: the triangle inequality.
 
-*A row for another.* A replacement takes away k rows and adds k'. They form min(k, k') pairs, and the rows left over
-have squared norms of at most ``1 + 5 p/4 <= 4 p``. In a pair each feature adds ``(z - z')**2 (1 + (z + z')**2)``. With
-``u = |z + z'|`` and ``v = |z - z'| <= 2 - u`` that is at most ``(2 - u)**2 (1 + u**2)``, which is 4 at u = 0 and falls
-up to u = 2: its derivative is ``-2 (2 - u) (1 - 2 u + 2 u**2)``. Both bounds are attained, by rows of corners.
+*A row for another.* A replacement removes k rows and adds k'. They form min(k, k') pairs, and the remaining rows have
+squared norms of at most ``1 + 5 p/4 <= 4 p``. In a pair each feature adds ``(z - z')**2 (1 + (z + z')**2)``. With ``u =
+|z + z'|`` and ``v = |z - z'| <= 2 - u`` this is at most ``(2 - u)**2 (1 + u**2)``, which is 4 at u = 0 and falls up to
+u = 2: its derivative is ``-2 (2 - u) (1 - 2 u + 2 u**2)``. Rows of corners attain both bounds.
 
-**Error sums.** Sums of a target and of the errors of its prediction: the statistic of dp_regression_metrics.
-
-Units: target t and prediction are integers in ``[-S, S]`` by the same public bounds (`fixed_point`). The error e is
-their difference, clipped to a public bound B. So the sums of ``1, t, t**2, e**2, abs(e)`` are exact integers. A row
-adds 1, a term in [-S, S], and terms from 0 to ``S**2``, ``B**2`` and B; see `sensitivities`.
+`ErrorSums` are sums of a target and of the errors of its prediction, for dp_regression_metrics. Target t and prediction
+are integers in ``[-S, S]`` by the same public bounds (`fixed_point`). The error e is their difference, clipped to a
+public bound B. So the sums of ``1, t, t**2, e**2, abs(e)`` are exact integers. A row adds 1, a term in [-S, S], and
+terms from 0 to ``S**2``, ``B**2`` and B; see `sensitivities`.
 """
 
 from __future__ import annotations
@@ -83,7 +76,7 @@ from dpsql.kernels.gram import GramAccumulator
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.regression import RowMap
 
-# One row counts so many units in the released integers.
+# Units of one row in the released integers.
 UNIT = 2 * FIXED_POINT_ONE**2
 
 
@@ -118,11 +111,11 @@ class ColumnMoments(Fold):
         self._sums = WideSums((2, len(mapped.scales.middle)))
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Add a batch of rows; the target is not read."""
+        """Add a batch of rows, without the target."""
         self.add_rows(self._mapped.quantised(features))
 
     def add_rows(self, quantised: NDArray[np.float64]) -> None:
-        """Add quantised rows of shape (rows, p); NaN stands for NULL."""
+        """Add quantised rows of shape (rows, p); NaN means NULL."""
         self._rows += len(quantised)
         for start in range(0, len(quantised), BLOCK_ROWS):
             block = np.nan_to_num(quantised[start : start + BLOCK_ROWS])
@@ -224,7 +217,7 @@ class Gram(Fold):
 
 
 def error_centres(relation: Relation, bound: int) -> tuple[int, int, int, int, int]:
-    """Return what each of the five sums loses per row before it gets noise.
+    """Return the amounts that the five sums lose per row before noise.
 
     Parameters
     ----------
@@ -234,8 +227,8 @@ def error_centres(relation: Relation, bound: int) -> tuple[int, int, int, int, i
 
     Notes
     -----
-    A square in ``[0, B**2]`` less half of that has half the size, and so half the noise, where a row comes or goes. A
-    replaced row moves both by the same.
+    A square in ``[0, B**2]`` less half of its bound has half the size, so half the noise, for an added or removed row.
+    A replaced row moves both by the same.
     """
     halves = (0, 0, FIXED_POINT_ONE**2 // 2, bound**2 // 2, bound // 2)
     return relation.pick(halves, (0, 0, 0, 0, 0))
@@ -271,7 +264,7 @@ class ErrorSums(Fold):
     bound : int
         B, in units where S is 1.
     centres : tuple of int, length 5
-        What each sum loses per row, see `error_centres`; public.
+        Loss of each sum per row, see `error_centres`; public.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Exact sums of every group: rows, values, and their codes; see `dpsql.statistics.aggregates` for what they become."""
+"""Add up every group exactly: rows, values, and their codes, for `dpsql.statistics.aggregates`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class GroupedSums(Fold):
             self.squares.absorb(state.column("squares").flatten())
 
     def sums(self) -> list[Sums]:
-        """Return the sums by target; the first are of all rows."""
+        """Return the sums by target, after sums of all rows."""
         squares = None if self.squares is None else (self.squares.high, self.squares.low)
         return _sums(self.rows, self.values, self.totals, squares)
 
@@ -112,7 +112,7 @@ def _sums(rows: Longs, values: Longs, totals: Longs, squares: tuple[Longs, Longs
 
 
 class GroupRecords:
-    """The sums of some groups, as an engine hands them over.
+    """The sums of some groups from an engine.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class GroupRecords:
     values, totals, high, low : ndarray of int64, shape (T, k)
         A squared sum is ``high * 2**32 + low``.
 
-    What the engine did not hand over is 0, and takes no memory.
+    Numbers that the engine did not return are 0, without memory.
     """
 
     def __init__(self, units: Longs, rows: Longs, values: Longs, totals: Longs, high: Longs, low: Longs) -> None:
@@ -156,11 +156,11 @@ class KeyedSums(Collector):
         self._targets = targets
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Refuse rows: keys are of tables, whose groups SQL adds up."""
+        """Refuse rows: keys are of tables; SQL adds up groups."""
         raise TypeError("this collector takes groups")
 
     def sums(self) -> list[Sums]:
-        """Return the sums of each target by key, after those of units and of all rows.
+        """Return the sums of each target by key, after sums of units and of all rows.
 
         The order of the keys does not depend on the sums.
         """
@@ -174,7 +174,7 @@ class KeyedSums(Collector):
 
 
 class NumberedSums(KeyedSums, KeptRows):
-    """Sums of groups that one statement has numbered from 1 on; their keys stay where they are."""
+    """Sums of groups that one statement has numbered from 1; their keys stay in the engine."""
 
     def __init__(self, targets: int) -> None:
         super().__init__(targets)
@@ -182,12 +182,12 @@ class NumberedSums(KeyedSums, KeptRows):
         self._parts: list[GroupRecords] = []
 
     def add_groups(self, keys: Longs, sums: GroupRecords) -> None:
-        """Take in the sums of some keys."""
+        """Add the sums of some keys."""
         self._numbers.append(keys.copy())
         self._parts.append(sums)
 
     def merge(self, other: NumberedSums) -> None:
-        """Take in what another collector holds."""
+        """Add another collector's sums."""
         self._numbers += other._numbers
         self._parts += other._parts
 
@@ -199,7 +199,7 @@ class NumberedSums(KeyedSums, KeptRows):
             array = np.zeros((*shape, count), dtype=np.int64)
             for keys, part in zip(self._numbers, self._parts, strict=True):
                 values = getattr(part, name)
-                if values.strides[-1]:  # anything but zeros that stand for what was not handed over
+                if values.strides[-1]:  # anything but zeros for missing numbers
                     array[..., keys - 1] = values
             return array
 
@@ -208,17 +208,17 @@ class NumberedSums(KeyedSums, KeptRows):
 
 
 class NamedSums(KeyedSums, Fold):
-    """Sums of groups by the keys themselves, for parts of the rows that have no numbering in common.
+    """Sums of groups by key, for parts of the rows without a common numbering.
 
-    What parts hand over of one key is added up, so a key has the integers that one statement over all rows gives it,
-    and the sensitivity is the same. That holds for numbers of units because all rows of a unit are in one part. Keys
-    are sorted: a state does not depend on the order or the division of the rows.
+    The sums of all parts of a key are added up, so a key has the same integers as from one statement over all rows, and
+    the sensitivity is the same. This holds for numbers of units because all rows of a unit are in one part. Keys are
+    sorted: a state does not depend on the order or the division of the rows.
 
     Parameters
     ----------
     targets : int
     columns : int
-        Columns that a key consists of: fields k0_number, k0_data and so on, see `dpsql.engines.duckdb.keys.key_parts`.
+        Columns of a key: fields k0_number, k0_data and so on, see `dpsql.engines.duckdb.keys.key_parts`.
     """
 
     grows = True
@@ -229,16 +229,16 @@ class NamedSums(KeyedSums, Fold):
         self._parts: list[pa.Table] = []
 
     def add_groups(self, groups: pa.StructArray) -> None:
-        """Take in the sums of some keys: the fields of a key, and those of `GroupRecords.read`."""
+        """Add the sums of some keys: the fields of a key and of `GroupRecords.read`."""
         self._parts.append(pa.table(pa.RecordBatch.from_struct_array(groups)))
 
     def state(self) -> pa.RecordBatch:
-        """Return the keys in their order, and what each adds up to; nothing if there are none."""
+        """Return the sorted keys, and their sums; nothing if there are none."""
         groups = self._merged()
         return record({name: groups.column(name).combine_chunks() for name in groups.column_names})
 
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Take in other sums."""
+        """Add other sums."""
         if state.num_columns:
             self._parts.append(pa.table({name: field(state, name) for name in state.schema.names}))
 
@@ -247,7 +247,7 @@ class NamedSums(KeyedSums, Fold):
         return GroupRecords.read(struct_rows(self._merged()), self._targets)
 
     def keys(self, positions: NDArray[np.intp]) -> pa.Table:
-        """Return some of the keys, by their places in that order."""
+        """Return some of the keys, by position in that order."""
         merged = self._merged()
         return merged.select([name for name in self._names if name in merged.column_names]).take(pa.array(positions))
 
@@ -278,7 +278,7 @@ class Labels(KeptRows):
     numbers : ndarray of int64
         The numbers of the released keys, ascending.
     keys : pyarrow.Table, optional
-        The keys themselves (`NamedSums.keys`), if no statement has them by their numbers.
+        The keys (`NamedSums.keys`), if no statement has them by number.
 
     Attributes
     ----------
@@ -295,13 +295,13 @@ class Labels(KeptRows):
         raise TypeError("this collector takes labels")
 
     def add_labels(self, rows: pa.StructArray, columns: int) -> None:
-        """Take in the labels of a batch of keys: fields j, rank, label0 and so on."""
+        """Add the labels of a batch of keys: fields j, rank, label0 and so on."""
         labels = zip(*(rows.field(f"label{column}").to_pylist() for column in range(columns)), strict=True)
         ranked = zip(rows.field("rank").to_pylist(), labels, strict=True)
         self.found.update(zip(rows.field("j").to_pylist(), ranked, strict=True))
 
     def merge(self, other: Labels) -> None:
-        """Take in other labels."""
+        """Add other labels."""
         self.found |= other.found
 
     def in_order(self, columns: int) -> tuple[NDArray[np.intp], list[list[str | None]]]:

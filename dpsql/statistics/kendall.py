@@ -1,15 +1,14 @@
-"""Scaled tau-a ``tau = S / (n - 1)``: the statistic of Kendall selection.
+"""Compute scaled tau-a ``tau = S / (n - 1)``, the statistic of Kendall selection.
 
-``S`` is the number of concordant minus the number of discordant pairs of rows. A pair that is tied in either
-column, or has a missing value, counts 0. ``tau`` is 0 for n < 2. It lies in ``[-n/2, n/2]`` and without ties is
-``n / 2`` times the usual coefficient. n counts all rows, including those with missing values.
+``S`` is the number of concordant minus the number of discordant pairs of rows. A pair that is tied in either column, or
+has a missing value, counts 0. ``tau`` is 0 for n < 2. It lies in ``[-n/2, n/2]`` and without ties is ``n / 2`` times
+the usual coefficient. n counts all rows, including rows with missing values.
 
-The utility of feature j in round r, with target y and the features s selected so far, is
-``|tau_yj|`` in round 1 and ``|tau_yj| - mean_s |tau_sj|`` later. With blocks ``tau`` is the sum of the
-blocks' ``S_b / (n_b - 1)``.
+The utility of feature j in round r, with target y and the features s selected so far, is ``|tau_yj|`` in round 1 and
+``|tau_yj| - mean_s |tau_sj|`` later. With blocks ``tau`` is the sum of the blocks' ``S_b / (n_b - 1)``.
 
-The table gives the smallest and the largest change by one row, and the range of the utility that selection
-needs, which is the spread of the changes over all features:
+The table gives the smallest and the largest change by one row, and the utility range that selection needs, which is the
+spread of the changes over all features:
 
 ===========  ==============  =======================  =======  =======
 blocks       relation        ``|tau|`` moves within   round 1  later
@@ -20,27 +19,27 @@ some         add_remove      [-3/2, 3/2]              3        6
 some         replace         [-3, 3]                  6        12
 ===========  ==============  =======================  =======  =======
 
-Adding a row to n >= 1 others turns S into ``S + s`` with ``|s| <= n``, and ``|S| <= n (n - 1) / 2``. So
-``|S + s| / n - |S| / (n - 1)`` is at most ``|s| / n <= 1``, and at least
-``-|s| / n - |S| / (n (n - 1)) >= -1 - 1/2``. By the same argument the signed tau moves by at most 3/2.
-Replacing a row keeps n and moves S by at most ``2 (n - 1)``, because each of the n - 1 pairs of that row moves
-by at most 2.
+Adding a row to n >= 1 others turns S into ``S + s`` with ``|s| <= n``, and ``|S| <= n (n - 1) / 2``. So ``|S + s| / n -
+|S| / (n - 1)`` is at most ``|s| / n <= 1``, and at least ``-|s| / n - |S| / (n (n - 1)) >= -1 - 1/2``. By the same
+argument the signed tau moves by at most 3/2.
 
-A later round subtracts a mean of such values, which moves within the same limits. So the change of the utility
-lies in an interval of twice the length, ``[-5/2, 5/2]`` for an added row.
+Replacing a row keeps n and moves S by at most ``2 (n - 1)``, because each of the n - 1 pairs of that row moves by at
+most 2.
 
-With blocks, adding a row changes one block's signed term by at most 3/2, and the absolute value of the sum by
-no more. The sum may have another sign than the block, so the asymmetric bound does not apply. The block of a
-row is part of the row: a replacement may remove a row from one block and add one to another, which moves two
-terms by 3/2 each.
+A later round subtracts a mean of such values, which moves within the same limits. So the change of the utility lies in
+an interval of twice the length, ``[-5/2, 5/2]`` for an added row.
 
-A unit of ``max_rows_per_unit`` rows takes that many steps. Replacing a unit of a rows by one of b rows takes
-``min(a, b)`` replacements and ``|a - b|`` additions or removals, none of which moves more than a replacement.
+With blocks, adding a row changes one block's signed term by at most 3/2, and the absolute value of the sum by no more.
+The sum may have another sign than the block, so the asymmetric bound does not apply. The block of a row is part of the
+row: a replacement may remove a row from one block and add one to another, which moves two terms by 3/2 each.
 
-The usual coefficient tau-b, which divides by the number of untied pairs, has no such bound: for binary
-columns one row moves ``n/2 * tau_b`` by the order of n.
+A unit of ``max_rows_per_unit`` rows takes that many steps. Replacing a unit of a rows by one of b rows takes ``min(a,
+b)`` replacements and ``|a - b|`` additions or removals, none of which moves more than a replacement.
 
-**Pairs.** Scores S of pairs of columns in the whole table or within blocks, from which `kendall` computes utilities.
+The usual coefficient tau-b, which divides by the number of untied pairs, has no such bound: for binary columns one row
+moves ``n/2 * tau_b`` by the order of n.
+
+`Pairs` has scores S of pairs of columns in the whole table or within blocks, for the utilities.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Pairs:
 
 
 class WholeTable(KeptRows):
-    """All rows, for counting pairs between any two of them."""
+    """All rows, for counting pairs between any two columns."""
 
     def __init__(self, width: int) -> None:
         self._staged = StagedColumns(width)
@@ -92,11 +91,11 @@ class WholeTable(KeptRows):
 
     @property
     def rows(self) -> int:
-        """Number of rows, also after they were ranked."""
+        """Number of rows, also after ranking."""
         return self._staged.rows
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows."""
+        """Add a batch of rows."""
         self._staged.append([*features, target])
 
     def merge(self, other: WholeTable) -> None:
@@ -110,7 +109,7 @@ class WholeTable(KeptRows):
         return RankedTable(columns, progress=progress)
 
     def pairs(self, progress: Callable[[float], None]) -> Pairs:
-        """Return the scores of any two columns, counted on demand; asked again, the same ones."""
+        """Return the scores of any two columns, counted on demand and cached."""
         if self._pairs is None:
             table, features = self._ranked(progress), self._staged.width - 1
             self._pairs = Pairs(
@@ -197,7 +196,7 @@ class BlockScores(Fold):
 # Largest spread of the changes of two |tau| by an added row, in one table and in blocks.
 _SPREAD = Fraction(5, 2)
 _BLOCKED_SPREAD = Fraction(3)
-# The same for a replaced row in one table: n does not change, so it is less than for a removal and an addition.
+# The same for a replaced row in one table: less than for a removal and an addition, as n does not change.
 _REPLACED_SPREAD = Fraction(4)
 
 
@@ -208,7 +207,7 @@ def utility_range(neighbours: str, *, first: bool, blocked: bool, max_rows_per_u
     ----------
     neighbours : {'add_remove', 'replace'}
     first : bool
-        Whether this is round 1, in which nothing is subtracted.
+        Whether this is round 1, which subtracts nothing.
     blocked : bool
         Whether pairs are counted within blocks; the block is part of a row.
     max_rows_per_unit : int
@@ -250,7 +249,7 @@ def scaled_tau(scores: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Fraction
         terms.append((np.asarray(scores)[steps == step].sum(axis=0).astype(object), int(step)))
     if not terms:
         return np.array([0] * np.shape(scores)[1], dtype=object), 1
-    # Pairwise, so that most additions have short operands.
+    # In pairs, so that most additions have short operands.
     while len(terms) > 1:
         terms = [_add(*terms[i : i + 2]) for i in range(0, len(terms), 2)]
     return terms[0]
@@ -272,7 +271,7 @@ def exact_utilities(
     Parameters
     ----------
     target : ndarray of int64, shape (m, d)
-        ``S`` of the target with each feature, per block; one block where there are none.
+        ``S`` of the target with each feature, per block; without blocks m is 1.
     selected : sequence of ndarray of int64, shape (m, d)
         ``S`` of each feature selected so far with each feature. Empty in round 1.
     sizes : ndarray of int64, shape (m,)

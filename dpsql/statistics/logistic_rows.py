@@ -1,7 +1,7 @@
-"""Rows of a logistic regression as integers of bounded norm: kept in memory, or added up for a step of the solver.
+"""Map rows of a logistic regression to integers of bounded norm, and store them or add them up for a solver step.
 
-The norm, intercept included, is at most S in every row. It is all that the guarantee needs to know of the rows: one row
-moves the gradient of the objective by a vector of norm S at most, see `dpsql.mechanisms.objective_perturbation`.
+The norm, intercept included, is at most S in every row. The guarantee needs no more: one row moves the gradient of the
+objective by a vector of norm S at most, see `dpsql.mechanisms.objective_perturbation`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Scaling:
     mapped : RowMap
         The map to integers in which the larger bound is S, or to standardised ones.
     shrink : float
-        Factor from these to those of a row, in which the longest features have the norm `radius`.
+        Factor from these to a row's, in which the longest features have the norm `radius`.
     intercept : int
         The first coordinate of every row.
     radius : int
@@ -64,18 +64,18 @@ class Scaling:
         about_zero: bool,
         nearest: bool,
     ) -> Scaling:
-        """Derive the map from public arguments and what was released.
+        """Derive the map from public arguments and released numbers.
 
         Parameters
         ----------
         pairs : sequence of (float, float)
             Bounds of each feature.
         standard : Standard or None
-            Released means and deviations that rows are measured in.
+            Released means and deviations for standardising rows.
         longest : float
             Norm to which longer rows of features are scaled down, > 0.
         about_zero : bool
-            Whether features are centred at zero, where their bounds include it.
+            Whether features are centred at zero, if their bounds include it.
         nearest : bool
             As the attribute.
 
@@ -101,7 +101,7 @@ class Scaling:
         Parameters
         ----------
         features : ndarray of float64, shape (d, rows)
-            NaN stands for NULL and counts as the middle of the bounds, as zero, or as the mean.
+            NaN is NULL and counts as the middle of the bounds, as zero, or as the mean.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class Scaling:
         return self.matrix(self.quantised(features))
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return clipped features of shape (d, rows) as integers in [-S, S], shape (rows, d), NaN where one misses."""
+        """Return clipped features of shape (d, rows) as integers in [-S, S], shape (rows, d), NaN if missing."""
         return self.mapped.quantised(np.clip(features, self.low[:, np.newaxis], self.high[:, np.newaxis]))
 
     def matrix(self, quantised: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -155,7 +155,7 @@ class SignedFeatures(KeptRows):
         self.signed = SignedRows(1 + len(scaling.low))
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep the rows of a batch."""
+        """Add the rows of a batch."""
         for matrix in _signed(self.scaling, target, features):
             self.signed.add(matrix)
 
@@ -165,7 +165,7 @@ class SignedFeatures(KeptRows):
 
 
 def _signed(scaling: Scaling, target: NDArray[np.float64], features: NDArray[np.float64]) -> Iterator[Doubles]:
-    """Yield rows as integers times their label, block by block; rows of neither level are left out."""
+    """Yield rows as integers times their label, block by block, without rows of neither level."""
     signs = np.sign(target)
     for start in range(0, len(target), BLOCK_ROWS):
         part = slice(start, start + BLOCK_ROWS)
@@ -177,10 +177,11 @@ def _signed(scaling: Scaling, target: NDArray[np.float64], features: NDArray[np.
 
 
 class StepSums(Fold):
-    """What the rows add to the gradient at some coefficients, for one step of the solver.
+    """The rows' part of the gradient at some coefficients, for one step of the solver.
 
-    These sums get no noise: the coefficients at the solver's end are what is released, and the proof of
-    `dpsql.mechanisms.objective_perturbation` is about them. So a worker may compute them from any part of the rows.
+    These sums get no noise: the release is the solver's final coefficients, and the proof of
+    `dpsql.mechanisms.objective_perturbation` is about them. So a worker may compute these sums from any part of the
+    rows.
     """
 
     def __init__(self, scaling: Scaling, multiples: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Folds of the counts of `feature_counts`: rows by label and present feature, and rows by private feature name.
+"""Count rows by label and present feature, and by private feature name, for `feature_counts`.
 
 A row whose label is neither of the two levels moves nothing.
 """
@@ -18,7 +18,7 @@ from dpsql.kernels.identity import count_kept, text_words
 from dpsql.kernels.xty import add_shares, feature_shares
 from dpsql.statistics.feature_counts import present_in
 
-# What the driver of an engine takes in: names, and bytes of all of them. Beyond that the call fails, and is charged.
+# Most names, and bytes of all names, in an engine's driver. Beyond them the call fails, and costs its budget.
 MOST_NAMES = 1 << 25
 MOST_NAME_BYTES = 1 << 31
 
@@ -31,13 +31,13 @@ class FeatureCounts(Fold):
     width : int
         Number of features.
     most : int
-        What all features of a row count together at most, in rows: of a row with more, each counts an equal share.
+        Most rows that all features of a row count together: if a row has more, each counts an equal share.
     denominator : int
-        What a row is in the unit of the counts of features; see `dpsql.statistics.feature_counts`.
+        One row in the unit of the counts of features; see `dpsql.statistics.feature_counts`.
     above : float, optional
         A feature is present if its value is larger; by default, if it is not zero.
     vocabulary : Vocabulary, optional
-        For privately drawn feature names: the numbers that represent them in the rows.
+        For private feature names: the numbers that represent them in the rows.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class FeatureCounts(Fold):
     def counts(self) -> NDArray[np.int64]:
         """Counts so far, shape (2 * d + 2,): of the positive class, of the negative class, and the two class sizes.
 
-        Those of features are in units of ``1 / denominator`` rows, class sizes in rows.
+        Features count in units of ``1 / denominator`` rows, class sizes in rows.
         """
         return self._counts
 
@@ -85,7 +85,7 @@ class FeatureCounts(Fold):
     def add_sparse(
         self, target: NDArray[np.float64], lengths: NDArray[np.int64], positions: NDArray[np.int64], batch: Batch
     ) -> None:
-        """Count a batch of rows with lists of the features that they have.
+        """Count a batch of rows with lists of their features.
 
         Parameters
         ----------
@@ -141,14 +141,14 @@ class Vocabulary:
     def known(
         self, lengths: NDArray[np.int64], positions: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the features of the rows without those that are not released."""
+        """Return the features of the rows, released ones only."""
         indices = self._position[positions]
         rows = np.repeat(np.arange(len(lengths)), lengths)
         return np.bincount(rows[indices >= 0], minlength=len(lengths)), indices[indices >= 0]
 
 
 class NameCounts(Fold):
-    """Counts of rows by feature name, of which at most `most` count per row.
+    """Counts of rows by feature name, with at most `most` names per row.
 
     Parameters
     ----------
@@ -158,11 +158,11 @@ class NameCounts(Fold):
     Notes
     -----
     These counts decide which names are shown, and are not released. A name that only one row has must almost never be
-    shown, so what has to be bounded is the number of names that a row can bring in, and shares do not bound it: a row
-    with k names that nobody else has would bring in each with at least the chance of a name without rows, which adds up
-    to any size. So a row with more names chooses `most` of them by a keyed hash of its own identity and the names
-    (`dpsql.kernels.identity`). Its label has no part in that. The counts of the released names, which scores are
-    made of, are those of `FeatureCounts`, in which nothing is chosen.
+    shown, so the number of names that a row can bring in needs a bound. Shares do not bound it: a row with k names that
+    nobody else has would bring in each with at least the chance of a name without rows, which adds up to any size. So a
+    row with more names chooses `most` of them by a keyed hash of its own identity and the names
+    (`dpsql.kernels.identity`), without its label. Scores use the counts of the released names from `FeatureCounts`,
+    which choose nothing.
     """
 
     grows = True
@@ -171,7 +171,7 @@ class NameCounts(Fold):
         self.most = most
         self.vocabulary = Vocabulary((), b"")
         self.counts = np.zeros(0, dtype=np.int64)
-        # Of folds that know nothing but what they absorbed: their numbers, and bytes.
+        # For folds without names of their own: numbers and bytes of absorbed names.
         self._numbers: dict[bytes, int] | None = None
         self._bytes = 0
 
@@ -205,7 +205,7 @@ class NameCounts(Fold):
         return record({"names": names, "rows": self.counts[[number for _, number in seen]]})
 
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Add other counts; names that this fold does not know follow those that it does.
+        """Add other counts; new names follow this fold's names.
 
         Raises
         ------
@@ -228,7 +228,7 @@ class NameCounts(Fold):
 
 
 def label_of_cells(codes: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the label of every row whose cells have one each: of several the positive counts, and none loses to any.
+    """Return the label of every row from one label per cell: any positive one wins, then any negative one.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Rank scores ``|tau_j|`` of all features with the target: the statistic of dp_sis with ``score := 'rank'``.
+"""Compute rank scores ``|tau_j|`` of all features with the target, the statistic of dp_sis with ``score := 'rank'``.
 
-``tau_j = S_j / (n - 1)`` is the scaled tau-a of `dpsql.statistics.kendall`: S_j is the number of concordant minus
-the number of discordant pairs of rows, a tie or a missing value counts 0, and n counts all rows, also those with
-missing values. It is 0 for n < 2. A coefficient over the n_j rows in which feature j is present, scaled up to
-``n S_j / (n_j (n_j - 1))``, has no bound: one row moves it by n/3 where n_j is 2.
+``tau_j = S_j / (n - 1)`` is the scaled tau-a of `dpsql.statistics.kendall`: S_j is the number of concordant minus the
+number of discordant pairs of rows, a tie or a missing value counts 0, and n counts all rows, including rows with
+missing values. It is 0 for n < 2. A coefficient over the n_j rows in which feature j is present, scaled up to ``n S_j /
+(n_j (n_j - 1))``, has no bound: one row moves it by n/3 if n_j is 2.
 
 The table gives the smallest and the largest change of ``|tau_j|`` by one row, and the range that a selection needs,
 which is the spread of the changes over all features:
@@ -17,25 +17,25 @@ any, or two     replace       [-2, 2]                   4      `dpsql.statistics
 ==============  ============  ========================  =====  ================================
 
 *Two levels.* Let n1 and n0 rows have the one and the other level, and the target of all others be missing. Only pairs
-of an n1-row and an n0-row count, so ``|S| <= n1 n0``. A row more, of the first level, adds s with ``|s| <= n0``. For
-n >= 2 rows before it,
+of an n1-row and an n0-row count, so ``|S| <= n1 n0``. An added row of the first level adds s with ``|s| <= n0``. For n
+>= 2 rows before it,
 
     ``| |S + s| / n - |S| / (n - 1) | <= n0 / n + n1 n0 / (n (n - 1)) = n0 (n - 1 + n1) / (n (n - 1)) <= 1``,
 
-because ``n1 <= n - n0`` gives ``n (n - 1) - n0 (n - 1 + n1) >= (n - n0) (n - n0 - 1) >= 0``. By symmetry this
-holds for the other level. A row without a level has s = 0, which moves ``|tau|`` by ``|S| / (n (n - 1)) <= 1/2``.
-After the first row ``|tau|`` is 0, and after the second at most 1. The range 2 is not reached but approached: 9/5 for
-n = 5. Replacing a row moves two scores up to 4 apart in the limit, as for any target, so there is no discount.
+because ``n1 <= n - n0`` gives ``n (n - 1) - n0 (n - 1 + n1) >= (n - n0) (n - n0 - 1) >= 0``. By symmetry this holds for
+the other level. A row without a level has s = 0, which moves ``|tau|`` by ``|S| / (n (n - 1)) <= 1/2``. After the first
+row ``|tau|`` is 0, and after the second at most 1. The range 2 is not reached but approached: 9/5 for n = 5. Replacing
+a row moves two scores up to 4 apart in the limit, as for any target, so there is no discount.
 
 A third value must be missing, not a level between the two. Coded as 0 between -1 and 1 it makes three levels, and
 ``|tau|`` falls by up to 3/2 again. So `RankScores`, which knows the range 2, also makes every other value missing.
 
 For two levels S is Mann-Whitney's ``2 U - n1 n0``. The area under the curve, which divides by ``n1 n0``, has no such
-bound: one row moves it by the order of 1 where a level is rare.
+bound: one row moves it by the order of 1 if a level is rare.
 
 A unit of ``max_rows_per_unit`` rows takes that many steps; see `dpsql.statistics.kendall` for units of unequal size.
 
-*Scores that are released.* The scores of k features and the number n of rows, as one vector, move in L1 by at most
+*Released scores.* The scores of k features and the number n of rows, as one vector, move in L1 by at most
 
 ==============  ============================  =========================================================
 relation        by one step                   proof
@@ -46,8 +46,8 @@ replace         ``max(2 k, k c + 1)``         a row that stays moves ``|tau|`` b
 ==============  ============================  =========================================================
 
 and by m times that for a unit of m rows, which is at most m such steps. Here n is private under either relation: a
-condition, or a unit of fewer rows, may change it also where units are replaced. A score is rounded to a multiple of an
-integer's inverse by ``floor(x + 1/2)``, which moves by no more than x does where that is a multiple, too.
+condition, or a unit of fewer rows, may change n even if units are replaced. A score is rounded to a multiple of an
+integer's inverse by ``floor(x + 1/2)``, which keeps any bound that is such a multiple, too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from dpsql.statistics.kendall import WholeTable
 
 # Largest spread of the changes of two |tau| by an added row, if the target has two levels.
 _TWO_LEVEL_SPREAD = Fraction(2)
-# Most that an added or removed row moves |tau| by, for any target.
+# Largest move of |tau| by an added or removed row, for any target.
 _MOST_MOVED = Fraction(3, 2)
 
 
@@ -79,8 +79,8 @@ def rank_spread(relation: Relation, *, two_levels: bool) -> Fraction:
     ----------
     relation : Relation
     two_levels : bool
-        Whether the target has two public levels and every other value of it is missing. The caller or the column's
-        type says so, never the rows.
+        Whether the target has two public levels and its other values are missing. The caller or the column's type says
+        so, never the rows.
     """
     any_target = kendall.utility_range(relation.kind, first=True, blocked=False, max_rows_per_unit=relation.rows)
     return relation.pick(relation.rows * _TWO_LEVEL_SPREAD, any_target) if two_levels else any_target
@@ -111,7 +111,7 @@ class RankScores(WholeTable):
     features : int
         Number of features.
     two_levels : bool
-        Whether the target is coded by two public levels, as -S and S; any other value is then missing.
+        Whether the target has two public levels, coded as -S and S; any other value is then missing.
     """
 
     def __init__(self, features: int, *, two_levels: bool) -> None:
@@ -119,7 +119,7 @@ class RankScores(WholeTable):
         self.two_levels = two_levels
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows."""
+        """Add a batch of rows."""
         if self.two_levels:
             target = np.where(np.abs(target) == FIXED_POINT_ONE, target, np.nan)
         super().add(target, features, batch)
@@ -129,7 +129,7 @@ class RankScores(WholeTable):
         return rank_spread(relation, two_levels=self.two_levels)
 
     def utilities(self, relation: Relation, progress: Callable[[float], None]) -> tuple[Integers, int]:
-        """Return the scores and their range in one unit, ``1 / (2 (n - 1))``, in which both are integers.
+        """Return the scores and their range as integers in units of ``1 / (2 (n - 1))``.
 
         Parameters
         ----------

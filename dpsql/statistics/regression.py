@@ -1,15 +1,15 @@
-"""The statistics of linear regression, and their sensitivities.
+"""Compute the statistics of linear regression, and their sensitivities.
 
-Units: a row is ``q = (S, q_1, …, q_d)``, integers in units where ``S = 2**20`` (`fixed_point`) is 1, with an intercept
-of exactly S and features whose norm was clipped (`dpsql.kernels.clipped_rows`). ``sum q_j**2 <= R**2`` holds exactly
-for the public integer R. The target t, and a clipped residual, is an integer in [-S, S]. So ``G = sum q q'`` and
-``h = sum q t`` are exact integers in units of ``S**2``.
+A row is ``q = (S, q_1, …, q_d)``, integers in units where ``S = 2**20`` (`fixed_point`) is 1, with an intercept of
+exactly S and features whose norm was clipped (`dpsql.kernels.clipped_rows`). ``sum q_j**2 <= R**2`` holds exactly for
+the public integer R. The target t, and a clipped residual, is an integer in [-S, S]. So ``G = sum q q'`` and ``h = sum
+q t`` are exact integers in units of ``S**2``.
 
 Standardised rows are multiples of ``1 / s``, s = floor(S / 3), so that three deviations stay within S. A feature is
 clipped there, or it is *whole*: then a row in which it is farther from the mean is multiplied by ``S / |q_j|``, for the
-largest one, and truncated. Where a row is longer than R = s sqrt(1 + d), all of it is multiplied by ``R / ||q||`` and
+largest one, and truncated. If a row is longer than R = s sqrt(1 + d), all of it is multiplied by ``R / ||q||`` and
 truncated. Both shorten the intercept and the target, too: the row weighs less in the least squares, by the square of
-the factor, and no feature is clipped. Norms and targets are within the same bounds as without that.
+the factor, and no feature is clipped. Norms and targets keep their bounds.
 
 Sensitivities, with a unit of at most m rows:
 
@@ -21,15 +21,15 @@ least eigenvalue    m R^2          m R^2              below
 h, L2 norm          m R S          2 m R S            each row adds a vector of norm ``||q|| |t| <= R S``
 ==================  =============  =================  ==========================================================
 
-Replacing removes the sum A of at most m matrices ``q q'``, and adds the sum B of at most m. Each ``q q'`` has
-Frobenius norm ``||q||**2 <= R**2``, and A and B are positive semidefinite, so that ``trace(A B) >= 0`` and
-``||A - B||**2 = ||A||**2 + ||B||**2 - 2 trace(A B) <= 2 (m R**2)**2``. Add_remove is the case B = 0. Both A and B have
-eigenvalues in [0, m R^2], hence the least eigenvalues of G' + A and of G' + B are both between that of G' and m R^2
+Replacing removes the sum A of at most m matrices ``q q'``, and adds the sum B of at most m. Each ``q q'`` has Frobenius
+norm ``||q||**2 <= R**2``, and A and B are positive semidefinite, so that ``trace(A B) >= 0`` and ``||A - B||**2 =
+||A||**2 + ||B||**2 - 2 trace(A B) <= 2 (m R**2)**2``. Add_remove is the case B = 0. Both A and B have eigenvalues in
+[0, m R^2], hence the least eigenvalues of G' + A and of G' + B are both between the least eigenvalue of G' and m R^2
 more (Weyl): they differ by at most m R^2.
 
 For two rows the identity is ``||q||**4 + ||z||**4 - 2 (q'z)**2``: orthogonal rows attain sqrt(2) R^2.
 
-G is symmetric. Its upper triangle is released, and entries off the diagonal count twice in the norm.
+G is symmetric. The release has its upper triangle, and entries off the diagonal count twice in the norm.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from dpsql.kernels.gram import GramAccumulator
 from dpsql.kernels.typed_cells import TypedCells
 from dpsql.statistics.counts import MagnitudeHistogram
 
-# Number of cells of the target's histogram, from which the scale of the residuals is drawn.
+# Cells of the target's histogram, from which the scale of the residuals is drawn.
 CELLS = 256
-# Standardised features are clipped to so many deviations from the mean. One deviation is so many units: what is clipped
-# stays within S.
+# Standardised features are clipped to this many deviations from the mean. The unit of one deviation keeps clipped
+# features within S.
 DEVIATIONS = 3
 STANDARD_ONE = FIXED_POINT_ONE // DEVIATIONS
 # Boosting clips the target to 256 times the residual bound.
@@ -72,9 +72,9 @@ def largest_norm(features: int, longest: int | None = None, denominator: int = F
     features : int
         d, >= 0.
     longest : int or None
-        Bound on the norm of a row's features, >= 0; None where each is at most `denominator`.
+        Bound on the norm of a row's features, >= 0; None if each is at most `denominator`.
     denominator : int
-        The integer that stands for 1, and the first entry of every row.
+        The integer for 1, and the first entry of every row.
     """
     squared = features * denominator**2 if longest is None else longest**2
     return 1 + math.isqrt(denominator**2 + squared - 1)
@@ -135,12 +135,12 @@ class Standard:
     mean, deviation : ndarray of float64, shape (d,)
         The deviations are > 0.
     weight : ndarray of float64, shape (d,), optional
-        Rows times the variance in units of the deviation, with noise: of how many rows, one deviation from the mean,
-        the feature consists.
+        Rows times the variance in units of the deviation, with noise: the feature is like this many rows at one
+        deviation from the mean.
     rows : float, optional
         Rows, with noise.
     noise : float
-        Two standard deviations of the noise in the square of a deviation; 0 where it is not known.
+        Two standard deviations of the noise in a squared deviation; 0 if not known.
     """
 
     mean: NDArray[np.float64]
@@ -150,7 +150,7 @@ class Standard:
     noise: float = 0.0
 
     def of(self, features: Sequence[int]) -> Standard:
-        """Return those of some features."""
+        """Return some features' numbers."""
         chosen = list(features)
         weight = None if self.weight is None else self.weight[chosen]
         return replace(self, mean=self.mean[chosen], deviation=self.deviation[chosen], weight=weight)
@@ -161,14 +161,14 @@ class RowMap:
     """The map from features to the integers of a row: scaled to [-1, 1], maybe standardised, then clipped in norm.
 
     A standardised row that is too long, or in which a whole feature is too large, is scaled down with its intercept and
-    its target. So it counts less, as a row in weighted least squares does, and a linear model stays what it is. Where
+    its target. So it counts less, as a row in weighted least squares does, and a linear model stays the same. If
     `longest` is given, the features alone are shortened.
 
     Attributes
     ----------
     scales : Scales
     longest : int or None
-        Largest norm of the features of a row, in units of `one`; None where they are not shortened by themselves.
+        Largest norm of the features of a row, in units of `one`; None if they are not shortened by themselves.
     standard : Standard or None
         Rows in deviations from the mean, with `STANDARD_ONE` for 1, the intercept included; None for rows in half
         widths of the bounds, with S for 1.
@@ -183,11 +183,11 @@ class RowMap:
 
     @property
     def one(self) -> int:
-        """The integer that stands for 1: the intercept."""
+        """The integer for 1: the intercept."""
         return FIXED_POINT_ONE if self.standard is None else STANDARD_ONE
 
     def standardised(self, standard: Standard) -> RowMap:
-        """Return the map to standardised rows: as long as d features at one deviation each."""
+        """Return the map to standardised rows, as long as d features at one deviation each."""
         return replace(self, standard=standard)
 
     @property
@@ -200,7 +200,7 @@ class RowMap:
 
     @property
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Where a feature is 0, and how far a unit of it moves the integer: middles and slopes, each of shape (d,)."""
+        """Zero points of features, and integers per unit: middles and slopes, each of shape (d,)."""
         scales, standard = self.scales, self.standard
         if standard is None:
             return scales.middle, scales.scale
@@ -209,7 +209,7 @@ class RowMap:
 
     @property
     def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Between which integers in [-S, S] features count, each of shape (d,): all, or so many deviations."""
+        """Bounds of features, integers in [-S, S], each of shape (d,): all, or so many deviations."""
         limit = np.full(len(self.scales.middle), float(FIXED_POINT_ONE))
         if self.standard is None:
             return -limit, limit
@@ -217,7 +217,7 @@ class RowMap:
         return np.maximum(-limit, np.floor(mean - reach)), np.minimum(limit, np.ceil(mean + reach))
 
     def counted(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> list[tuple[float, float]]:
-        """Return the intervals to which features with these bounds are clipped, maybe at deviations from the mean."""
+        """Return the intervals that clip features with these bounds, maybe at deviations from the mean."""
         standard, middle, unit = self.standard, self.scales.middle, FIXED_POINT_ONE / self.scales.scale
         if standard is not None:
             reach = self._farthest() * standard.deviation
@@ -226,7 +226,7 @@ class RowMap:
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def _farthest(self) -> NDArray[np.float64]:
-        """Return how many deviations from the mean a feature may be: infinitely many if it is whole."""
+        """Return the most deviations of a feature from the mean: infinitely many if it is whole."""
         if self.whole is None or self.longest is not None:
             return np.full(len(self.scales.middle), float(DEVIATIONS))
         return np.where(self.whole, math.inf, DEVIATIONS)
@@ -245,8 +245,8 @@ class RowMap:
         return deviations
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return features of shape (d, rows) as integers in [-S, S], shape (rows, d), NaN where one is missing."""
-        values = np.array(features.T, order="C")  # a copy: it is quantised in place
+        """Return features of shape (d, rows) as integers in [-S, S], shape (rows, d), NaN if missing."""
+        values = np.array(features.T, order="C")  # a copy for quantising in place
         missing = np.isnan(values)
         quantised = quantise(values, self.scales.middle, self.scales.scale)
         if missing.any():
@@ -254,7 +254,7 @@ class RowMap:
         return quantised
 
     def matrix(self, quantised: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the rows of quantised features, shape (rows, 1 + d), and what targets are to be multiplied by.
+        """Return the rows of quantised features, shape (rows, 1 + d), and the factors of their targets.
 
         A missing feature is 0: the middle of the bounds, or the mean.
         """
@@ -273,7 +273,7 @@ class RowMap:
 
 
 def _within_one(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale rows down so that no entry exceeds S, in place, and return by how much: as exact products need."""
+    """Scale rows down in place so that no entry exceeds S, for exact products, and return the factors."""
     largest = np.abs(matrix).max(axis=1, initial=1.0)
     factors: NDArray[np.float64] = np.minimum(1.0, FIXED_POINT_ONE / largest)
     long = np.flatnonzero(factors < 1.0)
@@ -332,10 +332,10 @@ def boosted_rows(
 
 
 class QuantisedMagnitudes(MagnitudeHistogram):
-    """Histograms of the magnitudes of some features, as their integers tell them, and then of the target.
+    """Histograms of the magnitudes of some features, from their integers, and then of the target.
 
-    The integers, and so the cells, are those of each row alone, and the same where rows are kept. Sensitivities are
-    those of `MagnitudeHistogram`.
+    The integers, and so the cells, depend on each row alone, and stay the same for stored rows. Sensitivities are as in
+    `MagnitudeHistogram`.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ class QuantisedMagnitudes(MagnitudeHistogram):
     cells : mapping
         The cells of each of these features, by position.
     target : TypedCells or None
-        The cells of the target; None where it is not counted.
+        The cells of the target; None if it is not counted.
     bounds : (float, float)
         Public bounds of the target.
     """
@@ -370,7 +370,7 @@ class QuantisedMagnitudes(MagnitudeHistogram):
         for row, (position, of) in enumerate(cells.items()):
             scale = mapped.scales.scale[position]
             values = mapped.scales.middle[position] + quantised[:, position] / scale
-            values[np.abs(values) < 0.5 / scale] = 0.0  # no integer stands for 0 exactly
+            values[np.abs(values) < 0.5 / scale] = 0.0  # no integer is exactly 0
             coded[row] = of.coded(values if of.digits is None else np.rint(values / of.step) * of.step)
         if of_target is not None:
             coded[-1] = of_target.coded(np.clip(target, *bounds))
@@ -380,18 +380,18 @@ class QuantisedMagnitudes(MagnitudeHistogram):
 class RoundProducts(Fold):
     """The exact residual products of one round of boosting, and before the first one the Gram matrix.
 
-    Sums of integers, row by row the same as of rows that are kept (`dpsql.kernels.clipped_rows`): so a pass over the
-    rows for every round has the sensitivity of `cross_sensitivity`, whatever part of the rows a worker has.
+    Sums of integers, row by row the same as for stored rows (`dpsql.kernels.clipped_rows`): so a pass over the rows for
+    every round has the sensitivity of `cross_sensitivity`, for any part of the rows in a worker.
 
     Parameters
     ----------
     mapped : RowMap
     scales : Scales
-        Those of the target are what residuals are measured in.
+        Residuals have the target's scale.
     coefficients : ndarray of float64, shape (1 + d,)
         Released.
     first : bool
-        Whether the Gram matrix is wanted, too.
+        Whether to compute the Gram matrix, too.
     """
 
     def __init__(self, mapped: RowMap, scales: Scales, coefficients: NDArray[np.float64], *, first: bool) -> None:
@@ -419,7 +419,7 @@ class RoundProducts(Fold):
                 self._gram.add(matrix)
 
     def products(self) -> Integers:
-        """Return the residual products, shape (1 + d,): int64 where they fit, else Python ints."""
+        """Return the residual products, shape (1 + d,): int64 if they fit, else Python ints."""
         return self._products.total(np.int64 if self._rows < _INT64_ROWS else object)
 
     def gram(self) -> Integers:
@@ -448,9 +448,9 @@ class StoredRows(KeptRows):
     Parameters
     ----------
     mapped : RowMap
-        The map to [-1, 1]. Norms are clipped, and rows standardised, when they are given up.
+        The map to [-1, 1]. `boosted` and `given_up` clip norms and standardise rows.
     target : pair of float
-        Bounds of the target, for its histogram. The target is stored unscaled, because its scale is not known yet.
+        Bounds of the target, for its histogram. The target is stored unscaled: its scale is not known yet.
 
     Attributes
     ----------
@@ -464,7 +464,7 @@ class StoredRows(KeptRows):
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows."""
+        """Add a batch of rows."""
         self.cells.add(target)
         # Exact in single precision: the integers have at most 21 bits.
         self._batches.append((self._mapped.quantised(features).astype(np.float32), target))
@@ -489,12 +489,12 @@ class StoredRows(KeptRows):
         return histogram
 
     def drained(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield batches as `quantised` does, with their targets; and free each batch."""
+        """Yield batches as `quantised` does, with their targets, and free each batch."""
         while self._batches:
             features, target = self._batches.pop()
             yield features.astype(np.float64), target
 
     def given_up(self, mapped: RowMap, scales: Scales) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield batches of mapped rows and their targets; and free each batch."""
+        """Yield batches of mapped rows and their targets, and free each batch."""
         for features, target in self.drained():
             yield boosted_rows(mapped, scales, features, target)

@@ -1,15 +1,15 @@
-"""The rows of an additive stage of a classifier: what a released linear score leaves of the label, and its curvature.
+"""Map the rows of an additive classifier: the residual of a released linear score, and its curvature.
 
-Units: log odds are integers where S = ``2**20`` (`fixed_point`) is 1. `ScoreRows` maps a row to its start: the score
-that the linear fit predicts for it, and its label y, 1 for the positive level and 0 for the negative one. With steps
-the score moves, and p is ``1 / (1 + exp(-score))``, an integer in [0, S] for [0, 1] from a public table. The residual
-is ``y - p``, in [-1, 1] whatever the score: so the bound B is S, and nothing has to be released for it. The weight is
-``4 p (1 - p)`` at the start, in [0, 1]: a fourth of it is both the curvature of the loss in the score and the variance
-of the residual. A row of neither level has residual and weight 0, so it is no row. All of this is a function of the row
-alone, and the same on every platform: the table is computed in doubles that need no library
-(`dpsql.kernels.fixed_point`), and the score is an exact integer sum.
+Log odds are integers where S = ``2**20`` (`fixed_point`) is 1. `ScoreRows` maps a row to its start: the score that the
+linear fit predicts for it, and its label y, 1 for the positive level and 0 for the negative one. With steps the score
+moves, and p is ``1 / (1 + exp(-score))``, an integer in [0, S] for [0, 1] from a public table. The residual is ``y -
+p``, in [-1, 1] for any score: so the bound B is S, and needs no release. The weight is ``4 p (1 - p)`` at the start, in
+[0, 1]: a fourth of it is both the curvature of the loss in the score and the variance of the residual. A row of neither
+level has residual and weight 0, so it does not count. All of this is a function of the row alone, and the same on every
+platform: the table is computed in doubles that need no library (`dpsql.kernels.fixed_point`), and the score is an exact
+integer sum.
 
-So the sensitivities are those of `dpsql.statistics.additive`, of weights and of residuals with B = S. Under replace the
+So the sensitivities are as in `dpsql.statistics.additive`, for weights and for residuals with B = S. Under replace the
 residuals of two rows in the same cells may be 1 and -1: labels differ, and so do scores, which cells do not decide.
 """
 
@@ -31,9 +31,9 @@ from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.additive import CellMap, CodedRows
 from dpsql.statistics.logistic_rows import Scaling
 
-# Scores are cut off here: no step that matters comes back from so far.
+# Scores are clipped here: no step that matters comes back from so far.
 _FARTHEST_SCORE = 64.0 * FIXED_POINT_ONE
-# The table of p has so many entries per unit of the score, up to where p is 1 to within half a unit.
+# Table entries of p per unit of the score, and the score at which p is 1 to within half a unit.
 _FINENESS, _TABLE_END = 1 << 12, 16
 
 
@@ -46,7 +46,7 @@ class ScoreRows(CellMap):
     scaling : Scaling
         Of the linear fit.
     factors : ndarray of float64, shape (1 + d,)
-        Released: how far the score goes with each column of a row in deviations, or half widths, the intercept first.
+        Released: change of the score per unit of each column, in deviations or half widths, the intercept first.
     """
 
     scaling: Scaling
@@ -56,7 +56,7 @@ class ScoreRows(CellMap):
     def of(cls, scaling: Scaling, coefficients: NDArray[np.float64]) -> Self:
         """Return the map for the coefficients of rows that `scaling` maps, with cells between the features' ends.
 
-        Rows are not shortened here: a prediction does not shorten them either.
+        Rows are not shortened here, as in a prediction.
         """
         mapped = scaling.mapped
         within = [
@@ -68,7 +68,7 @@ class ScoreRows(CellMap):
         return cls(mapped, cls.even(low, high), scaling, factors)
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return clipped features of shape (d, rows) as integers, shape (rows, d), NaN where one is missing."""
+        """Return clipped features of shape (d, rows) as integers, shape (rows, d), NaN if missing."""
         return self.scaling.quantised(features)
 
     def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -78,7 +78,7 @@ class ScoreRows(CellMap):
         for first in range(0, len(target), BLOCK_ROWS):
             some = slice(first, first + BLOCK_ROWS)
             matrix = np.nan_to_num(self.mapped.in_deviations(quantised[some]))
-            # Integers below 2**53, so that no sum depends on its order.
+            # Integers below 2**53: sums do not depend on their order.
             starts[some, 0] = (matrix @ integers[1:] + self.mapped.one * integers[0]) * 2.0**-bits
         np.clip(np.floor(starts[:, 0] + 0.5), -_FARTHEST_SCORE, _FARTHEST_SCORE, out=starts[:, 0])
         starts[:, 1] = np.nan_to_num(np.sign(target))
@@ -100,7 +100,7 @@ class ScoreRows(CellMap):
 
 
 class LabelledFeatures(KeptRows):
-    """Quantised rows with their labels: for the linear fit, and for codes and scores once it is drawn.
+    """Quantised rows with their labels: for the linear fit, and later for codes and scores.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class LabelledFeatures(KeptRows):
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Keep a batch of rows; one of neither level is left out."""
+        """Add a batch of rows, without rows of neither level."""
         signs = np.nan_to_num(np.sign(target))
         counted = signs != 0.0
         # Exact in single precision: the integers have at most 21 bits.

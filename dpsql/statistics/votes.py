@@ -1,11 +1,11 @@
-"""Votes of blocks: the statistic of two-stage selection.
+"""Count the votes of blocks, the statistic of two-stage selection, and sums for Tukey regression.
 
-Each row (or each privacy unit) is assigned to one of m blocks, independently of all others. Every block casts
-one vote for each of at most k features, by a rule that reads the rows of that block only. ``v_j`` is the number
-of votes for feature j, in ``[0, m]``.
+Each row (or each privacy unit) is assigned to one of m blocks, independently of all others. Every block casts one vote
+for each of at most k features, by a rule that reads the rows of that block only. ``v_j`` is the number of votes for
+feature j, in ``[0, m]``.
 
-Sensitivity, if the rows of a privacy unit are in at most ``b`` blocks (b = 1 if blocks are drawn per unit or a
-unit is one row; b = rows per unit if blocks are drawn per row):
+Sensitivity, if the rows of a privacy unit are in at most ``b`` blocks (b = 1 if blocks are drawn per unit or a unit is
+one row; b = rows per unit if blocks are drawn per row):
 
 ==============  ============  ============  ============  ===============================================
 relation        |v_j| moves   L1            range         why
@@ -16,28 +16,26 @@ replace         2 b           4 k b         4 b           the id is part of the 
                                                           row and another gains one
 ==============  ============  ============  ============  ===============================================
 
-Proof sketch. Fix the assignment of every id that occurs in either table and the random numbers that break ties,
-block by block; none of these draws depends on the rows' values. A block that no row entered or left votes the
-same in both tables. Any other block contributes 0 or 1 to each ``v_j`` before and after, so its contribution
-moves by -1, 0 or 1, for at most 2 k of the features. Sum over the affected blocks. A guarantee that holds for
-every fixed value of the draws also holds on average over them.
+Proof sketch. Fix the assignment of every id that occurs in either table and the random numbers that break ties, block
+by block; none of these draws depends on the rows' values. A block that no row entered or left votes the same in both
+tables. Any other block contributes 0 or 1 to each ``v_j`` before and after, so its contribution moves by -1, 0 or 1,
+for at most 2 k of the features. Sum over the affected blocks. A guarantee that holds for every fixed value of the draws
+also holds on average over them.
 
-Votes are not monotone: an added row may raise the votes of one feature and lower those of another, so the range
-is twice the sensitivity. Under replace both blocks may do so for the same features: (5, 5, 0) becomes (3, 7, 0).
+Votes are not monotone: an added row may raise the votes of one feature and lower another feature's, so the range is
+twice the sensitivity. Under replace both blocks may do so for the same features: (5, 5, 0) becomes (3, 7, 0).
 
-`BlockVotes` counts the votes of some of the blocks, and another one those of others: votes are integers, so their sum
-is the same whoever counted them. There the random numbers of a block follow from its number and from the call's key,
-and the doubles of all blocks from one kind of arithmetic, so which worker has a block does not change its vote.
+`BlockVotes` counts the votes of some of the blocks: votes are integers, so their sum does not depend on the division.
+The random numbers of a block follow from its number and from the call's key, and the doubles of all blocks from one
+kind of arithmetic, so a block has the same vote in every worker.
 
-None of this holds for consecutive blocks of a shuffled table, ``m`` blocks of ``floor(n / m)`` rows, because an
-added row shifts the borders of all blocks (`tests/support/broken/votes.py`). Nor may m depend on the private n,
-except through a released count: `blocks_from_count`.
+None of this holds for consecutive blocks of a shuffled table, ``m`` blocks of ``floor(n / m)`` rows, because an added
+row shifts the borders of all blocks (`tests/support/broken/votes.py`). Nor may m depend on the private n, except
+through a released count: `blocks_from_count`.
 
-**Block sums.** Ranges and products of columns within disjoint blocks of rows, from which the models of `tukey` are
-fitted.
-
-The block of a row is its key modulo the public number of blocks, so one row moves one block (`tukey`). The target is
-the last column. `dpsql.kernels.block_gram` defines which rows and values enter a fit.
+`ColumnRanges` and `BlockProducts` are ranges and products of columns in disjoint blocks of rows, for the models of
+`tukey`. The block of a row is its key modulo the public number of blocks, so one row moves one block (`tukey`). The
+target is the last column. `dpsql.kernels.block_gram` defines which rows and values enter a fit.
 """
 
 from __future__ import annotations
@@ -94,7 +92,7 @@ class ColumnRanges(Fold):
         return record({"least": (least + 0.0).view(np.int64), "most": (most + 0.0).view(np.int64)})
 
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Widen the ranges by those of another fold."""
+        """Widen the ranges by another fold's ranges."""
         least, most = (numbers(state, name).view(np.float64) for name in ("least", "most"))
         self._ranges.widen(least.reshape(-1, self._ranges.width), most.reshape(-1, self._ranges.width))
 
@@ -153,7 +151,7 @@ def component_sensitivity(neighbours: str, *, max_rows_per_unit: int = 1, unit_b
 
 
 def utility_range(neighbours: str, *, max_rows_per_unit: int = 1, unit_blocks: bool = True) -> int:
-    """Return the largest spread of the changes of all ``v_j``; the arguments are those of `component_sensitivity`."""
+    """Return the largest spread of the changes of all ``v_j``; see `component_sensitivity` for the arguments."""
     return 2 * component_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit, unit_blocks=unit_blocks)
 
 
@@ -211,7 +209,7 @@ def count_shift(epsilon: Fraction, failure: Fraction) -> int:
 
 @dataclass(frozen=True)
 class VoteRule:
-    """What a block votes for: parameters of `dpsql.kernels.lasso_votes.lasso_votes`."""
+    """Rule of a block's votes: arguments of `dpsql.kernels.lasso_votes.lasso_votes`."""
 
     k: int
     penalty: float
@@ -221,7 +219,7 @@ class VoteRule:
 
 @dataclass(frozen=True)
 class KeyedWords:
-    """Words that follow from a secret key, in place of random ones: whoever has the key reads the same ones."""
+    """Words from a secret key, in place of random words: everyone with the key reads the same ones."""
 
     key: bytes
 
@@ -231,14 +229,14 @@ class KeyedWords:
 
 
 class BlockVotes(Fold):
-    """The votes of blocks whose rows come as wholes.
+    """The votes of complete blocks.
 
     Parameters
     ----------
     width : int
         Number of features.
     blocks : int
-        Number of blocks, >= 1. One without rows has no vote.
+        Number of blocks, >= 1. A block without rows has no vote.
     rule : VoteRule
     """
 
@@ -282,7 +280,7 @@ class BlockVotes(Fold):
         self._arithmetic = self._arithmetic or arithmetic
 
     def state(self) -> pa.RecordBatch:
-        """Return the votes, and what they were computed with; 0 for nothing."""
+        """Return the votes and their arithmetic; 0 for nothing."""
         return record({"votes": self.votes, "arithmetic": [self._arithmetic]})
 
     def absorb(self, state: pa.RecordBatch) -> None:
@@ -300,7 +298,7 @@ class KeyedRows(KeptRows):
         self._batches: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]] = []
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Store a batch of rows; a row without an id draws a key of its own."""
+        """Add a batch of rows; a row without an id draws its own key."""
         keys = SYSTEM.words(len(target)) if batch.keys is None else batch.keys
         self._batches.append((target, np.ascontiguousarray(features.T), keys))
         self.rows += len(target)

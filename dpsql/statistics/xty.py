@@ -1,8 +1,6 @@
-"""The cross product ``s_j = sum_i q_ij t_i`` of quantised features and target: the statistic of dp_sis.
+"""Compute the cross product ``s_j = sum_i q_ij t_i`` of quantised features and target, the statistic of dp_sis.
 
-Units: feature and target are integers in ``[-S, S]`` (`fixed_point`), so ``s_j`` is in units of
-``S**2``; ``S = 2**20``.
-
+Feature and target are integers in ``[-S, S]`` (`fixed_point`), so ``s_j`` is in units of ``S**2``; ``S = 2**20``.
 Sensitivity of one component, in those units, per privacy unit of at most ``m`` rows:
 
 ==============  ==============  =====================================================
@@ -13,16 +11,15 @@ add_remove      m S²            one row adds one product in [-S², S²], and
 replace         2 m S²          one removal and one addition
 ==============  ==============  =====================================================
 
-``|s_j|`` is not monotone (a product of either sign may raise or lower it), so the range over
-features is twice the sensitivity.
+``|s_j|`` is not monotone (a product of either sign may raise or lower it), so the range over features is twice the
+sensitivity.
 
-Centring the target at a released mean ``mu`` keeps these constants, because ``t`` is clipped again,
-``t' = clip(t - mu, -S, S)`` row by row, and a released ``mu`` is public.
+Centring the target at a released mean ``mu`` keeps these constants, because ``t`` is clipped again, ``t' = clip(t - mu,
+-S, S)`` row by row, and a released ``mu`` is public.
 
-The mean is ``(P - Q) / (P + Q)`` of two non-negative sums, ``P = sum (S + t)`` and
-``Q = sum (S - t)``. One row adds ``(S + t) + (S - t) = 2 S`` to their L1 norm whatever its target,
-so the pair has L1 sensitivity ``2 S m`` under add_remove. Under replace the row count cancels
-(``P`` moves by ``t' - t`` and ``Q`` by its negative): ``4 S m`` bounds it.
+The mean is ``(P - Q) / (P + Q)`` of two non-negative sums, ``P = sum (S + t)`` and ``Q = sum (S - t)``. One row adds
+``(S + t) + (S - t) = 2 S`` to their L1 norm for any target, so the pair has L1 sensitivity ``2 S m`` under add_remove.
+Under replace the row count cancels (``P`` moves by ``t' - t`` and ``Q`` by its negative): ``4 S m`` bounds it.
 """
 
 from __future__ import annotations
@@ -81,7 +78,7 @@ def target_sums(target: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def absent_values(maps: Maps) -> NDArray[np.int64]:
-    """Return the quantised value 0 of each feature, used where long rows have no cell for it; shape (d,)."""
+    """Return the quantised value 0 of each feature, for features without a cell in long rows; shape (d,)."""
     return quantise(np.zeros(len(maps[0])), *maps).astype(np.int64)
 
 
@@ -92,7 +89,7 @@ def cell_products(
     values: NDArray[np.float64],
     target: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return what cells of long rows add to the products of absent cells, in units of ``S**2``.
+    """Return the parts of long rows' cells in products of absent cells, in units of ``S**2``.
 
     Parameters
     ----------
