@@ -68,7 +68,9 @@ class BallLeastSquares:
     forced : int
         Number of columns in every subset; the ball includes them.
 
-    Notes ----- Subsets are rows of column numbers, counted without the forced columns, in any order.
+    Notes
+    -----
+    Subsets are rows of column numbers, counted without the forced columns, in any order.
     """
 
     def __init__(

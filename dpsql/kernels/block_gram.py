@@ -116,7 +116,9 @@ class BlockRanges(_Chunks):
     width : int
         Features and target, >= 1.
 
-    Notes ----- A row with a non-finite target is in no fit. NaN and values beyond ``2**500`` are in no range.
+    Notes
+    -----
+    A row with a non-finite target is in no fit. NaN and values beyond ``2**500`` are in no range.
     """
 
     def __init__(self, blocks: int, width: int) -> None:

@@ -166,7 +166,9 @@ class MagnitudeCounts:
     width : int
         Columns, >= 0.
 
-    Notes ----- The cells do not depend on the data: a positive value with ``2**e <= x < 2**(e + 1)`` and e in [-64, 64]
+    Notes
+    -----
+    The cells do not depend on the data: a positive value with ``2**e <= x < 2**(e + 1)`` and e in [-64, 64]
     is in one of the 16 equal parts of that octave, closed at the end nearer to 0. Negative cells mirror them. Smaller
     magnitudes are in the zero cell; larger magnitudes and infinities are in the outermost cells. Cells ascend by value.
     See `fine_edges`.
