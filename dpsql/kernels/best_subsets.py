@@ -9,9 +9,12 @@ replaces the constraint. With ``M = G + (ridge + mu) I``, scaled to a unit diago
 column j a residual product ``c_j`` and a diagonal ``d_j <= 1``, and for a set T of t more columns the gain
 ``c_T' S_TT^-1 c_T``; S is the Schur complement.
 
-**Bound.** The gain is at most the sum of the t largest
-``c_j^2`` divided by ``kappa``, a lower bound on the least eigenvalue of any ``S_TT``. Two such bounds exist: the least eigenvalue of any size x size block of M (eigenvalues of a Schur complement lie above the matrix's eigenvalues), and the least eigenvalue of any t x t block of M minus the t largest ``1 - d_j`` (the trace of the eliminated part). Children come in the order of ``c_j^2`` and have only later columns left, so the first child whose bound fails ends its node. The search computes the gains of the last two columns instead of bounding them. `SearchSpace`
-treats nearly equal columns separately.
+**Bound.** The gain is at most the sum of the t largest ``c_j^2`` divided by ``kappa``, a lower bound on the least
+eigenvalue of any ``S_TT``. Two such bounds exist: the least eigenvalue of any size x size block of M (eigenvalues of a
+Schur complement lie above the matrix's eigenvalues), and the least eigenvalue of any t x t block of M minus the t
+largest ``1 - d_j`` (the trace of the eliminated part). Children come in the order of ``c_j^2`` and have only later
+columns left, so the first child whose bound fails ends its node. The search computes the gains of the last two columns
+instead of bounding them. `SearchSpace` treats nearly equal columns separately.
 
 **Threshold.** `_Pool` holds distinct subsets with their dual values; greedy search and its swaps seed the pool. The
 search drops a node when its bound reaches the threshold: the count-th least value in the pool, plus a slack that covers
