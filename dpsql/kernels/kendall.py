@@ -119,7 +119,7 @@ def count(
 def _inversions(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the number of pairs that rise in `high` and fall in `low`, along the last axis.
 
-    The axis length is a power of two above all numbers. Numbers outside that range go last, where they invert nothing.
+    The axis length is a power of two; numbers are below it. Other numbers go last, where they invert nothing.
     """
     width = low.shape[-1]
     keys = high.astype(np.int64) << 32 | low

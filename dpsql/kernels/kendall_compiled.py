@@ -293,7 +293,7 @@ def pack(values: Doubles, bits: int, keys: Words) -> tuple[int, bool]:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def unpack(values: Doubles, keys: Words, bits: int, exact: bool, codes: Ints, starts: Ints) -> int:
-    """Number the distinct values: fill in each row's number and each number's rank; return the count.
+    """Give numbers to distinct values: fill in each row's number and each number's rank; return the count.
 
     The kernel sorts rows whose values agree in their leading bits; it returns -1 if too many.
     """
