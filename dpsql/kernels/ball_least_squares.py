@@ -1,30 +1,28 @@
-"""Certified least squares in a ball: the routine that gives a subset its score.
+"""Certified least squares in a ball: the routine that scores a subset.
 
-The score of a subset A is ``R(A) = min over ||b|| <= r of f(b)`` with
-``f(b) = c - 2 h'b + b'(G + ridge I) b`` on the subset's exact integer Gram statistics
-(`dpsql.statistics.gram`). It is released through a mechanism whose range allows for an error inside
-an interval of public width `SCORE_WIDTH`, so that width has to hold for every possible table:
-singular and nearly singular Gram matrices, zero columns, any number of rows.
+The score of a subset A is ``R(A) = min over ||b|| <= r of f(b)`` with ``f(b) = c - 2 h'b + b'(G + ridge I) b`` on the
+subset's exact integer Gram statistics (`dpsql.statistics.gram`). The release mechanism allows for a score error inside
+an interval of public width `SCORE_WIDTH`, so that width must hold for every possible table: singular and nearly
+singular Gram matrices, zero columns, any number of rows.
 
-Hence a certificate in exact integers. Whatever point ``b`` of the ball floating point proposes, with
-coordinates that are multiples of ``2**-B``, convexity gives::
+A certificate in exact integers ensures the width. Floating point proposes a point ``b`` of the ball, whose coordinates
+are multiples of ``2**-B``. For any such point, convexity gives::
 
     f(b) - (g'b + r ||g||)  <=  R(A)  <=  f(b),        g = gradient of f at b
 
-because ``f(b') >= f(b) + g'(b' - b)`` and ``g'b' >= -r ||g||`` in the ball. Both sides are computed
-without rounding, except for square roots, which are rounded to the safe side. The score is ``f(b)``
-rounded down to a multiple of `SCORE_UNIT`; it is accepted when the gap ``g'b + r ||g||`` is at most
-``SCORE_WIDTH - SCORE_UNIT``. So ``score * SCORE_UNIT - R(A)`` lies in
-``[-SCORE_UNIT, SCORE_WIDTH - SCORE_UNIT]``.
+because ``f(b') >= f(b) + g'(b' - b)`` and ``g'b' >= -r ||g||`` in the ball. The code computes both sides without
+rounding, except for square roots, which it rounds to the safe side. The score is ``f(b)`` rounded down to a multiple of
+`SCORE_UNIT`. The code accepts a score when the gap ``g'b + r ||g||`` is at most ``SCORE_WIDTH - SCORE_UNIT``. So
+``score * SCORE_UNIT - R(A)`` lies in ``[-SCORE_UNIT, SCORE_WIDTH - SCORE_UNIT]``.
 
-Proposals come from doubles (a Cholesky factor, and Newton's method on the multiplier of the ball)
-and are refined with exact residuals. If that does not close the gap, the same problem is solved in
-rational arithmetic, which always does. Only the running time shows which of the two gave the answer.
+Doubles give the proposals (a Cholesky factor, and Newton's method on the multiplier of the ball), and exact residuals
+refine them. If a proposal does not close the gap, rational arithmetic solves the same problem and always closes it.
+Only the running time shows which method gave the answer.
 
-Scores above `SCORE_CAP` units are replaced by it: ``min(R, cap)`` changes by no more than R does.
+The code caps scores at `SCORE_CAP` units: ``min(R, cap)`` changes by no more than R does.
 
-Every step is elementwise over the subsets (no BLAS, no sums by NumPy), with operations that IEEE
-arithmetic defines to the last bit: a subset has one score, whatever its batch, order or thread.
+Every step is elementwise over the subsets (no BLAS, no sums by NumPy), with operations that IEEE arithmetic defines to
+the last bit: a subset has one score, whatever its batch, order or thread.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ SCORE_WIDTH = Fraction(1, 1 << 20)
 SCORE_CAP = 1 << 62
 
 _CHUNK = 4096
-# The part of the largest diagonal entry that keeps a Cholesky factor of a singular Gram matrix real in doubles.
+# This share of the largest diagonal entry keeps a Cholesky factor of a singular Gram matrix real in doubles.
 _SHIFT = 2.0**-42
 _TINY = 2.0**-90
 _NEWTON_STEPS = 40
@@ -68,11 +66,11 @@ class BallLeastSquares:
     ridge : Fraction
         Public ridge penalty, >= 0.
     forced : int
-        Number of columns that are in every subset, inside the ball like the others.
+        Number of columns in every subset; the ball includes them.
 
     Notes
     -----
-    Subsets are rows of column numbers, counted without the forced columns; the order in a row does not matter.
+    Subsets are rows of column numbers, counted without the forced columns, in any order.
     """
 
     def __init__(
@@ -80,28 +78,28 @@ class BallLeastSquares:
     ) -> None:
         self.radius, self.ridge, self.forced = radius, ridge, forced
         self.gram, self.cross, self.total = np.asarray(gram), np.asarray(cross), int(total)
-        # The same problem in doubles, each number rounded once, in units of 1.
+        # The same problem in doubles, in units of 1; each number is rounded once.
         self.matrix: Doubles = self.gram.astype(np.float64) / FIXED_POINT_ONE**2
         self.matrix[np.diag_indices(len(self.matrix))] += float(ridge)
         self.vector: Doubles = self.cross.astype(np.float64) / FIXED_POINT_ONE**2
         self.constant = self.total / FIXED_POINT_ONE**2
 
     def scores(self, subsets: ArrayLike) -> NDArray[np.int64]:
-        """Return the scores of subsets of shape (m, size), in units of `SCORE_UNIT`; certified, see the module."""
+        """Return the certified scores of subsets of shape (m, size), in units of `SCORE_UNIT`; see the module."""
         columns = self._columns(subsets)
         return np.concatenate([np.empty(0, dtype=np.int64), *map(self._scores, _chunks(columns))])
 
     def dual(self, subsets: ArrayLike) -> Doubles:
         """Return ``c - h'(G + (ridge + mu) I)^-1 h - mu r**2`` for subsets of shape (m, size), in doubles.
 
-        A lower bound on ``R(A)`` for every multiplier ``mu >= 0``, and equal to it at the one that Newton's method
-        looks for. Not certified: `dpsql.kernels.best_subsets` bounds what rounding may change.
+        A lower bound on ``R(A)`` for every multiplier ``mu >= 0``, with equality at the multiplier that Newton's method
+        seeks. Not certified: `dpsql.kernels.best_subsets` bounds the rounding error.
         """
         columns = self._columns(subsets)
         return np.concatenate([np.empty(0), *(_Proposal(self, part).dual() for part in _chunks(columns))])
 
     def multipliers(self, subsets: ArrayLike) -> Doubles:
-        """Return the multipliers of the ball for subsets of shape (m, size): 0 where it does not bind."""
+        """Return the ball's multipliers for subsets of shape (m, size): 0 if the ball does not bind."""
         columns = self._columns(subsets)
         return np.concatenate([np.empty(0), *(_Proposal(self, part).multiplier for part in _chunks(columns))])
 
@@ -162,7 +160,7 @@ class _Exact:
         return np.asarray(product - self.vector * (1 << bits), dtype=object)
 
     def certify(self, point: Objects, bits: int | None = None) -> tuple[Objects, NDArray[np.bool_]]:
-        """Return (scores, mask of certified ones) at points of the ball, shape (k, m)."""
+        """Return (scores, mask of certified scores) at points of the ball, shape (k, m)."""
         bits = _fraction_bits(self.radius) if bits is None else bits
         half = self.half_gradient(point, bits)
         along = (half * point).sum(axis=0)
@@ -177,9 +175,9 @@ class _Exact:
         """Return the certified score of a single subset; always succeeds.
 
         ``b(mu)``, the solution of ``(Q + mu I) b = h``, is rational for rational mu, and shrinks as mu grows. The
-        search halves an interval of multipliers until its upper end is certified. At the smallest multiplier,
-        delta, a ``b`` inside the ball has a gap of at most ``delta r**2 / 2``. Else, at the upper end the gap is at
-        most ``2 mu r (r - ||b(mu)||)``, which is below ``2 r**2`` times the interval's length.
+        search halves an interval of multipliers until it certifies the upper end. At the smallest multiplier, delta, a
+        ``b`` inside the ball has a gap of at most ``delta r**2 / 2``. Otherwise the gap at the upper end is at most
+        ``2 mu r (r - ||b(mu)||)``, which is below ``2 r**2`` times the interval's length.
         """
         matrix, vector = self.matrix[:, :, 0].tolist(), self.vector[:, 0].tolist()
         size = math.ceil(self.radius)
@@ -265,7 +263,7 @@ class _Proposal:
         return value - (self.multiplier + self.shift) * float(self.radius) ** 2
 
     def point(self) -> Objects:
-        """Return the solutions in fixed point, inside the ball, and on its surface where the multiplier is positive."""
+        """Return the solutions in fixed point, in the ball, and on its surface if the multiplier is positive."""
         bits = _fraction_bits(self.radius)
         inside = self.solution / np.maximum(_norm(self.solution) / float(self.radius), 1.0)
         point: Objects = np.rint(inside * 2.0**bits).astype(np.int64).astype(object)
@@ -304,7 +302,7 @@ def _norm(vectors: Doubles) -> Doubles:
 
 
 def _cholesky(matrix: Doubles, shift: Doubles) -> list[list[Doubles]]:
-    """Return the lower factors of ``matrix + shift I``, shape (k, k, m), with the inverses of the diagonals on them."""
+    """Return the lower factors of ``matrix + shift I``, shape (k, k, m), with inverted diagonals."""
     factor: list[list[Doubles]] = []
     for i in range(len(matrix)):
         row: list[Doubles] = []

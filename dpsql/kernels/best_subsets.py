@@ -1,38 +1,37 @@
-"""The best subsets of a size, by branch and bound over exact Gram statistics, with a certificate.
+"""Find the best subsets of a size by branch and bound over exact Gram statistics, with a certificate.
 
-The score of a subset is that of `dpsql.kernels.ball_least_squares`. The search lists the `count` subsets
-of lowest score, and an integer that is a lower bound on the score of all other subsets.
+`dpsql.kernels.ball_least_squares` scores subsets. The search lists the `count` subsets of lowest score, and an integer
+lower bound on the score of all other subsets.
 
-**Relaxation.** For every multiplier ``mu >= 0``, ``R(A) >= min over b of f_A(b) + mu (||b||^2 - r^2)``:
-the constraint becomes a penalty. With ``M = G + (ridge + mu) I``, scaled to a unit diagonal,
-that is ``c - mu r^2 - h_A' M_AA^-1 h_A``. A node of the search has chosen a set I; elimination of I
-leaves for each other column j a residual product ``c_j`` and a diagonal ``d_j <= 1``, and for T of t more
-columns the gain ``c_T' S_TT^-1 c_T``, S being the Schur complement.
+**Relaxation.** For every multiplier ``mu >= 0``, ``R(A) >= min over b of f_A(b) + mu (||b||^2 - r^2)``: a penalty
+replaces the constraint. With ``M = G + (ridge + mu) I``, scaled to a unit diagonal, the bound is
+``c - mu r^2 - h_A' M_AA^-1 h_A``. A node of the search has chosen a set I. Elimination of I leaves for each other
+column j a residual product ``c_j`` and a diagonal ``d_j <= 1``, and for a set T of t more columns the gain
+``c_T' S_TT^-1 c_T``; S is the Schur complement.
 
-**Bound.** The gain is at most the sum of the t largest ``c_j^2`` divided by ``kappa``, a lower bound on the
-least eigenvalue of any ``S_TT``: that of any size x size block of M bounds it (eigenvalues of a Schur
-complement lie above those of the matrix), and so does that of any t x t block of M minus the t largest
-``1 - d_j`` (what elimination took away has that trace). Children are taken in the order of ``c_j^2`` and
-have only later columns left, so the first child whose bound fails ends its node. The gains of the last
-two columns are computed as they are. Nearly equal columns are treated separately, see `SearchSpace`.
+**Bound.** The gain is at most the sum of the t largest ``c_j^2`` divided by ``kappa``, a lower bound on the least
+eigenvalue of any ``S_TT``. Two such bounds exist: the least eigenvalue of any size x size block of M (eigenvalues of a
+Schur complement lie above the matrix's eigenvalues), and the least eigenvalue of any t x t block of M minus the t
+largest ``1 - d_j`` (the trace of the eliminated part). Children come in the order of ``c_j^2`` and have only later
+columns left, so the first child whose bound fails ends its node. The search computes the gains of the last two columns
+instead of bounding them. `SearchSpace` treats nearly equal columns separately.
 
-**Threshold.** `_Pool` holds distinct subsets with their dual values, seeded from greedy search and its
-swaps. A node is dropped when its bound reaches the threshold: the count-th least value in the pool, plus
-a slack that covers rounding errors and the width `SCORE_WIDTH`. So everything that could be
-among the `count` best by canonical score is in the pool at the end, and canonical scores decide.
-Where more subsets tie at the threshold than can be listed, the slack changes its sign.
+**Threshold.** `_Pool` holds distinct subsets with their dual values; greedy search and its swaps seed the pool. The
+search drops a node when its bound reaches the threshold: the count-th least value in the pool, plus a slack that covers
+rounding errors and the width `SCORE_WIDTH`. So at the end the pool holds every subset that could be among the `count`
+best by canonical score, and canonical scores decide. If more subsets tie at the threshold than fit the list, the slack
+changes its sign.
 
-**Certificate.** Thresholds only fall, so every subset that was dropped has a bound, in doubles, of at
-least the last threshold; the bounds of nodes left open by `node_limit` lower it. Neither a poor pool nor
-a poor multiplier can make that number too high: they only cost time, or give a list that is not the best.
+**Certificate.** Thresholds only fall, so every dropped subset has a bound, in doubles, of at least the last threshold;
+the bounds of nodes left open by `node_limit` lower it. Neither a poor pool nor a poor multiplier can make that number
+too high: they only cost time, or give a worse list.
 
-**Rounding.** Elimination in doubles is exact for statistics that differ by
-``|E_ij| <= e sqrt(M_ii M_jj)``, where e is a few ``2^-53`` for every column (N. Higham, Accuracy and Stability
-of Numerical Algorithms, theorem 10.3, on the matrix bordered by h and c; pivots stay positive because mu
-is never quite 0). In the ball such a difference moves a relaxed score by at most
-``e (sqrt(c) + r sqrt(k max M_jj))^2``, however ill-conditioned M is. `rounding_error` takes
-``e = (k + 8) 2^-50`` for k columns, several times what the theorem asks for, which leaves room for the
-conversion of integers, scaling, changes of basis and sums of bounds. ``kappa`` is lowered by ``k e``.
+**Rounding.** Elimination in doubles is exact for statistics that differ by ``|E_ij| <= e sqrt(M_ii M_jj)``, where e is
+a few ``2^-53`` for every column (N. Higham, Accuracy and Stability of Numerical Algorithms, theorem 10.3, on the matrix
+bordered by h and c; pivots stay positive because mu is never quite 0). In the ball such a difference moves a relaxed
+score by at most ``e (sqrt(c) + r sqrt(k max M_jj))^2``, however ill-conditioned M is. `rounding_error` takes
+``e = (k + 8) 2^-50`` for k columns, several times the theorem's requirement, with room for the conversion of integers,
+scaling, changes of basis and sums of bounds. The code lowers ``kappa`` by ``k e``.
 """
 
 from __future__ import annotations
@@ -54,16 +53,16 @@ from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin, p
 from dpsql.kernels.gram import one_thread
 from dpsql.kernels.workers import Compiled
 
-# After a complete search, the last listed score exceeds the lower bound by no more than this.
+# After a complete search, the last listed score exceeds the lower bound by at most this width.
 LIST_WIDTH = Fraction(1, 1 << 17)
 
-# Up to so many subsets are scored one by one.
+# Score up to this many subsets one by one.
 _ENUMERATED = 4096
 _SWAP_COLUMNS = 256
 _SWAPS = 30
 # More subsets within the slack than this multiple of the list are a tie.
 _TIES = 4
-# Counted in numbers that NumPy computes: some tenths of a second.
+# Numbers that NumPy computes in some tenths of a second.
 _WORTH_COMPILING = 12_000_000
 
 Sets = NDArray[np.int32]
@@ -72,7 +71,7 @@ compiled_kernels = Compiled("dpsql.kernels.best_subsets_compiled", _WORTH_COMPIL
 
 
 def warm_up() -> None:
-    """Load the compiled search now, and wait for it."""
+    """Load the compiled search and wait for it."""
     compiled_kernels.start().join()
 
 
@@ -83,17 +82,17 @@ class BestSubsets:
     Attributes
     ----------
     subsets : ndarray of int32, shape (R, size)
-        Column numbers counted without the forced columns, ascending in a row. Rows ascend by score, those of equal
-        score in lexicographic order. R is the requested number, or that of all subsets if there are fewer.
+        Column numbers counted without the forced columns, ascending in a row. Rows ascend by score, then in
+        lexicographic order. R is the requested number, or the number of all subsets if smaller.
     scores : ndarray of int64, shape (R,)
-        In units of `SCORE_UNIT`; exactly what `BallLeastSquares.scores` gives.
+        In units of `SCORE_UNIT`; equal to `BallLeastSquares.scores`.
     lower_bound : int
-        Lower bound on the scores of all other subsets; `SCORE_CAP` if all are listed.
+        Lower bound on the scores of all other subsets; `SCORE_CAP` if the list is complete.
     exhausted : bool
-        Whether the search ended before its node limit. Then the list is that of the R lowest scores; or, where more
-        subsets tie at its end than fit, their scores are right to within `LIST_WIDTH`.
+        Whether the search ended before its node limit. If so, the list has the R lowest scores; if more subsets tie at
+        its end than fit, their scores are right to within `LIST_WIDTH`.
     nodes : int
-        Number of sets of fewer than `size` columns that the search expanded.
+        Number of sets of fewer than `size` columns expanded by the search.
     """
 
     subsets: Sets
@@ -127,10 +126,10 @@ def best_subsets(
     count : int
         Subsets to list, >= 1.
     node_limit : int, optional
-        The search stops after this many nodes. What it has found is listed, and the lower bound holds.
+        The search stops after this many nodes and lists its best subsets; the lower bound holds.
     tick : callable, optional
-        Called every few tenths of a second; an exception from it stops the search. It takes no argument, because the
-        progress of the search depends on the data.
+        Called every few tenths of a second; its exceptions stop the search. It takes no argument, because the progress
+        of the search depends on the data.
 
     Returns
     -------
@@ -151,7 +150,7 @@ def best_subsets(
 
 
 def score_floors(problem: BallLeastSquares, subsets: ArrayLike) -> NDArray[np.int64]:
-    """Return certified lower bounds on the scores of subsets, shape (m, size), in far less time than the scores."""
+    """Return certified lower bounds on the scores of subsets, shape (m, size), much faster than `scores`."""
     rows = np.asarray(subsets)
     least = (problem.dual(rows) - margin(problem, rows.shape[1])) / float(SCORE_UNIT)
     return np.floor(np.clip(least, -float(SCORE_CAP), float(SCORE_CAP))).astype(np.int64) - 2
@@ -174,7 +173,7 @@ def _search(
         best = _listed(problem, pool.sets, count, units, done, nodes)
         if not done or best.lower_bound >= best.scores[-1] - LIST_WIDTH // SCORE_UNIT:
             return best
-        # Dual values fell short of the scores by more than rounding: search once more, up to the scores themselves.
+        # Dual values fell short of the scores by more than rounding: search once more, up to the scores.
         pool.widen(int(best.scores[-1]))
 
 
@@ -194,7 +193,7 @@ class _Search(Protocol):
 def _explore(
     space: SearchSpace, size: int, pool: _Pool, most: float, tick: Callable[[], object] | None
 ) -> tuple[bool, float, int]:
-    """Search until no node is open, or for `most` nodes; return (whether all was searched, lower bound, nodes)."""
+    """Search up to `most` nodes; return (whether no node is open, lower bound, nodes)."""
     kernels = compiled_kernels(0) if size > 1 else None
     search: _Search = (kernels or best_subsets_numpy).Search(space, size)
     nodes = 0
@@ -210,7 +209,7 @@ def _explore(
 
 
 def _listed(problem: BallLeastSquares, sets: Sets, count: int, bound: int, exhausted: bool, nodes: int) -> BestSubsets:
-    """Score the sets and list the best; `bound` holds for all subsets that are not among the sets."""
+    """Score the sets and list the best; `bound` holds for all subsets outside the sets."""
     scores = problem.scores(sets)
     order = np.lexsort((*sets.T[::-1], scores))
     if len(order) > count:
@@ -220,10 +219,10 @@ def _listed(problem: BallLeastSquares, sets: Sets, count: int, bound: int, exhau
 
 
 class _Pool:
-    """Distinct subsets with their dual values: all seen that are below the limit, and at least `count` if possible.
+    """Distinct subsets with their dual values: all seen below the limit, and at least `count` if possible.
 
-    The limit is the count-th least value plus a slack that covers rounding and the width of canonical scores; a
-    slack below 0 where too many subsets tie, if rounding is small enough for the promise of `LIST_WIDTH`.
+    The limit is the count-th least value plus a slack that covers rounding and the width of canonical scores. The slack
+    is below 0 if too many subsets tie and rounding is small enough for the promise of `LIST_WIDTH`.
     """
 
     def __init__(self, problem: BallLeastSquares, size: int, count: int, rounding: float) -> None:
@@ -255,20 +254,20 @@ class _Pool:
         self.sets, self.values = sets[keep], values[keep]
 
     def widen(self, score: int) -> None:
-        """Raise the limit for good, so that all subsets up to a canonical score are below it."""
+        """Raise the limit for good above all subsets up to a canonical score."""
         self.limit = self._least_limit = float(score * SCORE_UNIT + SCORE_WIDTH) + 2 * self._rounding
 
 
 def _distinct(sets: Sets) -> NDArray[np.intp]:
-    """Return the positions of the first of equal rows."""
+    """Return the first position of each distinct row."""
     rows = np.ascontiguousarray(sets).view(np.dtype((np.void, sets.itemsize * sets.shape[1])))[:, 0]
     return np.unique(rows, return_index=True)[1]
 
 
 def _seed(problem: BallLeastSquares, size: int, count: int) -> tuple[Sets, float]:
-    """Return good subsets, and a multiplier of the ball for subsets like them.
+    """Return good subsets, and a multiplier of the ball for similar subsets.
 
-    The subsets are those that differ in at most two columns from one that greedy search and swaps find: all distinct.
+    The subsets are distinct; each differs in at most two columns from the result of greedy search and swaps.
     """
     relaxation = Relaxation(problem, 0.0)
     chosen = _improve(relaxation, _greedy(relaxation, size))
@@ -304,7 +303,7 @@ def _greedy(relaxation: Relaxation, size: int) -> list[int]:
 
 
 def _improve(relaxation: Relaxation, chosen: list[int]) -> list[int]:
-    """Swap one column for another while that lowers the relaxed score."""
+    """Swap one column for another while a swap lowers the relaxed score."""
     best = relaxation.eliminate(chosen)[0]
     for _ in range(_SWAPS):
         swaps = [(*_next(relaxation, [*chosen[:k], *chosen[k + 1 :]], chosen), k) for k in range(len(chosen))]
@@ -316,7 +315,7 @@ def _improve(relaxation: Relaxation, chosen: list[int]) -> list[int]:
 
 
 def _next(relaxation: Relaxation, chosen: list[int], without: list[int]) -> tuple[float, int]:
-    """Return (relaxed score, column) of the column that lowers the score most when added to the chosen ones."""
+    """Return (relaxed score, column) of the column whose addition to the chosen columns lowers the score most."""
     value, products, diagonal, _ = relaxation.eliminate(chosen)
     columns = [*chosen, *without]
     products[columns], diagonal[columns] = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""The relaxed problem that `best_subsets` searches: a quadratic without a ball, and bounds on what columns can gain."""
+"""The relaxed problem that `best_subsets` searches: a quadratic without a ball, and bounds on the gains of columns."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles
 from dpsql.kernels.ball_least_squares import BallLeastSquares
 
-# The least multiplier, as a part of the largest diagonal entry: keeps factors of singular matrices real in doubles.
+# The least multiplier, as a share of the largest diagonal entry; keeps factors of singular matrices real in doubles.
 _SHIFT = 2.0**-33
 _TINY = 2.0**-90
 _SHRINKAGE = (0.0, 0.05, 0.1)
 _HALVINGS = 6
-# Columns of a correlation above this are nearly equal.
+# Columns with a correlation above this are nearly equal.
 _CLOSE = 0.9
 
 
 def rounding_error(columns: int) -> float:
-    """Return the relative size of what rounding does to the statistics of so many columns; see `best_subsets`."""
+    """Return the relative rounding error in the statistics of this many columns; see `best_subsets`."""
     return (columns + 8) * 2.0**-50
 
 
 def margin(problem: BallLeastSquares, size: int) -> float:
-    """Return how far rounding may move a relaxed score, at any multiplier up to ``||h_A|| / r``; see `best_subsets`."""
+    """Return a bound on rounding in a relaxed score, at any multiplier up to ``||h_A|| / r``; see `best_subsets`."""
     columns, radius = size + problem.forced, float(problem.radius)
     largest = float(problem.matrix.diagonal().max()) * (1 + _SHIFT) + _TINY
     products = math.sqrt(columns * largest * problem.constant)
@@ -35,7 +35,7 @@ def margin(problem: BallLeastSquares, size: int) -> float:
 
 
 class Relaxation:
-    """The problem with a multiplier in place of the ball, the forced columns eliminated, scaled to a unit diagonal.
+    """The problem with a multiplier instead of the ball, forced columns eliminated, scaled to a unit diagonal.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Relaxation:
         self.least = (float(problem.ridge) + multiplier) / (largest + multiplier) / 2
 
     def eliminate(self, chosen: Sequence[int]) -> tuple[float, Doubles, Doubles, Doubles]:
-        """Return (relaxed score, residual products, diagonal, Cholesky rows) of all columns, given the chosen ones."""
+        """Return (relaxed score, residual products, diagonal, Cholesky rows) of all columns, given chosen columns."""
         value, products, diagonal = self.constant, self.cross.copy(), np.ones(len(self.cross))
         rows = np.empty((len(chosen), len(self.cross)))
         for k, column in enumerate(chosen):
@@ -84,10 +84,9 @@ class Relaxation:
 class SearchSpace:
     """The columns that a search chooses from, and bounds on blocks of them.
 
-    A pair of nearly equal columns, j < k, would make every bound useless, because its block has an eigenvalue near
-    0. So for each such pair there is one more column: what is left of k after elimination of j. It stands for k
-    beside j, and k itself is not chosen together with j. Every subset has such a form, and blocks that occur in the
-    search hold no such pair.
+    A pair of nearly equal columns, j < k, would make every bound useless, because its block has an eigenvalue near 0.
+    So each such pair adds a column: the remainder of k after elimination of j. This column represents k next to j; the
+    search never chooses k itself with j. Every subset has such a form, and blocks in the search contain no such pair.
 
     Attributes
     ----------
@@ -96,7 +95,7 @@ class SearchSpace:
     cross : ndarray of float64, shape (w,)
     constant : float
     conflicts : ndarray of bool, shape (w, w) or (0, 0)
-        Columns that are not chosen together; empty where there are none.
+        Pairs of columns never chosen together; empty if there are none.
     kappas : ndarray of float64, shape (size,)
         Lower bounds on the least eigenvalue of every block of 1, ..., size columns without a conflict.
     """
@@ -106,7 +105,7 @@ class SearchSpace:
         first, second = _close_pairs(relaxation.gram)
         self.gram, self.cross, self.constant = relaxation.gram, relaxation.cross, relaxation.constant
         self.conflicts: NDArray[np.bool_] = np.zeros((0, 0), dtype=np.bool_)
-        # The column that each one represents, and the one that must be chosen with it, if any.
+        # For each column: the column that it represents, and the column that it requires, if any.
         self.stands_for, self._beside = np.append(np.arange(width), second), np.append(np.full(width, -1), first)
         if len(first) and size > 1:
             near = relaxation.gram[first, second]
@@ -128,7 +127,7 @@ class SearchSpace:
         np.maximum(self.kappas, least, out=self.kappas)
 
     def subsets(self, sets: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the subsets that sets of columns of the search stand for, without those that stand for none."""
+        """Return the subsets that sets of search columns represent; drop sets that represent none."""
         if not len(self.conflicts):
             return sets
         beside = self._beside[sets]
@@ -139,7 +138,7 @@ class SearchSpace:
     def kappa(self, size: int, diagonal: Doubles) -> Doubles:
         """Return lower bounds on the least eigenvalues of blocks of `size` columns of Schur complements.
 
-        Their diagonals have shape (..., m); m >= size.
+        The diagonals have shape (..., m); m >= size.
         """
         if self.kappas[size - 1] <= self.kappas[-1]:
             return np.full(diagonal.shape[:-1], self.kappas[-1])
@@ -149,14 +148,14 @@ class SearchSpace:
 
 
 def _close_pairs(gram: Doubles) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the pairs (j < k) of nearly equal columns, no more than there are columns, the closest."""
+    """Return the closest pairs (j < k) of nearly equal columns, at most as many as there are columns."""
     first, second = np.nonzero(np.triu(np.abs(gram) > _CLOSE, 1))
     closest = np.argsort(-np.abs(gram[first, second]), kind="stable")[: len(gram)]
     return first[closest], second[closest]
 
 
 def pair_gains(schur: Doubles, products: Doubles, diagonal: Doubles) -> Doubles:
-    """Return what every pair of columns gains, from their Schur complement; shape (m, m), 0 but above the diagonal."""
+    """Return the gains of all pairs of columns, from their Schur complement; shape (m, m), 0 but above the diagonal."""
     scaled = np.triu(schur / diagonal[:, None], 1)
     rest = products - scaled * products[:, None]
     gains: Doubles = rest * rest / (diagonal - scaled * schur)
@@ -167,9 +166,9 @@ def pair_gains(schur: Doubles, products: Doubles, diagonal: Doubles) -> Doubles:
 def sparse_eigenvalues(gram: Doubles, size: int) -> Doubles:
     """Return certified lower bounds on the least eigenvalues of blocks of 1, ..., size columns of a matrix.
 
-    Its diagonal is 1. For blocks of t columns: 1 minus the largest sum of t - 1 entries in a row beside the
-    diagonal (Gershgorin); or the least eigenvalue of the whole matrix; or that of the matrix with its other entries
-    shrunk towards 0 by nu, minus ``nu (t - 1)`` for what was shrunk away.
+    The matrix's diagonal is 1. For blocks of t columns: 1 minus the largest sum of t - 1 off-diagonal entries in a row
+    (Gershgorin); or the least eigenvalue of the whole matrix; or the least eigenvalue after shrinking off-diagonal
+    entries towards 0 by nu, minus ``nu (t - 1)`` for the shrinkage.
     """
     beside = np.abs(gram)
     np.fill_diagonal(beside, 0.0)
@@ -185,7 +184,7 @@ def sparse_eigenvalues(gram: Doubles, size: int) -> Doubles:
 
 
 def least_eigenvalue(matrix: Doubles) -> float:
-    """Return a number below the least eigenvalue of a unit-diagonal matrix; -inf when that is near 0 or below.
+    """Return a number below the least eigenvalue of a unit-diagonal matrix; -inf when it is near 0 or below.
 
     A Cholesky factorisation in doubles that succeeds on ``A - x I`` proves that ``x - p^2 2^-48`` is such a number
     (S. Rump, Verification of positive definiteness, BIT 46, 2006). Some halvings find x.

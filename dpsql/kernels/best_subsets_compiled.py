@@ -1,6 +1,6 @@
-"""The branch and bound of `best_subsets`, compiled. Importing this module compiles it, or loads it from numba's cache.
+"""The compiled branch and bound of `best_subsets`. Importing this module compiles it, or loads numba's cache.
 
-The same bounds as in `best_subsets_numpy`, node by node instead of in blocks.
+It uses the bounds of `best_subsets_numpy`, node by node instead of in blocks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dpsql.arrays import Doubles, Longs
 from dpsql.kernels.best_subsets_bounds import SearchSpace
 
 _LEAVES = 4096
-# Numbers computed per run, a tenth of a second; opening a node counts as some of them.
+# Numbers computed per run, a tenth of a second; opening a node counts as several.
 _CELLS = 40_000_000
 _CELLS_PER_NODE = 64
 
@@ -37,7 +37,7 @@ def _largest(values: Doubles, count: int) -> float:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _sort(keys: Doubles, order: Longs) -> None:
-    """Sort keys in descending order, and `order` with them: Shell's sort."""
+    """Sort keys in descending order by Shell's sort, and `order` with them."""
     gap = 1
     while 3 * gap < len(keys):
         gap = 3 * gap + 1
@@ -53,7 +53,7 @@ def _sort(keys: Doubles, order: Longs) -> None:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _kappa(kappas: Doubles, size: int, lost: Doubles) -> float:
-    """Return a lower bound on the least eigenvalue of `size` columns that lost so much of their diagonal."""
+    """Return a lower bound on the least eigenvalue of `size` columns, given the loss on each diagonal entry."""
     least: float = kappas[len(kappas) - 1]
     if kappas[size - 1] <= least:
         return least
@@ -83,8 +83,8 @@ def descend(
 ) -> tuple[int, int, int]:
     """Continue from a level until about `cells` numbers are computed, `most` nodes are seen, or `out` is full.
 
-    Level k of the arrays is the open node of k chosen columns, its other columns in descending order of
-    their products. Returns (level, -1 at the end; leaves written to `out`; nodes).
+    Level k of the arrays is the open node of k chosen columns, its other columns in descending order of their products.
+    Returns (level, -1 at the end; leaves written to `out`; nodes).
     """
     size, width = len(kappas), gram.shape[0]
     leaves = nodes = 0
@@ -101,7 +101,7 @@ def descend(
             continue
         positions[k] = a + 1
         nodes += 1
-        # The columns that may follow: those whose products still leave room for a subset below the limit.
+        # The columns that may follow: their products leave room for a subset below the limit.
         n = m - a - 1
         if height == 1:
             needed = (values[k] - limit) * kappa[k] - products[k, a] ** 2
@@ -172,7 +172,7 @@ def descend(
 
 
 class Search:
-    """A depth-first search that runs in pieces; see `best_subsets_numpy.Search`. For size >= 2."""
+    """A depth-first search that runs in pieces, for size >= 2; see `best_subsets_numpy.Search`."""
 
     def __init__(self, space: SearchSpace, size: int) -> None:
         width, levels = len(space.cross), size - 1
@@ -192,7 +192,7 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether no node is left open."""
+        """Whether no node is open."""
         return self._level < 0
 
     def open_bound(self) -> float:
@@ -206,7 +206,7 @@ class Search:
         return bound
 
     def run(self, limit: float, nodes: float) -> NDArray[np.int32]:
-        """Continue the search for a while, in at most `nodes` nodes; see `best_subsets_numpy.Search`."""
+        """Continue the search for a while, for at most `nodes` nodes; see `best_subsets_numpy.Search`."""
         self._level, leaves, entered = descend(
             self._gram,
             self._conflicts,
@@ -231,7 +231,7 @@ class Search:
 
 
 def compile_all() -> None:
-    """Compile the kernel for the types it meets."""
+    """Compile the kernel for its argument types."""
     space = object.__new__(SearchSpace)
     space.gram, space.cross, space.kappas, space.constant = np.eye(3), np.ones(3), np.ones(3), 0.0
     space.conflicts = np.zeros((0, 0), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The branch and bound of `best_subsets` in NumPy: serves small searches, before the compiled one has loaded."""
+"""The branch and bound of `best_subsets` in NumPy, for small searches and before the compiled search is loaded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dpsql.arrays import Doubles
 from dpsql.kernels.best_subsets_bounds import SearchSpace
 
 _LEAVES = 4096
-# Children of a node that are looked at together.
+# Children of a node processed together.
 _BLOCK = 64
 
 
 @dataclass(slots=True)
 class _Node:
-    """A set of chosen columns, and the others after elimination of these."""
+    """A set of chosen columns, and the others after their elimination."""
 
     chosen: tuple[int, ...]
     columns: NDArray[np.intp]
@@ -25,8 +25,8 @@ class _Node:
     diagonal: Doubles
     rows: Doubles  # of the Cholesky factor, shape (len(chosen), len(columns))
     value: float
-    bound: float  # on the relaxed scores of all subsets below that the search has not met
-    bounds: Doubles | None = None  # the same from each child on, ascending, once the columns are in order
+    bound: float  # on the relaxed scores of all unseen subsets below
+    bounds: Doubles | None = None  # the same from each child on, ascending, once the columns have an order
     position: int = 0
 
 
@@ -45,7 +45,7 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether no node is left open."""
+        """Whether no node is open."""
         return not self._stack
 
     def open_bound(self) -> float:
@@ -53,9 +53,9 @@ class Search:
         return min((node.bound for node in self._stack), default=np.inf)
 
     def run(self, limit: float, nodes: float) -> NDArray[np.int32]:
-        """Continue the search for a while, in about `nodes` nodes at most.
+        """Continue the search for a while, for about `nodes` nodes at most.
 
-        Returns the subsets met whose relaxed score is below `limit`, shape (m, size).
+        Returns the found subsets with a relaxed score below `limit`, shape (m, size).
         """
         subsets = [np.empty((0, self._size), dtype=np.int32)]
         count, nodes, cells = 0, self.nodes + nodes, self.cells + self.cells_per_run
@@ -75,7 +75,7 @@ class Search:
         return np.concatenate(subsets)
 
     def _order(self, node: _Node, limit: float) -> None:
-        """Order a node's columns, and drop those that are in no subset below the limit."""
+        """Order a node's columns, and drop columns that are in no subset below the limit."""
         height = self._size - len(node.chosen)
         gains = node.products * node.products
         gains /= node.diagonal if height == 1 else self._space.kappa(height, node.diagonal)
@@ -89,16 +89,16 @@ class Search:
         node.rows = node.rows[:, order]
 
     def _expand(self, node: _Node, ends: Doubles, limit: float) -> NDArray[np.int32]:
-        """Process some children of a node: push them on the stack, or return the subsets that two columns complete.
+        """Process some children of a node: push them on the stack, or return the subsets completed by two columns.
 
-        `ends` are the node's bounds from each child on.
+        `ends` holds the node's bounds from each child on.
         """
         height = self._size - len(node.chosen) - 1
         first = node.position
         last = min(first + _BLOCK, int(np.searchsorted(ends, limit)))
         node.position, node.bound = last, float(ends[last])
         self.nodes += last - first
-        # Elimination of each child's column in the columns after the block's first; those not after it gain nothing.
+        # Eliminate each child's column from the columns after the block's first; columns not after it gain nothing.
         own = slice(first, last)
         roots = np.sqrt(node.diagonal[own])
         images = node.products[own] / roots
@@ -136,7 +136,7 @@ class Search:
         return self._sets(node, np.empty((0, 1), dtype=np.intp))
 
     def _sets(self, node: _Node, positions: NDArray[np.intp]) -> NDArray[np.int32]:
-        """Return the subsets of the node's columns and those at the given positions."""
+        """Return the subsets: the node's columns plus the given positions."""
         sets = np.empty((len(positions), self._size), dtype=np.int32)
         sets[:, : len(node.chosen)] = node.chosen
         sets[:, len(node.chosen) :] = node.columns[positions]

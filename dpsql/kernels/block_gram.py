@@ -1,9 +1,9 @@
-"""Least squares on every block of rows, from exact sums: the models of the Tukey mechanism.
+"""Fit least squares on every block of rows, from exact sums: the models of the Tukey mechanism.
 
-Rows stream in batches, in any order, twice. The first pass finds the range of every column
-in every block, the second adds up the block's Gram matrix of values quantised to that range. Minima, maxima and sums
-of integers do not depend on the order, so the model of a block is a function of the set of the block's rows: where
-one row more shifts all batches, every other block has the same model to the last bit. Nothing of O(n) is kept.
+Rows stream in batches, in any order, twice. The first pass finds every column's range in every block. The second pass
+quantises values to that range and adds up the block's Gram matrix. Minima, maxima and integer sums do not depend on the
+order, so a block's model is a function of the set of the block's rows: if one more row shifts all batches, every other
+block has the same model to the last bit. Nothing of O(n) is stored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dpsql.kernels.workers import Compiled, Signals, run
 from dpsql.kernels.xty import BLOCK_ROWS
 
 CHUNK_CELLS = 1 << 23
-# Larger values do not extend a range and are clipped to its end.
+# Larger values do not extend a range; they are clipped to its end.
 LARGEST = 2.0**500
-# A direction in which standardised features vary by less than this share of the widest is noise of the quantisation.
+# A direction in which standardised features vary by less than this share of the widest is quantisation noise.
 NEGLIGIBLE = 1e-9
-# Share of a feature's variance from which on the other features do not make it doubtful.
+# Above this unexplained share of its variance, a feature is not doubtful.
 COLLINEAR = 1e-6
 # Cells that a process handles before it loads the compiled kernels: about half a second of NumPy.
 _WORTH_COMPILING = 20_000_000
@@ -37,7 +37,7 @@ _CARRY_ROWS = 1 << 21
 _LOW_BITS = 32
 _BLOCKS_PER_JOB = 16
 _CACHE_LINE = 64
-_TILE_ROWS = 128  # that the compiled kernel has at hand as doubles
+_TILE_ROWS = 128  # rows that the compiled kernel holds as doubles
 
 compiled_kernels = Compiled("dpsql.kernels.block_gram_compiled", _WORTH_COMPILING)
 
@@ -45,12 +45,12 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def warm_up() -> None:
-    """Load the compiled kernels now, and wait for them."""
+    """Load the compiled kernels and wait for them."""
     compiled_kernels.start().join()
 
 
 class _Chunks:
-    """Batches that are worked on together once there are enough of them."""
+    """Batches that are processed together once there are enough."""
 
     def __init__(self, blocks: int, width: int) -> None:
         self.blocks = blocks
@@ -64,10 +64,10 @@ class _Chunks:
         Parameters
         ----------
         assigned : ndarray of int64, shape (rows,)
-            The block of each row. A row outside ``[0, blocks)`` is in none.
+            The block of each row. A row outside ``[0, blocks)`` is in no block.
         columns : ndarray of float64, shape (width, rows)
-            The features and, last, the target, in their own units; NaN stands for NULL. Not to be changed
-            afterwards. The transpose of a row-major matrix is faster.
+            The features and, last, the target, in their own units; NaN means NULL. Do not change it afterwards. The
+            transpose of a row-major matrix is faster.
         """
         self._waiting.append((assigned, columns))
         self._cells += columns.size
@@ -83,22 +83,22 @@ class _Chunks:
         raise NotImplementedError
 
     def _block_of(self, batch: tuple[Longs, Doubles]) -> Longs:
-        """Return the block of each row; `blocks` for a row that is in no fit."""
+        """Return the block of each row; `blocks` for a row in no fit."""
         assigned, columns = batch
         inside = np.isfinite(columns[-1]) & (assigned >= 0) & (assigned < self.blocks)
         return np.where(inside, assigned, self.blocks)
 
 
 def _order(blocks: Longs, count: int) -> tuple[NDArray[np.intp], Longs]:
-    """Return (order, starts): rows ``order[starts[b] : starts[b + 1]]`` are those of block b, for b below `count`."""
+    """Return (order, starts): block b, below `count`, has the rows ``order[starts[b] : starts[b + 1]]``."""
     starts = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.bincount(blocks, minlength=count + 1)[:count], out=starts[1:])
-    small = blocks.astype(np.uint16 if count < 1 << 16 else np.uint64)  # sorted by radix where short
+    small = blocks.astype(np.uint16 if count < 1 << 16 else np.uint64)  # radix sort if short
     return np.argsort(small, kind="stable")[: starts[-1]], starts
 
 
 def _aligned(shape: tuple[int, ...], kind: type[Number]) -> NDArray[Number]:
-    """Return zeros that begin at a cache line."""
+    """Return zeros aligned to a cache line."""
     size = int(np.prod(shape)) * np.dtype(kind).itemsize
     room = np.zeros(size + _CACHE_LINE, dtype=np.uint8)
     skip = -room.ctypes.data % _CACHE_LINE
@@ -107,7 +107,7 @@ def _aligned(shape: tuple[int, ...], kind: type[Number]) -> NDArray[Number]:
 
 
 class BlockRanges(_Chunks):
-    """First pass: the smallest and the largest value of every column in every block.
+    """First pass: the smallest and largest value of every column in every block.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class BlockRanges(_Chunks):
 
     Notes
     -----
-    A row whose target is not finite is in no fit. NaN and what is beyond ``2**500`` are in no range.
+    A row with a non-finite target is in no fit. NaN and values beyond ``2**500`` are in no range.
     """
 
     def __init__(self, blocks: int, width: int) -> None:
@@ -130,7 +130,7 @@ class BlockRanges(_Chunks):
         blocks = [self._block_of(batch) for batch in batches]
         fast = compiled_kernels(sum(columns.size for _, columns in batches))
         if fast is not None:
-            # A row in no fit falls into a block of its own.
+            # Rows in no fit share an extra block.
             least = np.full((self.blocks + 1, self.width), np.inf)
             most = -least
             for (_, columns), block in zip(batches, blocks, strict=True):
@@ -142,12 +142,12 @@ class BlockRanges(_Chunks):
         self.widen(least, most)
 
     def widen(self, least: Doubles, most: Doubles) -> None:
-        """Widen the ranges by others, each of shape (blocks, width)."""
+        """Widen ranges by other ranges, each of shape (blocks, width)."""
         np.minimum(self._least, least, out=self._least)
         np.maximum(self._most, most, out=self._most)
 
     def ends(self) -> tuple[Doubles, Doubles]:
-        """Return the smallest and the largest values; infinite, in reverse, where there is none."""
+        """Return the smallest and largest values; empty ranges are infinite and reversed."""
         self._flush()
         return self._least, self._most
 
@@ -164,8 +164,8 @@ class BlockRanges(_Chunks):
     def maps(self) -> tuple[Doubles, Doubles]:
         """Return (middle, scale), each of shape (blocks, width), for `BlockGram`.
 
-        They send the range of a column in a block to ``[-S, S]`` with ``S = FIXED_POINT_ONE``. Where the range is a
-        point or empty the scale is 0, and so is every quantised value.
+        They map the range of a column in a block to ``[-S, S]`` with ``S = FIXED_POINT_ONE``. If the range is a point
+        or empty, the scale and every quantised value are 0.
         """
         self._flush()
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -173,7 +173,7 @@ class BlockRanges(_Chunks):
             middle = np.where(has_range, self._least / 2.0 + self._most / 2.0, 0.0)
             scale = 2.0 * FIXED_POINT_ONE / (self._most - self._least)
         point = ~(has_range & (scale > 0.0) & (scale < np.inf))
-        # The half of a subnormal is rounded, and a point is its own middle.
+        # Half of a subnormal is rounded, and a point is its own middle.
         middle = np.where(point & has_range, self._least, middle)
         return middle, np.where(point, 0.0, scale)
 
@@ -184,27 +184,27 @@ class BlockGram(_Chunks):
     Parameters
     ----------
     middle, scale : ndarray of float64, shape (blocks, width)
-        Affine maps per block and column: of `BlockRanges`, or public ones. Scale 0 leaves a column out.
+        Affine maps per block and column: from `BlockRanges`, or public. Scale 0 excludes a column.
 
     Notes
     -----
-    A row whose target is not finite is in no fit. A feature that is NaN (NULL) counts as the middle of its range.
-    Memory is ``8 blocks (width + 1)**2`` bytes, the width rounded up to a multiple of 16, and 96 MiB for each thread.
+    A row with a non-finite target is in no fit. A NaN (NULL) feature counts as the middle of its range. Memory is
+    ``8 blocks (width + 1)**2`` bytes, the width rounded up to a multiple of 16, and 96 MiB for each thread.
     """
 
     def __init__(self, middle: Doubles, scale: Doubles) -> None:
         blocks, width = middle.shape
         super().__init__(blocks, width)
-        import_module("scipy.linalg")  # its BLAS must be there when all BLAS is held to one thread
+        import_module("scipy.linalg")  # load its BLAS before all BLAS is limited to one thread
         self._middle = np.ascontiguousarray(middle)
         self._scale = np.ascontiguousarray(scale)
         self._padded = -(-(width + 1) // 16) * 16
-        # The sum of a block is partial + low + 2**32 high, in units of S**2, S or 1; what is below the diagonal is
-        # of no meaning. Doubles hold the partial sums exactly.
+        # The sum of a block is partial + low + 2**32 high, in units of S**2, S or 1; entries below the diagonal are
+        # meaningless. Doubles hold the partial sums exactly.
         self._partial: Doubles = _aligned((blocks, self._padded, self._padded), np.float64)
         self._low: Longs | None = None
         self._high: Longs | None = None
-        # How many rows a block has at most in either sum: products of that many are in it.
+        # The largest number of rows whose products are in either sum of a block.
         self._rows = 0
         self._rows_low = 0
         self._spare: NDArray[np.float32] | None = None
@@ -223,13 +223,13 @@ class BlockGram(_Chunks):
     def _placed(
         self, batches: list[Doubles], blocks: list[Longs], order: NDArray[np.intp], fast: ModuleType | None
     ) -> NDArray[np.float32]:
-        """Return the quantised rows in the order of blocks, each as (1, features, target, 0, …)."""
+        """Return the quantised rows in the order of blocks; each row is (1, features, target, 0, …)."""
         rows = sum(map(len, blocks))
         positions = np.full(rows, rows, dtype=np.int64)
         positions[order] = np.arange(len(order))
         values = self._spare
         if values is None or len(values) <= rows:
-            # Longs up to 2**20: floats hold them exactly. The last row takes those that are in no fit.
+            # Integers up to 2**20: floats hold them exactly. The last row receives the rows in no fit.
             values = _aligned((rows + 1, self._padded), np.float32)
         start = 0
         for columns, block in zip(batches, blocks, strict=True):
@@ -256,11 +256,11 @@ class BlockGram(_Chunks):
                 return
             for block in np.flatnonzero(begin < end):
                 rows = values[begin[block] : end[block]].astype(np.float64)
-                # Products below 2**40, 4096 at most: doubles add them up exactly, in any order.
+                # At most 4096 products below 2**40: doubles add them up exactly, in any order.
                 self._partial[block] += rows.T @ rows
 
     def _make_room(self, rows: int) -> None:
-        """Empty the partial sums before a block has more rows than doubles, or an int64, have room for."""
+        """Empty the partial sums before a block has more rows than doubles, or an int64, can hold."""
         self._rows += rows
         if self._rows <= _LARGEST_SUM:
             return
@@ -272,13 +272,13 @@ class BlockGram(_Chunks):
             self._carry()
 
     def _lower(self) -> Longs:
-        """Return the sums that are not partial any more, below ``2**63``."""
+        """Return the sums that are no longer partial, below ``2**63``."""
         if self._low is None:
             self._low = np.zeros(self._partial.shape, dtype=np.int64)
         return self._low
 
     def _carry(self) -> None:
-        """Move what exceeds 32 bits to the high part."""
+        """Move the bits above 32 to the high part."""
         low = self._lower()
         if self._high is None:
             self._high = np.zeros(self._partial.shape, dtype=np.int64)
@@ -309,7 +309,7 @@ class BlockGram(_Chunks):
         return wide_column(high.ravel(), (low & ((1 << _LOW_BITS) - 1)).ravel())
 
     def add_products(self, column: pa.Array) -> None:
-        """Add what `products` returned elsewhere."""
+        """Add the `products` of another instance."""
         self._flush()
         rows, columns = np.triu_indices(self.width + 1)
         high, low = (part.reshape(self.blocks, -1) for part in wide_parts(column))
@@ -326,17 +326,16 @@ class BlockGram(_Chunks):
         Parameters
         ----------
         progress : callable, optional
-            Called from the calling thread with the fraction done. What it raises stops the work.
+            Called from the calling thread with the fraction done. Its exceptions stop the work.
         threads : int, optional
             By default one for each processor; 0 works in the calling thread.
 
         Returns
         -------
         models : ndarray of float64, shape (blocks, width)
-            The intercept first, then the features, in units of the columns. A feature that does not vary within
-            the block has coefficient 0. Where the features do not determine the model, it is the one of the least
-            norm in units of the features' standard deviations. An empty block and a block whose model is not
-            finite have zeros.
+            The intercept first, then the features, in units of the columns. A feature that does not vary within the
+            block has coefficient 0. If the features do not determine the model, the model has the least norm in units
+            of the features' standard deviations. An empty block and a block whose model is not finite have zeros.
         """
         self._flush()
         models = np.zeros((self.blocks, self.width))
@@ -354,12 +353,12 @@ class BlockGram(_Chunks):
         return models
 
     def gram(self, block: int) -> Doubles:
-        """Return the Gram matrix of a block, shape (width + 1, width + 1); the upper triangle, correctly rounded."""
+        """Return the Gram matrix of a block, shape (width + 1, width + 1): upper triangle, correctly rounded."""
         self._flush()
         size = self.width + 1
         total: Doubles = self._partial[block, :size, :size].copy()
         if self._low is not None:
-            # Below 2**63 unless there is a high part, which then is a multiple of 2**32: one rounding either way.
+            # The sum is below 2**63 without a high part; a high part is a multiple of 2**32: one rounding either way.
             low = self._low[block, :size, :size] + total.astype(np.int64)
             if self._high is None:
                 return low.astype(np.float64)
@@ -369,7 +368,7 @@ class BlockGram(_Chunks):
 
 
 def _least_squares(gram: Doubles, middle: Doubles, scale: Doubles) -> Doubles:
-    """Return the model (intercept, features) of one block; a function of these arguments alone."""
+    """Return the model (intercept, features) of one block; it depends on these arguments alone."""
     model: Doubles = np.zeros(len(middle))
     rows = gram[0, 0]
     if rows == 0.0:
@@ -377,18 +376,18 @@ def _least_squares(gram: Doubles, middle: Doubles, scale: Doubles) -> Doubles:
     means = gram[0, 1:] / rows
     standard = gram[1:, 1:] - means[:, None] * gram[0, 1:]
     spread = standard.diagonal().copy()
-    # Where the quantised values do not vary, what is left of the sum of squares is a rounding error.
+    # If the quantised values do not vary, the remaining sum of squares is a rounding error.
     varies = spread > 1e-12 * gram.diagonal()[1:]
     with np.errstate(all="ignore"):
         if varies[-1] and varies[:-1].any():
             unit = 1.0 / np.sqrt(np.where(varies, spread, np.inf))
             standard *= unit
             standard *= unit[:, None]
-            # A feature that does not vary becomes one that is uncorrelated with all others.
+            # Make a feature that does not vary uncorrelated with all others.
             standard.ravel()[:: len(unit) + 1][~varies] = 1.0
             try:
                 slopes = _solve(standard[:-1, :-1], standard[:-1, -1])
-            except np.linalg.LinAlgError:  # an iteration that does not converge: whether a call fails must not tell
+            except np.linalg.LinAlgError:  # no convergence: a failure must not reveal data
                 return model
             model[1:] = np.where(varies[:-1], slopes * (unit[:-1] * scale[:-1]) / (unit[-1] * scale[-1]), 0.0)
         centres = middle + np.where(scale > 0.0, means / scale, 0.0)
@@ -397,11 +396,11 @@ def _least_squares(gram: Doubles, middle: Doubles, scale: Doubles) -> Doubles:
 
 
 def _solve(matrix: Doubles, target: Doubles) -> Doubles:
-    """Solve a system of correlations, given by the upper triangle: least norm, without negligible directions."""
+    """Solve a system of correlations, given its upper triangle, for least norm without negligible directions."""
     from scipy.linalg.lapack import dpotrf, dpotrs
 
     factor, failed = dpotrf(matrix, clean=0)
-    # The square on the diagonal is the share of a feature's variance that the features before it leave unexplained.
+    # The squared diagonal is the share of a feature's variance that earlier features leave unexplained.
     if failed == 0 and factor.diagonal().min() ** 2 > COLLINEAR:
         return np.asarray(dpotrs(factor, target)[0])
     values, vectors = np.linalg.eigh(matrix, UPLO="U")

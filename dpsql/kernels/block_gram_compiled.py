@@ -1,4 +1,4 @@
-"""The compiled kernels of `block_gram`: the same minima, maxima and integers as the NumPy forms there.
+"""The compiled kernels of `block_gram`: the same minima, maxima and integers as its NumPy forms.
 
 Sums are of integers below ``2**53``, which doubles hold exactly: fused multiplication cannot change them.
 """
@@ -42,7 +42,7 @@ def ranges(rows: Floats, blocks: Longs, least: Doubles, most: Doubles) -> None:
 def place(
     rows: Floats, blocks: Longs, positions: Longs, middle: Doubles, scale: Doubles, values: NDArray[np.float32]
 ) -> None:
-    """Quantise rows of shape (n, width) and put (1, row) into row ``positions[i]`` of `values`; past the end: none."""
+    """Quantise rows of shape (n, width); put (1, row) into row ``positions[i]`` of `values`, except rows in no fit."""
     width = rows.shape[1]
     for i in range(len(rows)):
         if blocks[i] == len(middle):
@@ -71,7 +71,7 @@ def _add_panel(
 ) -> tuple[Signature, Callable[..., ir.Value]]:
     """Add ``tile[:rows, i : i + 8].T @ tile[:rows, j : j + 16]`` to ``sums[into:]``; both are flat, of rows of `width`.
 
-    Sixteen vectors of eight sums stay in registers while the rows go by.
+    Registers hold sixteen vectors of eight sums during the pass.
     """
     del typing_context
     double, lanes = ir.DoubleType(), range(_LANES)
@@ -128,7 +128,7 @@ def gram(
 ) -> None:
     """Add the Gram matrices of rows ``values[begin[b] : end[b]]`` to the upper triangles of ``sums[b]``.
 
-    The width is a multiple of 16; `tile` is room for some rows, of doubles.
+    The width is a multiple of 16; `tile` is a buffer of doubles for some rows.
     """
     width = values.shape[1]
     flat = tile.reshape(-1)
@@ -146,11 +146,11 @@ def gram(
 
 
 def compile_all() -> None:
-    """Compile every kernel for the arrays it is called with."""
+    """Compile every kernel for its argument types."""
     rows, index = np.ones((1, 1)), np.zeros(1, dtype=np.int64)
     least, most = np.full((1, 1), np.inf), np.full((1, 1), -np.inf)
     ranges(rows, index, least, most)
-    rows.flags.writeable = False  # as Arrow's buffers are
+    rows.flags.writeable = False  # like Arrow's buffers
     ranges(rows, index, least, most)
     values = np.zeros((1, 16), dtype=np.float32)
     for batch in (rows, np.ones((1, 1))):

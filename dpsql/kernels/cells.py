@@ -1,7 +1,7 @@
-"""Exact counts of rows per cell: an even grid between public bounds, and universal cells on a logarithmic scale.
+"""Count rows per cell exactly: an even grid between public bounds, and universal cells on a logarithmic scale.
 
-The cell of a value depends on that value alone. Counts are integers, so neither the order of the rows nor their
-division into batches shows. A missing value (NaN) counts in no cell.
+The cell of a value depends on that value alone. Counts are integers, so the order of the rows and their division into
+batches do not matter. A missing value (NaN) counts in no cell.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
 
-# Values per step, so that the working arrays stay in the second-level cache.
+# Values per step; the working arrays stay in the second-level cache.
 _BLOCK = 1 << 14
 _LARGEST_GRID = 1 << 24
 
-# Cells of MagnitudeCounts: exponents -64 to 64, 16 cells within each; both signs, and zero between them.
+# Cells of MagnitudeCounts: exponents -64 to 64, 16 cells per exponent; both signs, and zero between them.
 LARGEST_EXPONENT = 64
 SUBCELLS = 16
 _EXPONENTS = 2 * LARGEST_EXPONENT + 1
@@ -31,7 +31,7 @@ FINE_CELLS = 2 * ZERO_FINE + 1
 _SUBCELL_BITS = 4
 _FRACTION_BITS = 52
 _BIAS = 1023
-# The steps of magnitude that a double is above the zero cell: its bits, less those that cells ignore, less a start.
+# A double's steps of magnitude above the zero cell: its bits, less the bits that cells ignore, less a start.
 MAGNITUDE_BITS = _FRACTION_BITS - _SUBCELL_BITS
 MAGNITUDE_START = ((_BIAS - LARGEST_EXPONENT) << _SUBCELL_BITS) - 1
 
@@ -55,11 +55,11 @@ class CellCounts(ABC):
 
     @abstractmethod
     def middle(self, cell: int) -> float:
-        """Return the value that stands for a cell, 0 <= cell < cells; it is in the cell."""
+        """Return the value that represents a cell, 0 <= cell < cells; it is in the cell."""
 
     @abstractmethod
     def ends(self, first: int, last: int) -> tuple[float | None, float | None]:
-        """Return the least and the greatest value that cells first to last hold; None where there is no such limit."""
+        """Return the least and greatest value that cells first to last hold; None if there is no such limit."""
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -83,7 +83,7 @@ class CellCounts(ABC):
         return other
 
     def add_counts(self, counts: NDArray[np.int64]) -> None:
-        """Add rows that were counted elsewhere, shape (cells,)."""
+        """Add counts of other rows, shape (cells,)."""
         self._counts += counts
 
 
@@ -93,15 +93,15 @@ class GridCounts(CellCounts):
     Parameters
     ----------
     lower, upper : float
-        Public bounds, finite, lower < upper. A value outside of them counts in the outermost cell.
+        Public bounds, finite, lower < upper. Values outside the bounds count in the outermost cells.
     cells : int
         In [1, 2**24].
 
     Attributes
     ----------
     edges : ndarray of float64, shape (cells + 1,)
-        Strictly ascending, from lower to upper. Cell i holds the values in ``[edges[i], edges[i + 1])``; the last
-        one holds upper, too.
+        Strictly ascending, from lower to upper. Cell i holds the values in ``[edges[i], edges[i + 1])``; the last cell
+        also holds upper.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class GridCounts(CellCounts):
         if not 1 <= cells <= _LARGEST_GRID:
             raise ParameterError("P018", f"cells must be an integer in [1, {_LARGEST_GRID}]; got {cells}.")
         super().__init__(cells)
-        # Halved, so that the width of the range does not overflow. Every step is monotone, roundings included.
+        # Halving prevents overflow of the range's width. Every step is monotone, roundings included.
         self._half_lower, self._half_width = lower / 2, upper / 2 - lower / 2
         self.edges = even_edges(lower, upper, cells)
         if not (self.edges[:-1] < self.edges[1:]).all():
@@ -134,7 +134,7 @@ class GridCounts(CellCounts):
     def of(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the cells of values that are not missing."""
         values = np.clip(values, self.edges[0], self.edges[-1])
-        # A guess, right but for roundings; the edges decide. It may be no number at all where the bounds are close.
+        # A guess, right but for roundings; the edges decide. Close bounds may even make it NaN.
         with np.errstate(all="ignore"):
             cells = ((values / 2 - self._half_lower) / self._half_width * self.cells).astype(np.intp)
         cells = np.clip(cells, 0, self.cells - 1)
@@ -145,16 +145,16 @@ class GridCounts(CellCounts):
 
 
 def even_edges(lower: float, upper: float, cells: int) -> NDArray[np.float64]:
-    """Return the ends of so many cells of equal width, shape (cells + 1,); not descending."""
+    """Return the ends of this many cells of equal width, shape (cells + 1,); not descending."""
     shares = np.arange(cells + 1) / cells
-    # Halved, so that the width of the range does not overflow.
+    # Halving prevents overflow of the range's width.
     edges: NDArray[np.float64] = np.clip(2 * (lower / 2 + (upper / 2 - lower / 2) * shares), lower, upper)
     edges[0], edges[-1] = lower, upper
     return edges
 
 
 def middle(start: float, end: float) -> float:
-    """Return the middle of [start, end): rounded once, and in it."""
+    """Return the middle of [start, end): rounded once, and inside."""
     return min(float((Fraction(start) + Fraction(end)) / 2), math.nextafter(end, start))
 
 
@@ -168,10 +168,10 @@ class MagnitudeCounts:
 
     Notes
     -----
-    The cells are fixed, whatever the data: a positive value with ``2**e <= x < 2**(e + 1)`` and e in [-64, 64] is
-    in one of the 16 equal parts of that octave, closed at the end nearer to 0.
-    Negative values mirror them. Smaller magnitudes are in the zero cell, larger ones and infinities in the
-    outermost. Cells are in ascending order of the values in them. See `fine_edges`.
+    The cells do not depend on the data: a positive value with ``2**e <= x < 2**(e + 1)`` and e in [-64, 64]
+    is in one of the 16 equal parts of that octave, closed at the end nearer to 0. Negative cells mirror them. Smaller
+    magnitudes are in the zero cell; larger magnitudes and infinities are in the outermost cells. Cells ascend by value.
+    See `fine_edges`.
     """
 
     def __init__(self, width: int) -> None:
@@ -192,23 +192,23 @@ class MagnitudeCounts:
             self._counts[number] += counts[:FINE_CELLS]
 
     def zero(self) -> MagnitudeCounts:
-        """Return empty counts of as many columns."""
+        """Return empty counts of equal width."""
         return MagnitudeCounts(len(self._counts))
 
     def add_counts(self, counts: NDArray[np.int64]) -> None:
-        """Add rows that were counted elsewhere, shape (width, FINE_CELLS)."""
+        """Add counts of other rows, shape (width, FINE_CELLS)."""
         self._counts += counts
 
 
 def magnitude_cells(values: NDArray[np.float64], parts: int = 1) -> NDArray[np.int64]:
-    """Return the fine cell of each value of shape (rows,); FINE_CELLS for a missing one.
+    """Return the fine cell of each value of shape (rows,); FINE_CELLS for a missing value.
 
-    `parts`, a power of two, is into how many equal parts each fine cell but that of 0 is divided. Parts are numbered
-    through, and the missing value is the number after the last one.
+    `parts`, a power of two, is the number of equal parts of each fine cell except the zero cell. Part numbers are
+    consecutive, and a missing value has the number after the last part.
     """
     bits = np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
     more = parts.bit_length() - 1
-    # Exponent and leading bits of the fraction are one number, which grows with the magnitude; the sign goes.
+    # Exponent and leading fraction bits are one number, which grows with the magnitude; the sign is dropped.
     steps = (bits >> (MAGNITUDE_BITS - more)) & ((1 << (11 + _SUBCELL_BITS + more)) - 1)
     steps -= ((MAGNITUDE_START + 1) << more) - 1
     np.clip(steps, 0, ZERO_FINE * parts, out=steps)
@@ -221,9 +221,9 @@ def magnitude_cells(values: NDArray[np.float64], parts: int = 1) -> NDArray[np.i
 
 
 def fine_edges(parts: int = 1) -> NDArray[np.float64]:
-    """Return the ends of the fine cells, or of their parts, exact doubles in ascending order, one more than cells.
+    """Return the ends of the fine cells, or of their parts: exact ascending doubles, one more than cells.
 
-    The two outermost ones, ``-2**65`` and ``2**65``, are where infinities and larger values are counted as well.
+    The outermost cells, which end at ``-2**65`` and ``2**65``, also count infinities and larger values.
     """
     exponents = np.arange(-LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
     number = SUBCELLS * parts
@@ -235,7 +235,7 @@ def fine_edges(parts: int = 1) -> NDArray[np.float64]:
 def fine_interval(first: int, last: int) -> tuple[float, float]:
     """Return the ends of fine cells, 0 <= first <= last < FINE_CELLS, as finite bounds with lower < upper.
 
-    An end in the zero cell is 0, as if its values were; where both ends are in it, the interval is the cell.
+    An end in the zero cell is 0, as if its values were 0; if both ends are in it, the interval is the zero cell.
     """
     if first == last == ZERO_FINE:
         return float(FINE_EDGES[first]), float(FINE_EDGES[last + 1])

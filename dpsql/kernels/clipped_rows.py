@@ -1,6 +1,6 @@
-"""Rows of bounded norm, and the passes over them that boosted regression makes.
+"""Rows of bounded norm, and the passes of boosted regression over them.
 
-All sums are exact integers, so that no result depends on the order of rows, on batches or on threads.
+All sums are exact integers, so no result depends on the order of rows, on batches or on threads.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dpsql.kernels.xty import BLOCK_ROWS
 
 # Slightly less than 1: covers the roundings of root, division and two products, each a share of 2**-53.
 SHRINK = 1.0 - 2.0**-45
-# Squares are at most 2**40: this many sum exactly in a double.
+# Squares are at most 2**40: a double sums this many exactly.
 _EXACT_COLUMNS = 4096
 # Cells per job of a pass: a tenth of a second at most, and integer sums that fit 64 bits.
 _JOB_CELLS = 1 << 24
 _JOB_ROWS = 1 << 20
 # Rows whose products fit an int64.
 _INT64_ROWS = 1 << 22
-# Cells that a process goes over before the compiled kernel is worth loading: about 0.3 s of NumPy.
+# Cells that a process handles before the compiled kernel is worth loading: about 0.3 s of NumPy.
 _WORTH_COMPILING = 200_000_000
 # Targets are at most 2**28. Coefficients in units of 2**-u, u <= 24, sum to at most 2**32 in absolute value, and values
 # are at most 2**20: the products of a row, its target's included, sum to at most 2**53.
@@ -37,12 +37,12 @@ compiled_kernels = Compiled("dpsql.kernels.clipped_rows_compiled", _WORTH_COMPIL
 
 
 def warm_up() -> None:
-    """Load the compiled kernels now, and wait for them."""
+    """Load the compiled kernels and wait for them."""
     compiled_kernels.start().join()
 
 
 def clip_rows(matrix: NDArray[np.float64], radius: int) -> NDArray[np.float64]:
-    """Shorten the rows that are longer than `radius`, in place, and return by how much.
+    """Shorten the rows that are longer than `radius`, in place, and return the factors.
 
     Parameters
     ----------
@@ -54,17 +54,17 @@ def clip_rows(matrix: NDArray[np.float64], radius: int) -> NDArray[np.float64]:
     Returns
     -------
     factors : ndarray of float64, shape (rows,)
-        What each row was multiplied by, in [0, 1], before it was truncated.
+        Multiplier of each row before truncation, in [0, 1].
 
     Notes
     -----
     Afterwards ``sum q_j**2 <= radius**2`` holds exactly, in integers. A row whose squared norm, an exact integer,
     exceeds ``radius**2`` becomes ``trunc(q_j * f)`` with ``f = radius / sqrt(norm2) * SHRINK`` in doubles. The double f
-    is less than the real ``radius / sqrt(norm2)`` by more than the roundings, also of the product, make up for; and
-    truncation goes toward zero. Rounding to nearest would not do: it can make every coordinate larger.
+    is less than the real ``radius / sqrt(norm2)`` by more than all roundings, including the product's, and truncation
+    goes toward zero. Rounding to nearest would fail: it can make every coordinate larger.
 
-    Squares are summed in doubles, exactly, over 4096 columns at a time, and these sums as 64-bit integers; so the rule
-    depends on the row alone, and any exact sum of squares gives the same integers.
+    The code sums squares in doubles, exactly, over 4096 columns at a time, and adds these sums as 64-bit integers. So
+    the rule depends on the row alone, and any exact sum of squares gives the same integers.
     """
     limit = min(radius, 1 << 31) ** 2
     factors = np.ones(len(matrix))
@@ -88,13 +88,12 @@ def fixed_coefficients(theta: NDArray[np.float64]) -> tuple[NDArray[np.float64],
     Parameters
     ----------
     theta : ndarray of float64, shape (p,)
-        Any doubles. What is not finite becomes 0; when the absolute values sum to more than ``2**20``, all are scaled
-        down.
+        Any doubles. Non-finite values become 0; if the absolute values sum to more than ``2**20``, all are scaled down.
 
     Returns
     -------
     integers : ndarray of float64, shape (p,)
-        ``theta * 2**u``, cut off toward zero, so that residuals in units of ``2**-u`` are exact in doubles.
+        ``theta * 2**u``, cut off toward zero, so residuals in units of ``2**-u`` are exact in doubles.
     bits : int
         u, in [11, 24].
     """
@@ -104,20 +103,20 @@ def fixed_coefficients(theta: NDArray[np.float64]) -> tuple[NDArray[np.float64],
     if size > _LARGEST_SUM:
         finite = finite * (_LARGEST_SUM / size)
         size = _LARGEST_SUM
-    # size < 2**k for this k: even an error of rounding keeps the sum below 2**32.
+    # size < 2**k for this k: the sum stays below 2**32 despite a rounding error.
     bits = min(_MOST_BITS, _SUM_BITS - math.ceil(size).bit_length())
     return np.trunc(finite * 2.0**bits), bits
 
 
 class ClippedRows:
-    """Rows kept in memory for several passes.
+    """Rows stored in memory for several passes.
 
     Parameters
     ----------
     width : int
         Columns p of every batch.
     threads : int, optional
-        For the passes; by default one for each processor. With 0 the calling thread does the work.
+        For the passes; by default one for each processor. If 0, the calling thread does the work.
     """
 
     def __init__(self, width: int, *, threads: int | None = None) -> None:
@@ -127,12 +126,12 @@ class ClippedRows:
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
 
     def add(self, rows: Floats, target: Floats) -> None:
-        """Keep a copy of a batch.
+        """Store a copy of a batch.
 
         Parameters
         ----------
         rows : ndarray, shape (n, p)
-            Integers in ``[-S, S]``: exact in single precision, in which they are kept.
+            Integers in ``[-S, S]``: stored in single precision, which is exact.
         target : ndarray, shape (n,)
             Integers in ``[-2**28, 2**28]``, in units where S is 1.
         """
@@ -147,13 +146,13 @@ class ClippedRows:
         Parameters
         ----------
         theta : ndarray of float64, shape (p,)
-            Public. In units of the target per unit of a column, both scaled to [-1, 1].
+            Public, in units of the target per unit of a column, both scaled to [-1, 1].
 
         Returns
         -------
         products : ndarray, shape (p,)
-            In units of ``S**2``: int64 where it fits, else Python ints. Residuals are clipped to [-S, S] and rounded
-            to integers.
+            In units of ``S**2``: int64 if it fits, else Python ints. Residuals are clipped to [-S, S] and rounded to
+            integers.
         """
         integers, bits = fixed_coefficients(theta)
         jobs = self._jobs()

@@ -1,7 +1,7 @@
-"""One pass over kept rows, compiled. Importing this module compiles it, or loads it from numba's cache.
+"""One compiled pass over stored rows. Importing this module compiles it, or loads it from numba's cache.
 
-The same integers as in `clipped_rows`: every sum here is of integers below ``2**53``, so the order of additions, which
-`reassoc` leaves to the compiler, and fused multiplications change nothing.
+It gives the same integers as `clipped_rows`: every sum is of integers below ``2**53``, so the compiler's order of
+additions (`reassoc`) and fused multiplications change nothing.
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ def residual_products(rows: NDArray[np.float32], target: Doubles, integers: Doub
 
 
 def compile_all() -> None:
-    """Compile every kernel for the types it meets."""
+    """Compile every kernel for its argument types."""
     rows, target = np.zeros((1, 1), dtype=np.float32), np.zeros(1)
     residual_products(rows, target, np.zeros(1), 1, np.zeros(1, dtype=np.int64))

@@ -1,19 +1,19 @@
-"""Public cells of one column, fine enough for its quantiles: by its type, and between bounds where there are some.
+"""Public cells of one column, fine enough for its quantiles: by its type, and between bounds if there are any.
 
 ==========================================  ==========================================================================
 bounds                                      cells
 ==========================================  ==========================================================================
-none (`ScaleCounts`)                        the fine cells of `dpsql.kernels.cells`, which ``dp_bounds`` draws on, in 64
-                                            parts each: 1024 in an octave. Of integers and decimals those that hold a
-                                            value of the type, one value each where the octave has no more than 1024
-public, a type of steps between whose       one value each
-bounds there are at most 65536 values
+none (`ScaleCounts`)                        the fine cells of `dpsql.kernels.cells`, which ``dp_bounds`` uses, in 64
+                                            parts each: 1024 in an octave. Integers and decimals: only cells that hold
+                                            a value of the type, one value each if the octave has at most 1024
+public, a type of steps with at most        one value each
+65536 values between the bounds
 public, otherwise                           65536 of equal width, divided where 1024 in each octave are narrower, to a
                                             2**32nd part of the width: bounds may be much too wide
 ==========================================  ==========================================================================
 
-The type is that of the source's column, which is public, and the bounds are public or were released: so are the cells.
-The cell of a value follows from that value alone.
+The type of the source's column is public, and the bounds are public or were released: so the cells are public. The cell
+of a value depends on that value alone.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from dpsql.kernels.typed_cells import TypedCells, decimals
 # Parts of a fine cell, and cells within an octave.
 _PARTS = 64
 _OCTAVE = SUBCELLS * _PARTS
-# Cells of equal width between bounds, and values of a type that have a cell each.
+# Cells of equal width between bounds, and most values of a type with a cell each.
 EVEN_CELLS = 1 << 16
-# Below it half a step beside a value is a double of its own.
+# Below this, half a step from a value is a separate double.
 _TOLD_APART = 2.0**50
-# Octaves below the width of the bounds that are divided.
+# Divided octaves below the width of the bounds.
 _OCTAVES = 32
 
 
@@ -59,14 +59,14 @@ class ScaleCounts(CellCounts):
         return self._positions[magnitude_cells(self._typed.coded(values), _PARTS)]
 
     def middle(self, cell: int) -> float:
-        """Return the middle of a cell; of steps a value in the middle of those that it holds."""
+        """Return the middle of a cell; for a type of steps, the middle one of its values."""
         low, high = float(self._typed.low[cell]), float(self._typed.high[cell])
         if self._typed.digits is None:
             return 0.0 if cell == self._typed.zero else middle(low, high)
         return _stepped(_units(low, self._typed.digits), _units(high, self._typed.digits), self._typed.digits)
 
     def ends(self, first: int, last: int) -> tuple[float | None, float | None]:
-        """Return the ends of the cells first to last; None for the outermost of doubles, which hold infinities too."""
+        """Return the ends of cells first to last; None for the outermost cells of doubles, which hold infinities."""
         open_ended = self._typed.digits is None
         low = None if open_ended and first == 0 else float(self._typed.low[first])
         high = None if open_ended and last == self.cells - 1 else float(self._typed.high[last])
@@ -79,10 +79,10 @@ class CutCounts(CellCounts):
     Parameters
     ----------
     edges : ndarray of float64, shape (cells + 1,)
-        Strictly ascending. Cell i holds the values in ``[edges[i], edges[i + 1])``, and the outermost ones what is
-        beyond the ends too.
+        Strictly ascending. Cell i holds the values in ``[edges[i], edges[i + 1])``; the outermost cells also hold
+        values beyond the ends.
     digits : int or None
-        d: values are multiples of ``10**-d``, and no edge but the outermost is one of them; None for doubles.
+        d: values are multiples of ``10**-d``, and only the outermost edges are multiples; None for doubles.
     """
 
     def __init__(self, edges: Doubles, digits: int | None) -> None:
@@ -94,20 +94,20 @@ class CutCounts(CellCounts):
         return np.searchsorted(self._edges[1:-1], values, side="right")
 
     def middle(self, cell: int) -> float:
-        """Return the middle of a cell; of steps a value in the middle of those that it holds."""
+        """Return the middle of a cell; for a type of steps, the middle one of its values."""
         if self._digits is None:
             return middle(float(self._edges[cell]), float(self._edges[cell + 1]))
         return _stepped(*self._values(cell, cell), self._digits)
 
     def ends(self, first: int, last: int) -> tuple[float, float]:
-        """Return the least and the greatest value in the cells first to last."""
+        """Return the least and greatest value in the cells first to last."""
         if self._digits is None:
             return float(self._edges[first]), float(self._edges[last + 1])
         low, high = self._values(first, last)
         return low / 10**self._digits, high / 10**self._digits
 
     def _values(self, first: int, last: int) -> tuple[int, int]:
-        """Return the least and the greatest value in the cells first to last, in steps."""
+        """Return the least and greatest value in the cells first to last, in steps."""
         scale = 10 ** (self._digits or 0)
         low = self._edges[0] * scale if first == 0 else np.ceil(self._edges[first] * scale)
         high = self._edges[-1] * scale if last == self.cells - 1 else np.floor(self._edges[last + 1] * scale)
@@ -122,9 +122,9 @@ def cells_between(lower: float, upper: float, kind: pa.DataType, cells: int | No
     lower, upper : float
         Finite, lower < upper.
     kind : pyarrow type
-        Of the column: numeric or boolean.
+        The column's type: numeric or boolean.
     cells : int, optional
-        Number of cells of equal width; by default they follow from width and type, see the module's text.
+        Number of cells of equal width; by default, width and type decide, see the module.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def cells_between(lower: float, upper: float, kind: pa.DataType, cells: int | No
 
 
 def most_cells(cells: int | None, *, bounded: bool) -> int:
-    """Return the largest number of cells that a column of any type has, of those asked for if there are."""
+    """Return the largest number of cells of a column of any type: `cells` if given."""
     if cells is not None:
         return cells
     if bounded:
@@ -144,7 +144,7 @@ def most_cells(cells: int | None, *, bounded: bool) -> int:
 
 
 def whole_steps(lower: float, upper: float, kind: pa.DataType) -> tuple[float, float]:
-    """Return bounds that hold others, and are values of the type where it has steps."""
+    """Return the bounds rounded outwards to values of the type if it has steps."""
     digits = decimals(kind)
     if digits is None or not max(abs(lower), abs(upper)) * 10**digits < _TOLD_APART:
         return lower, upper
@@ -162,7 +162,7 @@ def _positions(kind: pa.DataType) -> NDArray[np.intp]:
 
 @lru_cache(maxsize=16)
 def _edges(lower: float, upper: float, kind: pa.DataType) -> tuple[Doubles, int | None]:
-    """Return the edges between bounds, and the digits of the type if its values are told apart there."""
+    """Return the edges between bounds, and the type's digits if its values are distinct doubles there."""
     digits = decimals(kind)
     if digits is not None:
         scale = 10**digits
@@ -176,14 +176,14 @@ def _edges(lower: float, upper: float, kind: pa.DataType) -> tuple[Doubles, int 
     even = even_edges(lower, upper, EVEN_CELLS)
     edges = np.unique(np.concatenate([even, _octave_edges(lower, upper)]))
     if digits is not None:
-        # Half a step beside a value, so that a cell holds whole values.
+        # Cut half a step above a value, so that a cell holds whole values.
         cuts = (np.floor(edges[1:-1] * 10**digits) + 0.5) / 10**digits
         edges = np.unique(np.concatenate([[lower], cuts[(cuts > lower) & (cuts < upper)], [upper]]))
     return edges, digits
 
 
 def _octave_edges(lower: float, upper: float) -> Doubles:
-    """Return the ends of cells of magnitudes between bounds, down to a small part of their width."""
+    """Return the ends of octave cells between bounds, down to a small part of the bounds' width."""
     top = math.frexp(max(abs(lower), abs(upper)))[1]
     exponents = np.arange(top - _OCTAVES, top + 1)
     ups = np.ldexp(1.0 + np.arange(_OCTAVE) / _OCTAVE, exponents[:, None]).ravel()
@@ -197,5 +197,5 @@ def _units(value: float, digits: int) -> int:
 
 
 def _stepped(low: int, high: int, digits: int) -> float:
-    """Return the value in the middle of values, all in steps; the lower one of two."""
+    """Return the value halfway between two values in steps, rounded down."""
     return float(((low + high) // 2) / 10**digits)

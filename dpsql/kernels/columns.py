@@ -1,9 +1,7 @@
-"""Conversion of Arrow arrays to doubles as DuckDB casts them, so that kernels and SQL see the same numbers.
+"""Convert Arrow arrays to doubles as DuckDB casts them, so that kernels and SQL see the same numbers.
 
-**Staged columns.** Columns that arrive batch by batch and leave one by one.
-
-A long column is kept in slabs that are mapped on their own, so that ranking or fitting column after column
-returns memory to the system as it goes: never two copies of a whole table.
+`StagedColumns` receives columns batch by batch and releases them one by one. It stores a long column in separately
+mapped slabs, so ranking or fitting column after column returns memory to the system: never two copies of a whole table.
 """
 
 from __future__ import annotations
@@ -21,29 +19,29 @@ _EXACT_DOUBLE = 1 << 53
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Whether a column of this type is a feature by default."""
+    """Return whether a column of this type is a feature by default."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_boolean(kind: pa.DataType) -> bool:
-    """Whether the type is BOOLEAN."""
+    """Return whether the type is BOOLEAN."""
     return bool(pa.types.is_boolean(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds text."""
+    """Return whether a column of this type holds text."""
     plain = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
     return bool(plain or kind == pa.string_view())
 
 
 def is_vector(kind: pa.DataType) -> bool:
-    """Whether the type is a list or array of numbers."""
+    """Return whether the type is a list or array of numbers."""
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     return bool(lists and (is_numeric(kind.value_type) or is_boolean(kind.value_type)))
 
 
 def to_doubles(array: pa.Array) -> NDArray[np.float64]:
-    """Return the values of a numeric or boolean array as fresh doubles, NULL as NaN.
+    """Return the values of a numeric or boolean array as new doubles, NULL as NaN.
 
     Parameters
     ----------
@@ -82,7 +80,7 @@ def _decimal_to_doubles(array: pa.Array) -> NDArray[np.float64]:
 
 
 def to_texts(array: pa.Array) -> pa.Array:
-    """Return text, enum or boolean values as text; what is not UTF-8 is NULL."""
+    """Return text, enum or boolean values as text; invalid UTF-8 becomes NULL."""
     texts = pc.cast(array, pa.string())
     try:
         texts.validate(full=True)
@@ -99,7 +97,7 @@ def _text_of(value: bytes | None) -> str | None:
 
 
 def single_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return one contiguous array from what DuckDB passes to a function."""
+    """Return one contiguous array from a DuckDB function's argument."""
     if isinstance(array, pa.ChunkedArray):
         return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
     return array
@@ -126,10 +124,10 @@ class StagedColumns:
         self.rows = 0
         self._columns: list[list[NDArray[np.float64]]] = [[] for _ in range(width)]
         self._filled: list[int] = []
-        self._room = 0  # of the last slab
+        self._room = 0  # in the last slab
 
     def append(self, columns: Sequence[NDArray[np.float64]]) -> None:
-        """Add rows, given as as many columns of equal length."""
+        """Add rows, given as columns of equal length."""
         start, count = 0, len(columns[0])
         while start < count:
             if self._room == 0:
@@ -144,7 +142,7 @@ class StagedColumns:
         self.rows += count
 
     def extend(self, other: StagedColumns) -> None:
-        """Put the rows of another table behind those of this one; the other is given up."""
+        """Append the rows of another table; do not use the other table afterwards."""
         for slabs, more in zip(self._columns, other._columns, strict=True):
             slabs.extend(more)
         self._filled += other._filled
@@ -152,7 +150,7 @@ class StagedColumns:
         self.rows += other.rows
 
     def _open(self, needed: int) -> None:
-        """Begin a slab in every column: of the rows at hand, and as many again as there are."""
+        """Begin a slab in every column, as large as the new rows or the table, within `_LARGEST_SLAB`."""
         size = min(_LARGEST_SLAB, max(needed, self.rows))
         together = None if size == _LARGEST_SLAB else np.empty((self.width, size))
         for position, slabs in enumerate(self._columns):
@@ -163,7 +161,7 @@ class StagedColumns:
         self._room = size
 
     def take(self, position: int) -> NDArray[np.float64]:
-        """Return a column, shape (rows,), and forget it; taken again it is empty."""
+        """Return a column, shape (rows,), and release it; afterwards it is empty."""
         slabs, self._columns[position] = self._columns[position], []
         parts = [slab[:filled] for slab, filled in zip(slabs, self._filled, strict=False)]
         return np.concatenate(parts) if parts else np.empty(0)

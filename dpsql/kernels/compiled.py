@@ -1,6 +1,6 @@
 """The compiled kernels. Importing this module compiles them, or loads them from numba's cache.
 
-Plain IEEE doubles throughout (no fast-math): the same integers as the NumPy forms in `xty`.
+They use plain IEEE doubles (no fast-math): the same integers as the NumPy forms in `xty`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _ONE = float(FIXED_POINT_ONE)
 _TILE = 4096  # columns per pass: accumulator and maps stay in the second-level cache
-_BLOCK = 4096  # rows whose products a double still sums exactly
+_BLOCK = 4096  # a double sums the products of so many rows exactly
 
-# How a column's values are stored, by the codes that `xty.storage_code` gives.
+# Storage types of a column's values: the codes of `xty.storage_codes`.
 DOUBLE, FLOAT, INT64, INT32 = 0, 1, 2, 3
 
 
@@ -46,7 +46,7 @@ def _pointer(
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def locate(struct: Longs, positions: Longs, addresses: Longs, validity: Longs, offsets: Longs) -> None:
-    """Find the buffers of some children of a struct array that was exported by the Arrow C data interface.
+    """Find the buffers of some children of a struct array exported by the Arrow C data interface.
 
     `struct` is the ArrowArray as ten 64-bit words: length, null count, offset, number of buffers, number
     of children, buffers, children, dictionary, release, private data.
@@ -99,7 +99,7 @@ def column_major(
 ) -> None:
     """Add ``sum_i q_ij t_i`` to `sums` for columns given by the addresses of their Arrow buffers.
 
-    `validity` holds the address of each column's validity bitmap, 0 where every value is present.
+    `validity` holds the address of each column's validity bitmap, 0 if every value is present.
     """
     rows = len(target)
     tile = np.empty(_BLOCK)
@@ -129,15 +129,15 @@ def column_major(
                 u = -_ONE if u < -_ONE else u
                 u = np.floor(u + 0.5)
                 x[i] = u if u == u else 0.0
-            # Longs below 2**53 throughout: exact in any order of additions.
+            # Integers below 2**53 throughout: exact in any order of additions.
             sums[j] += np.int64(np.dot(x, target[start : start + count]))
 
 
 def compile_all() -> None:
-    """Compile every kernel for the types it meets."""
+    """Compile every kernel for its argument types."""
     doubles, integers = np.zeros(1), np.zeros(1, dtype=np.int64)
     for values in (np.zeros((1, 1)), np.zeros((1, 1), dtype=np.float32)):
-        values.flags.writeable = False  # as Arrow's buffers are
+        values.flags.writeable = False  # like Arrow's buffers
         row_major(values, doubles, doubles, doubles, integers.copy())
     value = np.zeros(1)
     address = np.array([value.ctypes.data], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Newton steps to a gradient that is certainly small, over rows at hand or over sums from elsewhere."""
+"""Take Newton steps to a certainly small gradient, over rows or over sums from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dpsql.arrays import Doubles
 from dpsql.errors import InternalError
 from dpsql.kernels.logistic import MOST_ROWS, FineGradient, Gradient, GradientSums, SignedRows, coefficient_multiples
 
-# A gradient in doubles of at most so many times its error is as good as doubles can make it.
+# Doubles cannot improve a gradient of at most this many times its error.
 _SPENT = 4.0
 _MOST_STEPS = 1000
 _MOST_HALVINGS = 60
 
-# What yields coefficients, takes the sums there, and returns the gradient at its end.
+# It yields coefficients, receives their sums, and returns the last gradient.
 Descent: TypeAlias = "Generator[list[int], GradientSums, FineGradient]"
 
 
 def descent(width: int, *, regularization: float, linear: Doubles, tolerance: float) -> Descent:
-    """Yield coefficients, take the sums of the rows there, and return a gradient that is certainly small.
+    """Yield coefficients, receive the rows' sums there, and return a gradient that is certainly small.
 
-    So whoever has the rows computes the sums, in one pass over them. Parameters and result as of `minimise`; every
-    gradient is fine, and the first coefficients are zeros.
+    So the owner of the rows computes the sums, in one pass. Parameters and result as for `minimise`; every gradient is
+    fine, and the first coefficients are zeros.
 
     Raises
     ------
@@ -50,8 +50,8 @@ def descent(width: int, *, regularization: float, linear: Doubles, tolerance: fl
 
 
 def _falls(trial: Gradient, current: Gradient, share: float) -> bool:
-    """Whether a share of a Newton step leads to a gradient that is smaller by enough."""
-    # Also less by itself: for a tiny share the factor rounds to 1.
+    """Return whether a share of a Newton step makes the gradient smaller by enough."""
+    # The second comparison: a tiny share's factor rounds to 1.
     return trial.norm <= (1.0 - share / 4.0) * current.norm < current.norm
 
 
@@ -72,16 +72,16 @@ def minimise(
         > 0.
     linear : ndarray of float64, shape (p,)
     tolerance : float
-        > 0. Doubles suffice for ``2**-20``, whatever the number of rows; below, a fine gradient may be needed, and for
-        less than ``2**-50`` that may not do for all rows allowed.
+        > 0. Doubles suffice for ``2**-20``, whatever the number of rows; below, a fine gradient may be needed; below
+        ``2**-50``, it may not suffice for the largest number of rows.
     tick : callable, optional
-        Called before every step; may raise. Told nothing: how far the search is depends on the rows.
+        Called before every step; may raise. No argument: the progress of the search depends on the rows.
 
     Returns
     -------
     gradient : Gradient
-        ``gradient.at`` is within ``tolerance / regularization`` of the minimiser in the L2 norm; where it is a
-        `FineGradient`, so are its multiples, and `at` is those to 53 bits.
+        ``gradient.at`` is within ``tolerance / regularization`` of the minimiser in the L2 norm; the multiples of a
+        `FineGradient` are, too, and `at` is the multiples to 53 bits.
 
     Raises
     ------
@@ -91,9 +91,9 @@ def minimise(
 
     Notes
     -----
-    Newton steps, halved until the norm of the gradient falls. Along a Newton direction, also one solved for to a share
-    of its right-hand side, the norm of the gradient falls at first at the rate of its value: there is always such a
-    step, and no other point where the norm is stationary than the minimiser.
+    Newton steps are halved until the norm of the gradient falls. Along a Newton direction, even one solved only to a
+    share of its right-hand side, the norm of the gradient falls at first at the rate of its value: such a step always
+    exists, and the norm is stationary only at the minimiser.
     """
     if rows.rows > MOST_ROWS:
         raise InternalError("I021", f"a fit takes at most {MOST_ROWS} rows. Fit a sample of them.")
@@ -117,7 +117,7 @@ def minimise(
 def _descend(
     rows: SignedRows, current: Gradient, regularization: float, linear: NDArray[np.float64]
 ) -> Gradient | None:
-    """Return the gradient a step further, where it is smaller; None where there is no such step."""
+    """Return the smaller gradient after one step; None if there is no such step."""
     step = rows.newton(current, regularization)
     share = 1.0
     for _ in range(_MOST_HALVINGS):

@@ -1,18 +1,15 @@
-"""Fixed point: how a value becomes an integer, so that sums are exact on every engine.
+"""Convert values to integers (fixed point), so that sums are exact on every engine.
 
-A value ``v`` with public bounds ``[lower, upper]`` becomes
-``q = floor(clip((v - middle) * scale, -S, S) + 0.5)`` with ``S = 2**20``, ``middle`` the midpoint
-of the interval and ``scale = S / half_width``; NULL and NaN become 0, the neutral value. The same
-double operations in the same order run in SQL (`sql/exact/fixed_point.sql`) and in the kernels.
+A value ``v`` with public bounds ``[lower, upper]`` becomes ``q = floor(clip((v - middle) * scale, -S, S) + 0.5)`` with
+``S = 2**20``, ``middle`` the midpoint of the interval and ``scale = S / half_width``; NULL and NaN become 0, the
+neutral value. SQL (`sql/exact/fixed_point.sql`) and the kernels run the same double operations in the same order.
 
-**Wide sums.** Sums of integers beyond 64 bits: ``high * 2**32 + low`` with ``0 <= low < 2**32``, element by element.
+`WideSums` adds integers beyond 64 bits: ``high * 2**32 + low`` with ``0 <= low < 2**32``, element by element.
 
-**Doubled numbers.** Numbers that are the sum of two doubles, elementwise: about 106 significant bits, by IEEE
-arithmetic alone.
-
-The algorithms are those of [1]_. Their relative errors, in units of ``u**2`` with ``u = 2**-53``: a sum is within 3, a
-difference too, whatever cancels, and a product within 7. Nothing here needs a fused multiply-add, and NumPy's
-elementwise operations use none, so that the results are the same on every processor.
+A `Doubled` number is the sum of two doubles, elementwise: about 106 significant bits, by IEEE arithmetic alone. The
+algorithms are from [1]_. Their relative errors, in units of ``u**2`` with ``u = 2**-53``: a sum is within 3, a
+difference too, whatever cancels, and a product within 7. No algorithm needs a fused multiply-add, and NumPy's
+elementwise operations use none, so the results are the same on every processor.
 
 References
 ----------
@@ -39,14 +36,14 @@ FIXED_POINT_ONE = 1 << FIXED_POINT_BITS
 
 
 def affine_map(lower: float, upper: float) -> tuple[float, float]:
-    """Return (middle, scale) that send ``[lower, upper]`` to ``[-S, S]``.
+    """Return (middle, scale) that map ``[lower, upper]`` to ``[-S, S]``.
 
     Raises
     ------
     ParameterError
         When the interval is too narrow or too wide for doubles.
     """
-    middle = (lower + upper) / 2.0  # Python's doubles: beyond their range they are infinite, without a warning
+    middle = (lower + upper) / 2.0  # Python's doubles overflow to infinity without a warning
     scale = 2.0 * FIXED_POINT_ONE / (upper - lower) if upper > lower else math.inf
     if not (0.0 < scale < math.inf and math.isfinite(middle)):
         raise ParameterError(
@@ -56,7 +53,7 @@ def affine_map(lower: float, upper: float) -> tuple[float, float]:
 
 
 def affine_maps(intervals: Sequence[tuple[float, float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (middles, scales) of some intervals, each of shape (d,)."""
+    """Return (middles, scales) of intervals, each of shape (d,)."""
     maps = {interval: affine_map(*interval) for interval in set(intervals)}
     pairs = np.array([maps[interval] for interval in intervals], dtype=np.float64).reshape(-1, 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy()
@@ -70,7 +67,7 @@ def quantise(
     Parameters
     ----------
     values : ndarray of float64
-        NaN stands for NULL. Overwritten and returned.
+        NaN means NULL. Overwritten and returned.
     middle, scale : float or ndarray
         Broadcast against `values`.
     """
@@ -102,7 +99,7 @@ class WideSums:
         self._carry()
 
     def add_at(self, positions: NDArray[np.intp], high: NDArray[np.int64], low: NDArray[np.int64]) -> None:
-        """Add ``high * 2**32 + low`` at places along the last axis, which may repeat; ``0 <= low < 2**32``."""
+        """Add ``high * 2**32 + low`` at positions along the last axis, which may repeat; ``0 <= low < 2**32``."""
         for row in range(len(self.low)):
             np.add.at(self.low[row], positions, low[row])
             np.add.at(self.high[row], positions, high[row])
@@ -115,7 +112,7 @@ class WideSums:
         self.low &= _MASK
 
     def total(self, kind: type = object) -> Integers:
-        """Return the sums: as Python ints, or as int64 where the caller knows that they fit."""
+        """Return the sums as Python ints, or as int64 if the caller knows that they fit."""
         total: Integers = (self.high.astype(kind) << _LOW_BITS) + self.low.astype(kind)
         return total
 
@@ -124,7 +121,7 @@ class WideSums:
         return wide_column(self.high.ravel(), self.low.ravel())
 
     def absorb(self, column: pa.Array) -> None:
-        """Add what `column` returned elsewhere."""
+        """Add the `column` of another sum."""
         high, low = wide_parts(column)
         self.high += high.reshape(self.high.shape)
         self.low += low.reshape(self.low.shape)
@@ -140,7 +137,7 @@ def wide_column(high: NDArray[np.int64], low: NDArray[np.int64]) -> pa.Array:
 
 
 def wide_parts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (high, low) of decimals: what `wide_column` takes."""
+    """Return (high, low) of decimals, as `wide_column` takes them."""
     words = np.frombuffer(column.buffers()[1], dtype="<i8").reshape(-1, 2)[column.offset : column.offset + len(column)]
     return (words[:, 1] << _LOW_BITS) | ((words[:, 0] >> _LOW_BITS) & _MASK), words[:, 0] & _MASK
 
@@ -178,11 +175,11 @@ def multiply(a: Doubled, b: Doubled) -> Doubled:
 
 
 def share(margin: Doubled) -> Doubled:
-    """Return ``1 / (1 + exp(margin))``, within ``2**-88`` beside what an error of the margin does.
+    """Return ``1 / (1 + exp(margin))``, within ``2**-88`` plus the effect of an error of the margin.
 
-    The margin less a multiple of log 2, over 32, goes into a polynomial of degree 13, which is squared five times. The
-    relative error is below ``2**-94``: 32 times that of the polynomial, some 20 ``u**2``. Where the margin is beyond
-    64, 64 stands for it, which is wrong by less than ``2**-92``.
+    The margin less a multiple of log 2, over 32, enters a polynomial of degree 13; five squarings follow. The relative
+    error is below ``2**-94``: 32 times the polynomial's error, some 20 ``u**2``. If the margin is beyond 64, 64
+    replaces it, with an error below ``2**-92``.
     """
     far = np.abs(margin[0]) > _FAR
     x = (np.where(far, np.copysign(_FAR, margin[0]), margin[0]), np.where(far, 0.0, margin[1]))
@@ -208,7 +205,7 @@ def digits(value: Doubled, bits: int, count: int) -> list[Doubles]:
     value : Doubled
         In [0, 1].
     bits, count : int
-        Of each integer, and how many.
+        Bits of each integer, number of integers.
     """
     out = []
     high, low = value
@@ -221,7 +218,7 @@ def digits(value: Doubled, bits: int, count: int) -> list[Doubles]:
 
 
 def _inverse(value: Doubled) -> Doubled:
-    """Return one over a number >= 1: a step of Newton's method, within 10 ``u**2``."""
+    """Return the inverse of a number >= 1 by one Newton step, within 10 ``u**2``."""
     first = 1.0 / value[0]
     zero = np.zeros_like(first)
     product = multiply(value, (first, zero))

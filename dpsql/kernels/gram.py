@@ -1,9 +1,9 @@
-"""Gram matrices of quantised rows, as exact integers.
+"""Compute Gram matrices of quantised rows as exact integers.
 
-As in `xty`, a block of at most 4096 rows of integers in ``[-2**20, 2**20]`` has products whose sums
-are integers below ``2**53``: a BLAS product of doubles computes them exactly, in any order.
+As in `xty`, a block of at most 4096 rows of integers in ``[-2**20, 2**20]`` has products whose sums are integers below
+``2**53``: a BLAS product of doubles computes them exactly, in any order.
 
-**BLAS.** On one thread: kernels have their own threads, and two pools on the same processors slow each other down.
+BLAS uses one thread: kernels have their own threads, and two pools on the same processors slow each other down.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _users = 0
 _limits = ExitStack()
 _limited: frozenset[str] = frozenset()
 _controllers: dict[frozenset[str], ThreadpoolController] = {}
-# Each brings a BLAS of its own, which can be limited once it is loaded.
+# Each module loads its own BLAS, which can be limited after loading.
 _BRINGERS = ("numpy", "scipy.linalg")
 
 
@@ -42,7 +42,7 @@ _BRINGERS = ("numpy", "scipy.linalg")
 def one_thread() -> Iterator[None]:
     """Limit the BLAS of NumPy and SciPy to one thread in the whole process, until the last user is done.
 
-    SciPy is limited where it was imported before the block is entered.
+    This limits SciPy only if it is imported before the block.
     """
     global _limited, _users
     with _lock:
@@ -63,9 +63,9 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def arithmetic() -> int:
-    """Return a number for all that decides the last bits of sums of doubles: NumPy, its BLAS, and the processor's kind.
+    """Return a number that identifies NumPy, its BLAS and the processor's kind: they decide the last bits of sums.
 
-    Where it is the same, the same operations on the same doubles have the same results.
+    If the number is the same, the same operations on the same doubles have the same results.
     """
     abilities = import_module("numpy._core._multiarray_umath").__cpu_features__
     with one_thread():
@@ -76,7 +76,7 @@ def arithmetic() -> int:
 
 
 def _controller(loaded: frozenset[str]) -> ThreadpoolController:
-    """Return the controller of what is loaded: it knows the libraries of the moment it was made."""
+    """Return the controller of the libraries that are loaded; it does not know later libraries."""
     if loaded not in _controllers:
         from threadpoolctl import ThreadpoolController
 
@@ -126,13 +126,13 @@ class GramAccumulator:
         """Add the Gram matrix of quantised rows of shape (rows, width), any number of rows."""
         for start in range(0, len(matrix), _BATCH_ROWS):
             batch = matrix[start : start + _BATCH_ROWS]
-            with one_thread():  # DuckDB brings the threads
+            with one_thread():  # DuckDB has its own threads
                 products = gram_products(batch)
             self.rows += len(batch)
             self.sums.add(products)
 
     def total(self) -> Integers:
-        """Return the sum, shape (width, width), in units of ``S**2``: int64 where it fits, else Python ints."""
+        """Return the sum, shape (width, width), in units of ``S**2``: int64 if it fits, else Python ints."""
         return self.sums.total(np.int64 if self.rows < _INT64_ROWS else object)
 
     @property
@@ -141,6 +141,6 @@ class GramAccumulator:
         return 2 * self.sums.low.nbytes
 
     def add_sums(self, rows: int, products: pa.Array) -> None:
-        """Add the products of rows that were summed elsewhere, as `WideSums.column` gives them."""
+        """Add the products of rows summed elsewhere, as `WideSums.column` returns them."""
         self.rows += rows
         self.sums.absorb(products)

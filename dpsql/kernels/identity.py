@@ -1,4 +1,4 @@
-"""Identity: which values stand for the same privacy unit or row, as bytes; and keyed hashes of what rows hold.
+"""Identify privacy units and rows by bytes, and compute keyed hashes of the contents of rows.
 
 Two values are one identity exactly when their bytes are equal:
 
@@ -8,7 +8,7 @@ type                                   bytes
 integers, decimals without a fraction  ``i``, then 17 bytes: signed, most significant byte first
 decimals with a fraction               ``d``, their scale without trailing zeros, then 17 bytes
 floating                               ``f``, then a double; -0.0 is 0.0, and every NaN is one NaN
-text, enums                            ``t``, then UTF-8 as it is stored: no collation, no normal form
+text, enums                            ``t``, then UTF-8 as stored: no collation, no normal form
 booleans                               ``o``, then 0 or 1
 binary                                 ``b``, then the bytes
 dates                                  ``D``, then 8 bytes: days since 1970
@@ -17,15 +17,13 @@ timestamps, with a zone or without     ``T``, then 16 bytes: nanoseconds since 1
 
 NULL is nobody. Lists, structs, times and intervals have no identity: cast them in a view.
 
-The statements for DuckDB let it compare integers, booleans and texts in its own form (a number, or the UTF-8 bytes
-without a tag): equal in that form exactly when they are equal in this one.
+DuckDB statements compare integers, booleans and strings in DuckDB's form (a number, or the UTF-8 bytes without a tag):
+two values are equal in that form exactly when their bytes are equal.
 
-**Names per unit.** Which of a row's private names count: each once, and at most so many, chosen by a keyed hash of the
-row and the name.
-
-A row's choice is a function of its own names, its seed and the key, whatever other rows there are and in whatever order
-its names come. That, and the limit, is all that privacy needs of the hash; that it mixes well keeps every name as
-likely as another. Why names are chosen where features have shares: see `dpsql.statistics.presence.NameCounts`.
+The module also chooses which private names of a row count: each name once, up to a limit, by a keyed hash of the row
+and the name. A row's choice is a function of its own names, its seed and the key, whatever the other rows and the order
+of its names. Privacy needs only this and the limit; good mixing of the hash keeps every name equally likely.
+`dpsql.statistics.presence.NameCounts` explains why names are chosen but features have shares.
 """
 
 from __future__ import annotations
@@ -54,18 +52,18 @@ def count_kept(
     key: bytes,
     words: NDArray[np.uint64],
 ) -> None:
-    """Count the names of rows that count.
+    """Count the chosen names of rows.
 
     Parameters
     ----------
     counts : ndarray of int64
-        For every name of a row that counts, the place of its position is raised by 1.
+        Raised by 1 at the position of every chosen name of a row.
     lengths : ndarray of int64, shape (rows,)
         Number of names of each row, repeats included.
     positions : ndarray of int64, shape (sum of lengths,)
         Positions of these names, >= 0; a row may repeat one.
     most : int
-        Largest number of names that count per row, >= 1.
+        Largest number of chosen names per row, >= 1.
     seeds : ndarray of uint64, shape (rows,), or None
         Keyed hash of each row's identity; needed if a row has more than `most`.
     key : bytes
@@ -75,9 +73,9 @@ def count_kept(
 
     Notes
     -----
-    A row's names are ordered by ``mixed(words[position, 0] ^ mixed(seed ^ lanes[0]))``, of equal ones by the same of
-    the second word and lane, and at last by both words. This order is total, so the first `most` different names are
-    the same ones in whatever order they come and however they are repeated.
+    The order of a row's names is by ``mixed(words[position, 0] ^ mixed(seed ^ lanes[0]))``, then by the same function
+    of the second word and lane, then by both words. This order is total, so the first `most` different names do not
+    depend on the names' order and repetition.
 
     **Sensitivity**: a row raises at most `most` places, each by 1, and they follow from the row alone.
     """
@@ -103,9 +101,9 @@ def first_by_key(
     Parameters
     ----------
     rows : ndarray of int64, shape (n,)
-        Whose item it is, ascending.
+        Row of each item, ascending.
     items : ndarray of uint64, shape (n, 2)
-        What the items are, different ones within a row.
+        The items, distinct within a row.
     seeds : ndarray of uint64, shape (rows,)
         Keyed hash of each row's identity.
     lanes : ndarray of uint64, shape (2,)
@@ -116,7 +114,7 @@ def first_by_key(
     Returns
     -------
     is_first : ndarray of bool, shape (n,)
-        Of every row `most` items, or all that it has. It depends on the row's identity and items, and on the key.
+        Marks `most` items of every row, or all its items. Depends on the row's identity and items, and on the key.
     """
     seed = seeds[rows]
     hashes = [mixed(items[:, number] ^ mixed(seed ^ lanes[number])) for number in (0, 1)]
@@ -150,7 +148,7 @@ _Encoder = Callable[[int], bytes] | Callable[[str], bytes] | Callable[[bytes], b
 
 
 def has_identity(kind: pa.DataType) -> bool:
-    """Whether values of a type have an identity."""
+    """Return whether values of a type have an identity."""
     return bool(
         pa.types.is_null(kind)
         or pa.types.is_integer(kind)
@@ -165,7 +163,7 @@ def has_identity(kind: pa.DataType) -> bool:
 
 
 def is_name(kind: pa.DataType) -> bool:
-    """Whether values of a type can name features: their text must not depend on a session's settings."""
+    """Return whether values of a type can name features: their text must not depend on a session's settings."""
     return bool(
         _is_text(kind)
         or pa.types.is_null(kind)
@@ -206,7 +204,7 @@ def identity_bytes(array: pa.Array) -> pa.Array:
 def row_contents(target: NDArray[np.float64], features: NDArray[np.float64], key: bytes) -> pa.Array:
     """Return a keyed 128-bit hash of every row, as a statistic reads it.
 
-    Rows that read alike have the same hash. Two others have it with a chance of ``2**-128`` over the key, which is
+    Rows that read alike have the same hash. Two other rows collide with a chance of ``2**-128`` over the key, which is
     drawn after the rows are fixed: each of the four lanes is a multilinear hash, strongly universal in its upper half.
 
     Parameters
@@ -253,13 +251,13 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _absent(array: pa.Array) -> NDArray[np.bool_]:
-    """Return where an array is NULL."""
+    """Return an array's NULL mask."""
     return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
 
 
 def _canonical(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return doubles without negative zeros, and with one NaN."""
-    with np.errstate(invalid="ignore"):  # of a signalling NaN
+    with np.errstate(invalid="ignore"):  # for a signalling NaN
         values = values + 0.0
     values[np.isnan(values)] = np.nan
     return values
@@ -315,7 +313,7 @@ def _binary(value: bytes) -> bytes:
 
 
 def _decimal(value: Decimal) -> bytes:
-    """Return the identity of a decimal, which is that of an integer if it is one."""
+    """Return a decimal's identity; a whole decimal has its integer's identity."""
     sign, digits, exponent = value.as_tuple()
     number, scale = int("".join(map(str, digits))), -int(exponent)
     while scale > 0 and number % 10 == 0:

@@ -1,18 +1,16 @@
-"""Concordant and discordant pairs of columns, exactly, in O(n log n).
+"""Count concordant and discordant pairs of columns, exactly, in O(n log n).
 
-For columns x and y a pair of rows is concordant when ``(x_i - x_j)(y_i - y_j) > 0`` and discordant when it
-is below 0. Ties count for neither, and neither do pairs with a missing value (NaN), which ties with
-everything. Infinities are ordinary ends of the order, and ``-0.0 == 0.0``.
+For columns x and y a pair of rows is concordant when ``(x_i - x_j)(y_i - y_j) > 0`` and discordant when the product is
+below 0. Ties count for neither, and neither do pairs with a missing value (NaN), which ties with everything. Infinities
+are ordinary ends of the order, and ``-0.0 == 0.0``.
 
-Every column is ranked once; counting works on ranks. All counts are exact, so they do not depend on row
-order, threads, or on which of the two implementations ran.
+The module ranks every column once; counting works on ranks. All counts are exact, so they do not depend on row order,
+threads or the implementation.
 
-**In NumPy.** Used for small inputs, and to check the compiled kernels.
-
-A discordant pair is an inversion: with the rows in the order of one column (ties by the other), a pair is
-strictly discordant exactly when the other column falls. Inversions are counted bottom up, many columns and
-blocks at once: by comparison in runs of 16, then at each doubling by where the left half's entries land
-when both halves are sorted together.
+NumPy serves small inputs and checks the compiled kernels. It counts a discordant pair as an inversion: with the rows in
+the order of one column (ties by the other), a pair is strictly discordant exactly when the other column falls. It
+counts inversions bottom up, many columns and blocks at once: by comparison in runs of 16, then at each doubling by the
+left half's positions after both halves are sorted together.
 """
 
 from __future__ import annotations
@@ -44,17 +42,17 @@ def number(
     Parameters
     ----------
     values : ndarray of float64, shape (n,)
-        Rows of a block stand together, in the order of blocks.
+        Rows of a block are adjacent, in the order of blocks.
     block_of_row : ndarray of int32, shape (n,), optional
 
     Returns
     -------
     codes : ndarray of int32, shape (n,)
-        Number of each row's value; -1 where it is missing.
+        Number of each row's value; -1 if missing.
     starts : ndarray of int32
-        For each number, how many values of the block are smaller.
+        For each number, the count of smaller values in the block.
     present : int
-        How many values are not missing.
+        Number of values present.
     """
     codes = np.full(len(values), -1, dtype=np.int32)
     order = np.argsort(values)[: len(values) - np.count_nonzero(np.isnan(values))]
@@ -86,12 +84,11 @@ def count(
     Parameters
     ----------
     base : ndarray of int32, shape (n,)
-        Numbers in the order of the values, below the size of the block; -1 where a value is missing.
+        Numbers in the order of the values, below the size of the block; -1 for a missing value.
     columns : sequence of ndarray of int32, shape (n,)
-        Likewise.
+        As `base`.
     plain : sequence of bool
-        Per column: neither it nor the base has ties or missing values, so that every pair that is not
-        discordant is concordant.
+        Per column: neither it nor the base has ties or missing values, so every pair is concordant or discordant.
     offsets : ndarray of int64, shape (m + 1,)
     concordant, discordant : ndarray of int64, shape (len(columns), m)
         Overwritten.
@@ -122,7 +119,7 @@ def count(
 def _inversions(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the number of pairs that rise in `high` and fall in `low`, along the last axis.
 
-    Its length is a power of two; numbers are below it. Numbers outside that range go last, where they invert nothing.
+    The axis length is a power of two; numbers are below it. Other numbers go last, where they invert nothing.
     """
     width = low.shape[-1]
     keys = high.astype(np.int64) << 32 | low
@@ -141,27 +138,27 @@ def _inversions(high: NDArray[np.int32], low: NDArray[np.int32]) -> NDArray[np.i
         runs = keys.reshape(*total.shape, -1, 2 * half)
         runs.sort(axis=-1)
         is_left = (runs & half == 0).astype(np.float64)
-        # Where the left entries landed, less where they would be if all of them came first.
+        # Positions of the left entries, less their positions if they all came first.
         landed = (is_left @ np.arange(2 * half, dtype=np.float64)).sum(axis=-1).astype(np.int64)
         total += landed - runs.shape[-2] * (half * (half - 1) // 2)
         half *= 2
     return total
 
 
-# In (row, column) cells, of which NumPy counts about 10 million in a second and the compiled kernels 200 million.
+# In (row, column) cells; NumPy counts about 10 million per second, the compiled kernels 200 million.
 _WORTH_COMPILING = 5_000_000
 _WORTH_WAITING = 20_000_000
 _WORTH_THREADS = 2_000_000
-_BATCH = 1 << 18  # cells ranked in one go
-_FEW = 64  # distinct values, for which a table of counts is made
-_REPEATED = 8  # rows per distinct value from which on a list of them is kept
+_BATCH = 1 << 18  # cells ranked at once
+_FEW = 64  # distinct values that justify a table of counts
+_REPEATED = 8  # rows per distinct value that justify a list of values
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 compiled_kernels = Compiled("dpsql.kernels.kendall_compiled", _WORTH_COMPILING, _WORTH_WAITING)
 
 
 def warm_up() -> None:
-    """Load the compiled kernels now, and wait until they are ready."""
+    """Load the compiled kernels and wait for them."""
     compiled_kernels.start().join()
 
 
@@ -172,10 +169,10 @@ class RankedColumn:
     Attributes
     ----------
     codes : ndarray of int32, shape (n,)
-        Rank of the value: how many of its block are smaller. -1 where it is missing. With `starts`, the number
-        of the value instead, in the order of the distinct values.
+        Rank of the value: the count of smaller values in its block; -1 if missing. With `starts`, the number of the
+        value in the order of the distinct values.
     starts : ndarray of int32
-        Rank of each distinct value, in a table of one block where values repeat often; otherwise empty.
+        Rank of each distinct value, if values repeat often in a table of one block; otherwise empty.
     missing : int
         Number of missing values.
     tied : bool
@@ -189,29 +186,29 @@ class RankedColumn:
 
     @property
     def plain(self) -> bool:
-        """Whether no pair of rows ties: no missing value and no two equal ones."""
+        """Whether no pair of rows ties: no missing value and no equal values."""
         return not (self.tied or self.missing)
 
 
 class RankedTable:
-    """Columns ranked once, ready for counting one against many.
+    """Columns ranked once, ready to count one against many.
 
     Parameters
     ----------
     columns : iterable of array_like of float64, shape (n,)
-        Taken one by one; the values are not kept.
+        Read one by one; the values are not stored.
     blocks : ndarray of int, shape (n,), optional
         Block of each row, >= 0. Only pairs within a block are counted. Without it all rows are one block.
     threads : int, optional
         By default one for each processor.
     progress : callable, optional
-        Called from this thread, several times a second, with the fraction done (0 where `columns` has no
-        length). What it raises stops the work and is raised here.
+        Called from this thread, several times a second, with the fraction done (0 if `columns` has no length). Its
+        exceptions stop the work and propagate.
 
     Attributes
     ----------
     columns : list of RankedColumn
-        Rows of a block stand together.
+        Rows of a block are adjacent.
     sizes : ndarray of int64, shape (m,)
         Rows of each block.
 
@@ -259,19 +256,19 @@ class RankedTable:
     def counts(
         self, base: int, others: Sequence[int], threads: int | None = None, progress: Progress | None = None
     ) -> Counts:
-        """Return the concordant and the discordant pairs of one column with each of some others.
+        """Return the concordant and discordant pairs of one column with each of some others.
 
         Parameters
         ----------
         base : int
-            Position of the one column.
+            Position of that column.
         others : sequence of int
             Positions of the others.
         threads : int, optional
-            By default one for each processor; small work takes none.
+            By default one for each processor; small work uses none.
         progress : callable, optional
-            Called from this thread, several times a second, with the fraction done. What it raises stops
-            the work and is raised here.
+            Called from this thread, several times a second, with the fraction done. Its exceptions stop the work and
+            propagate.
 
         Returns
         -------
@@ -283,7 +280,7 @@ class RankedTable:
     def scores(
         self, base: int, others: Sequence[int], threads: int | None = None, progress: Progress | None = None
     ) -> NDArray[np.int64]:
-        """Return concordant less discordant pairs, shape (m, len(others)); arguments as for `counts`."""
+        """Return concordant minus discordant pairs, shape (m, len(others)); arguments as for `counts`."""
         concordant, discordant = self.counts(base, others, threads, progress)
         return concordant - discordant
 
@@ -296,7 +293,7 @@ def rank_column(values: ArrayLike) -> RankedColumn:
 def pair_counts(
     base: RankedColumn, columns: Sequence[RankedColumn], threads: int | None = None, progress: Progress | None = None
 ) -> Counts:
-    """Return the concordant and the discordant pairs of one column with each of d others.
+    """Return the concordant and discordant pairs of one column with each of d others.
 
     Parameters
     ----------
@@ -327,7 +324,7 @@ def _batches(columns: Iterable[ArrayLike], rest: list[ArrayLike]) -> Iterator[li
 
 
 def _rank(values: NDArray[np.float64], block_of_row: NDArray[np.int32] | None) -> RankedColumn:
-    """Rank the values, rows of a block standing together."""
+    """Rank the values; rows of a block are adjacent."""
     kernels = compiled_kernels(len(values))
     ranked = None if kernels is None else _rank_compiled(kernels, values, block_of_row)
     if ranked is None:
@@ -359,7 +356,7 @@ def _rank_compiled(
 
 
 def _ranked(codes: NDArray[np.int32], starts: NDArray[np.int32], present: int, blocked: bool) -> RankedColumn:
-    """Keep the list of distinct values if it is short; otherwise replace codes by ranks."""
+    """Store the list of distinct values if it is short; otherwise replace codes by ranks."""
     missing, tied = len(codes) - present, len(starts) < present
     if not blocked and len(starts) * _REPEATED <= present:
         return RankedColumn(codes, starts.copy(), missing, tied)
@@ -435,13 +432,13 @@ def _counting(
 
 
 def _tabulated(kernels: ModuleType, base: RankedColumn, column: RankedColumn) -> tuple[int, int]:
-    """Return the concordant and the discordant pairs of two columns of few values."""
+    """Return the concordant and discordant pairs of two columns of few values."""
     table = np.zeros((len(base.starts), len(column.starts)), dtype=np.int64)
     kernels.tabulate(base.codes, column.codes, table)
     return _pairs(table), _pairs(table[:, ::-1])
 
 
 def _pairs(table: NDArray[np.int64]) -> int:
-    """Return the number of pairs of rows in which one is larger in both columns."""
+    """Return the number of row pairs in which one row is larger in both columns."""
     smaller = table[:-1, :-1].cumsum(axis=0).cumsum(axis=1)
     return int((table[1:, 1:] * smaller).sum())

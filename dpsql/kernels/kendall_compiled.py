@@ -1,9 +1,9 @@
 """The compiled Kendall kernels. Importing this module compiles them, or loads them from numba's cache.
 
-Counting walks the rows of a block in the order of the base column and keeps the set of ranks seen so far in
-the other column, as a bitmap with prefix counts at four distances: per 64 ranks within 2**11, per 2**11
-within 2**16, per 2**16 within 2**21 and per 2**21 overall. A query adds four counts and the bits of a part of
-one word; an insertion adds 0 or 1 to whole rows of counts, each a few vectors of 64 bytes.
+Counting walks the rows of a block in the order of the base column and stores the ranks seen so far in the other column,
+as a bitmap with prefix counts at four distances: per 64 ranks within 2**11, per 2**11 within 2**16, per 2**16 within
+2**21 and per 2**21 overall. A query adds four counts and some bits of one word; an insertion adds 0 or 1 to whole rows
+of counts, each a few vectors of 64 bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Number = TypeVar("Number", bound=np.generic)
 Words = NDArray[np.uint64]
 Shorts = NDArray[np.uint16]
 Ints = NDArray[np.int32]
-# The set: words and counts; then the steps of its counts, and room for repeats and for rows that wait.
+# The set's words and counts, the steps of its counts, and buffers for repeats and waiting rows.
 Arrays = tuple[Words, Shorts, Shorts, Ints, Ints, Shorts, Ints, Ints, Ints]
 
 
@@ -45,14 +45,14 @@ def _aligned(length: int, dtype: type[Number]) -> NDArray[Number]:
 
 
 def _steps(dtype: type[Number]) -> NDArray[Number]:
-    """Return row i of 32 with a 1 behind position i, and a last row of ones."""
+    """Return 32 rows, row i with ones after position i, and a last row of ones."""
     steps = _aligned(33 * 32, dtype)
     steps.reshape(33, 32)[:] = np.arange(32) > np.append(np.arange(32), -1)[:, None]
     return steps
 
 
 class Workspace:
-    """What one thread needs to count in blocks of at most `rows` rows."""
+    """The buffers of one thread, for blocks of at most `rows` rows."""
 
     def __init__(self, rows: int) -> None:
         def blocks(bits: int) -> int:
@@ -121,7 +121,7 @@ def _clear(count: int, words: Words, by_6: Shorts, by_11: Shorts, by_16: Ints, b
 
 @njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
 def _below(v: np.uint32, words: Words, by_6: Shorts, by_11: Shorts, by_16: Ints, by_21: Ints) -> np.int64:
-    """Return how many members of the set are below v."""
+    """Return the number of set members below v."""
     bits = words[v >> 6] & ((np.uint64(1) << np.uint64(v & 63)) - np.uint64(1))
     near = np.int64(by_6[v >> 6]) + np.int64(by_11[v >> 11])
     far = np.int64(by_16[v >> 16]) + np.int64(by_21[v >> 21])
@@ -143,8 +143,8 @@ def _insert(
 ) -> None:
     """Put v into the set.
 
-    `middles` is the number of vectors of a row of `by_16` in use, 0 up to 2**16 ranks and 1 up to 2**20; `tops` that of
-    `by_21`, 0 up to 2**21.
+    `middles` is the number of vectors of a row of `by_16` in use, 0 up to 2**16 ranks and 1 up to 2**20; `tops` is the
+    same for `by_21`, 0 up to 2**21.
     """
     words[v >> 6] |= np.uint64(1) << np.uint64(v & 63)
     _add_vector(by_6, (v >> 11) << 5, short_steps, ((v >> 6) & 31) << 5)
@@ -163,7 +163,7 @@ def _insert(
 
 @njit(nogil=True, cache=True, inline="always")  # type: ignore[untyped-decorator]
 def _first(code: np.uint32, starts: Ints) -> np.int64:
-    """Return the rank of a code, which is one where there are no starts."""
+    """Return the rank of a code; without starts, the code is the rank."""
     return np.int64(code) if len(starts) == 0 else np.int64(starts[code])
 
 
@@ -185,9 +185,9 @@ def count(
 ) -> None:
     """Count the concordant and discordant pairs of the base and one column in each block.
 
-    `order` and `present` come from `base_order`; `codes` and `starts` describe the column. Rows of equal base
-    value are all queried before any of them is inserted. Among equal values of the column the set's members are
-    numbered in the order of insertion, so that a query for the next number counts what is smaller or equal.
+    `order` and `present` come from `base_order`; `codes` and `starts` describe the column. The kernel queries all rows
+    of equal base value before it inserts any of them. It numbers equal values of the column in the order of insertion,
+    so a query for the next number counts the smaller and the equal values.
     """
     words, by_6, by_11, by_16, by_21, short_steps, steps, repeats, waiting = workspace
     fetched = np.empty(_CHUNK, dtype=np.int32)
@@ -249,9 +249,9 @@ def count(
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def base_order(codes: Ints, starts: Ints, offsets: Longs, order: Ints, present: Longs) -> None:
-    """Fill in the rows of each block in the order of their values, and how many have one.
+    """Fill in each block's rows in the order of their values, and the number of rows with a value.
 
-    Rows are numbered within their block; ``~row`` stands for a row whose value equals the one before.
+    Rows are numbered within their block; ``~row`` means a row whose value equals the value before.
     """
     for block in range(len(present)):
         start = offsets[block]
@@ -272,7 +272,7 @@ def base_order(codes: Ints, starts: Ints, offsets: Longs, order: Ints, present: 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def pack(values: Doubles, bits: int, keys: Words) -> tuple[int, bool]:
-    """Fill in sortable keys with the row number in the last `bits` bits; return (missing, whether these were 0)."""
+    """Fill sortable keys with the row number in the last `bits` bits; return (missing, whether these bits were 0)."""
     patterns = values.view(np.uint64)
     rows = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     sign = np.uint64(1) << np.uint64(63)
@@ -293,9 +293,9 @@ def pack(values: Doubles, bits: int, keys: Words) -> tuple[int, bool]:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def unpack(values: Doubles, keys: Words, bits: int, exact: bool, codes: Ints, starts: Ints) -> int:
-    """Give the distinct values numbers: fill in each row's number and each number's rank; return how many.
+    """Give numbers to distinct values: fill in each row's number and each number's rank; return the count.
 
-    Rows whose values agree in their leading bits are sorted here; -1 when they are too many.
+    The kernel sorts rows whose values agree in their leading bits; it returns -1 if too many.
     """
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     levels = 0
@@ -308,7 +308,7 @@ def unpack(values: Doubles, keys: Words, bits: int, exact: bool, codes: Ints, st
             if last - first > _SHORT_RUN:
                 return -1
             _insertion_sort(values, keys, first, last, mask)
-            # The first value of this run only; the loop comes back for the others.
+            # Only the first value of this run; the loop returns for the others.
             value = values[keys[first] & mask]
             while values[keys[last - 1] & mask] != value:
                 last -= 1
@@ -347,7 +347,7 @@ def rank_within_blocks(keys: Words, bits: int, block_of_row: Ints, codes: Ints) 
     if len(keys) == 0:
         return False
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    blocks = block_of_row[-1] + 1  # rows of a block stand together, in the order of blocks
+    blocks = block_of_row[-1] + 1  # rows of a block are adjacent, in the order of blocks
     seen = np.zeros(blocks, dtype=np.int32)
     level = np.full(blocks, -1, dtype=np.int32)
     start = np.zeros(blocks, dtype=np.int32)
@@ -367,14 +367,14 @@ def rank_within_blocks(keys: Words, bits: int, block_of_row: Ints, codes: Ints) 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def tabulate(base: Ints, codes: Ints, table: Longs) -> None:
-    """Count the rows with each pair of codes; a missing value has none."""
+    """Count the rows with each pair of codes; missing values have no code."""
     for i in range(len(base)):
         if base[i] >= 0 and codes[i] >= 0:
             table[np.uint32(base[i]), np.uint32(codes[i])] += 1
 
 
 def compile_all() -> None:
-    """Compile every kernel for the types it meets."""
+    """Compile every kernel for its argument types."""
     values, keys = np.array([2.0, 1.0]), np.zeros(2, dtype=np.uint64)
     values.flags.writeable = False  # as `kendall` passes them
     codes, starts, order = np.zeros((3, 2), dtype=np.int32)

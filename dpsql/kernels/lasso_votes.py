@@ -1,17 +1,16 @@
 """Votes of a Lasso on every block of rows: the statistic of two-stage selection.
 
-A block's vote is a function of the set of that block's rows and of random numbers that are drawn whatever the rows
-are, and it never fails: this is what `dpsql.statistics.votes` builds on. Rows are sorted by their values first:
-sums of doubles depend on the order, and one row more may change the order in which all others arrive.
+A block's vote is a function of the block's set of rows and of random numbers that do not depend on the rows, and it
+never fails: `dpsql.statistics.votes` relies on this. Each vote first sorts the rows by their values: sums of doubles
+depend on the order, and one more row may change the order of all other rows.
 
-**Lasso.** The Lasso of one small matrix, by pivots instead of sweeps: an active-set method in NumPy.
+`lasso` solves the Lasso of one small matrix by pivots instead of sweeps: an active-set method in NumPy. It minimises
+``|y - X w|^2 / 2 + L |w|_1``. The columns that violate the optimality conditions most join a working set. On that set
+one column after another becomes active, all active coefficients go to their joint minimum or to the first change of
+sign, and coefficients that reach 0 leave [1]_. Every pivot lowers the objective, and there are finitely many sets: the
+method reaches the minimum up to rounding, while a sweeping solver stops at a gap.
 
-Minimises ``|y - X w|^2 / 2 + L |w|_1``. The columns that violate the optimality conditions most join a working
-set; on that set one column after another becomes active, all active coefficients go to their joint minimum or
-to the first change of sign, and what reaches 0 leaves [1]_. Every pivot lowers the objective, and there are
-finitely many sets: the minimum is met up to rounding, where a sweeping solver stops at a gap.
-
-Own code because of the first call of a process: importing scikit-learn takes a second, celer and skglm import it
+Own code keeps a process's first call fast: importing scikit-learn takes a second, celer and skglm import it
 (``benchmarks/two_stage.py``).
 
 References
@@ -41,10 +40,10 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 TOLERANCE = 1e-11
 # The penalties of the columns differ by random parts of this share of the largest |x'y|.
 PERTURBATION = 1e-8
-# Most pivots, and most passes over all columns, of one fit; the current solution is returned then.
+# Most pivots, and most passes over all columns, of one fit, which then returns its current solution.
 MAX_PIVOTS = 10_000
 MAX_PASSES = 200
-# A column is linearly dependent on the active ones when no more than this share of its square is left.
+# A column depends linearly on the active columns when at most this share of its square is left.
 _DEPENDENT = 1e-10
 # Below this share the inverse is recomputed.
 _DELICATE = 1e-6
@@ -71,16 +70,16 @@ def lasso(
         ``L`` >= 0.
     lift : ndarray of float64, shape (p,)
         Independent uniform numbers in [0, 1): column j pays ``L + PERTURBATION max|x'y| lift_j``. So the minimum is
-        unique, whatever the columns, and of equal columns the one that pays least takes the whole coefficient.
+        unique, whatever the columns, and the cheapest of equal columns takes the whole coefficient.
     running : callable
-        Asked between pivots; once it returns False the fit ends where it stands.
+        Called between pivots; if False, the fit returns its current solution.
 
     Returns
     -------
     columns : ndarray of intp
-        Where the coefficients are not 0.
+        Columns with nonzero coefficients.
     coefficients : ndarray of float64
-        Theirs.
+        Their coefficients.
     """
     correlation = target @ matrix
     largest = float(np.abs(correlation).max(initial=0.0))
@@ -103,7 +102,7 @@ def lasso(
 
 
 def _largest(columns: Positions, excess: Doubles, count: int) -> Positions:
-    """Return the `count` columns of largest excess, ascending; of equal ones the first, on any processor."""
+    """Return the `count` columns of largest excess, ascending; the first of equal columns, on any processor."""
     cut = np.partition(excess, -count)[-count]
     is_large = excess > cut
     is_large[np.flatnonzero(excess == cut)[: count - np.count_nonzero(is_large)]] = True
@@ -114,7 +113,7 @@ def _largest(columns: Positions, excess: Doubles, count: int) -> Positions:
 class _WorkingSet:
     """Some columns, their Gram matrix, and the minimum over them.
 
-    Buffers have room to spare: the first `size` columns and the first `active` places are in use.
+    Buffers have spare room: the first `size` columns and the first `active` places are in use.
     """
 
     def __init__(self, target: Doubles, tolerance: float) -> None:
@@ -126,11 +125,11 @@ class _WorkingSet:
         self._stale = 0  # pivots since the inverse was recomputed
         self._values = np.empty((0, len(target)))
         self._gram = np.empty((0, 0))
-        # By column of the set: its number in the matrix, its penalty, its product with target and residual.
+        # For each column of the set: its number in the matrix, its penalty, its product with target and residual.
         self._number = np.empty(0, dtype=np.intp)
         self._penalty, self._product, self._gradient = np.empty((3, 0))
-        # By active place: the column, its sign, coefficient and row of the Gram matrix; the inverse of the
-        # Gram matrix of the active columns; room to work.
+        # For each active place: the column, its sign, coefficient and row of the Gram matrix; the inverse of the Gram
+        # matrix of the active columns; a work buffer.
         self._column = np.empty(0, dtype=np.intp)
         self._sign, self._coefficient = np.empty((2, 0))
         self._row, self._inverse, self._scratch = np.empty((3, 0, 0))
@@ -185,7 +184,7 @@ class _WorkingSet:
             self._inverse, self._scratch = _enlarged(self._inverse, room, room), np.empty((room, room))
 
     def solve(self, running: Callable[[], bool]) -> bool:
-        """Move to the minimum over the set; return False if the whole fit is to end."""
+        """Move to the minimum over the set; return False if the whole fit must end."""
         self._refresh()
         while self._pivots < MAX_PIVOTS and running():
             excess = np.abs(self._gradient[: self.size]) - self._penalty[: self.size]
@@ -202,7 +201,7 @@ class _WorkingSet:
         return False
 
     def _enter(self, column: int) -> None:
-        """Make a column active. One that depends on the active columns takes the place of one of them."""
+        """Make a column active. A column that depends on the active columns replaces one of them."""
         self._make_active_room()
         sign = 1.0 if self._gradient[column] > 0.0 else -1.0
         square = float(self._gram[column, column])
@@ -230,7 +229,7 @@ class _WorkingSet:
         self.active += 1
 
     def _dependence(self, column: int) -> tuple[Doubles, float]:
-        """Return the column's coefficients on the active columns, and what is left of its square."""
+        """Return the column's coefficients on the active columns, and the remainder of its square."""
         beside = self._row[: self.active, column]
         dependence = self._inverse[: self.active, : self.active] @ beside
         return dependence, float(self._gram[column, column] - beside @ dependence)
@@ -265,7 +264,7 @@ class _WorkingSet:
         self._gradient[: self.size] -= change @ self._row[: self.active, : self.size]
 
     def _leave(self, position: int) -> None:
-        """Take a column out of the active ones; the last one takes its place."""
+        """Remove an active column; the last active column takes its place."""
         a = self.active
         pivot = self._inverse[position, :a].copy()
         sound = pivot[position] > 0.0
@@ -307,17 +306,17 @@ def _enlarged(array: NDArray[Number], *shape: int) -> NDArray[Number]:
     return larger
 
 
-# Coefficients that agree to this share of the k-th largest tie with it.
+# Coefficients within this share of the k-th largest tie with it.
 TIE = 1e-7
 # A column that varies by less than this share of its largest value is constant.
 CONSTANT = 1e-14
 # A coefficient is 0 when its column moves the fit by less than this share of the target.
 NEGLIGIBLE = 1e-9
-# Sums of squares between these neither overflowed nor lost digits.
+# Sums of squares in this interval neither overflowed nor lost digits.
 _SAFE = 1e-200, 1e200
 # A column that varies by less than this share of its values is centred twice.
 _CLOSE = 1e-3
-# Below this many features NumPy's calls are too short for two threads to gain from each other.
+# Below this many features, NumPy's calls are too short to benefit from two threads.
 _WORTH_THREADS = 2000
 
 Positions = NDArray[np.intp]
@@ -360,10 +359,10 @@ def lasso_votes(
     intercept : bool
         Fit an unpenalised intercept, which takes no vote: features and target are centred within the block.
     threads : int, optional
-        Blocks at work at the same time; 0 works in the caller's thread. Unless told, 0 below 2000 features and
-        one for each processor from there.
+        Blocks at work at the same time; 0 works in the caller's thread. By default 0 below 2000 features, and one for
+        each processor from there.
     progress : callable, optional
-        Called from the caller's thread with the share of the blocks that is done. What it raises ends the work.
+        Called from the caller's thread with the share of finished blocks. Its exceptions stop the work.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -381,21 +380,21 @@ def lasso_votes(
     -----
     - **Guarantee**: none by itself; the votes are exact. Sensitivities: `dpsql.statistics.votes`.
     - **Sensitivity**: a row enters the vote of its own block and nothing else: no rule below looks beyond a block.
-    - **Randomness**: ties alone. Each column's penalty is raised by a random part of ``1e-8`` (of the largest
-      ``|x'y|``), so equal columns and other ambiguous minima are settled uniformly, by numbers that are drawn
-      anew for each block; coefficients within ``1e-7`` of the k-th largest take the places left in random order.
+    - **Randomness**: only ties. A random part of ``1e-8`` (of the largest ``|x'y|``) raises each column's penalty, so
+      numbers drawn anew for each block settle equal columns and other ambiguous minima uniformly; coefficients within
+      ``1e-7`` of the k-th largest take the remaining places in random order.
     - **Does not protect**: running time.
 
     Rules of a block, none of which looks at other rows:
 
     - the order of rows does not matter, to the last bit;
-    - a row whose target is NaN or infinite is left out; with fewer than two rows left there is no vote;
+    - a row with a NaN or infinite target is excluded; fewer than two remaining rows give no vote;
     - NaN and infinite feature values become the mean of the column's other values in the block;
-    - a column whose values are all equal gets no vote (also without an intercept), and no column does when all
-      targets are equal and the target is centred or scaled;
+    - a column of equal values gets no vote (also without an intercept), and no column gets a vote when all targets are
+      equal and the target is centred or scaled;
     - columns and target of extreme scale are divided by their largest absolute value, so no square overflows;
     - only nonzero coefficients vote, so a block may cast fewer than k votes;
-    - limits on pivots and passes are constants of this module; the vote is taken from where they end.
+    - limits on pivots and passes are constants of this module; at a limit, the current solution votes.
     """
     _check(blocks, k, penalty)
     width = features.shape[1]
@@ -436,7 +435,7 @@ def _members(block: NDArray[np.integer], blocks: int) -> Callable[[int], Positio
 
 
 def _uniform(size: int, source: BitSource) -> Doubles:
-    """Numbers on a grid of ``2**-32``: they break ties, and no guarantee depends on them."""
+    """Return numbers on a grid of ``2**-32``: they break ties, and no guarantee depends on them."""
     words = source.words(-(-size // 2))
     return np.asarray(words.view(np.uint32)[:size] * 2.0**-32, dtype=np.float64)
 
@@ -505,7 +504,7 @@ def _prepared_target(target: Doubles, standardize: bool, intercept: bool) -> tup
 
 
 def _prepare(matrix: Doubles, standardize: bool, intercept: bool) -> float:
-    """Fill, centre and scale the columns in place, 0 for those that are constant; return the unit they are in."""
+    """Fill, centre and scale the columns in place, 0 for constant columns; return the columns' unit."""
     rows = len(matrix)
     square = np.einsum("ij,ij->j", matrix, matrix)
     unit = np.ones(len(square))
@@ -536,7 +535,7 @@ def _prepare(matrix: Doubles, standardize: bool, intercept: bool) -> float:
 
 
 def _filled(columns: Doubles) -> tuple[Doubles, Doubles]:
-    """Divide columns by their largest value, and give missing values the mean of the others; return the divisors."""
+    """Divide columns by their largest value, and set missing values to the mean of the others; return the divisors."""
     missing = ~np.isfinite(columns)
     columns[missing] = 0.0
     size = np.abs(columns).max(axis=0)

@@ -4,36 +4,36 @@ The objective over signed rows ``v_i = y_i x_i`` of norm at most 1 is ::
 
     J(w) = sum_i log(1 + exp(-v_i . w)) + regularization / 2 ||w||^2 + linear . w
 
-It is strongly convex: ``||w - w*|| <= ||grad J(w)|| / regularization`` for every w. So a w whose gradient is
-*certainly* small is certainly near the minimiser, whatever led to it.
+It is strongly convex: ``||w - w*|| <= ||grad J(w)|| / regularization`` for every w. So a w with a *certainly* small
+gradient is certainly near the minimiser, whatever led to it.
 
 Errors of the gradient, with ``u = 2**-53``, p columns, n rows, and S = ``2**20``:
 
 - A row is integers of norm at most S over S. A coefficient is a multiple of ``2**-bits`` plus a rest. The product of a
-  row with the multiples is an exact integer: by Cauchy and Schwarz no partial sum exceeds ``2**53``. That with the
-  rests r has an error of at most ``g_p ||r||``, ``g_p = p u / (1 - p u)``, in any order of summation. Their sum m is
-  rounded once.
+  row with the multiples is an exact integer: by Cauchy and Schwarz no partial sum exceeds ``2**53``. The product with
+  the rests r has an error of at most ``g_p ||r||``, ``g_p = p u / (1 - p u)``, in any order of summation. The sum m of
+  both products is rounded once.
 - ``q = 1 / (1 + exp(m))`` moves by at most ``q (1 - q)`` per unit of m. As ``|m| q (1 - q) < 1/4``, and the exponential
-  is within 8 units in the last place, q is within ``12 u + g_p ||r|| / 4`` of the true one.
+  is within 8 units in the last place, q is within ``12 u + g_p ||r|| / 4`` of the true q.
 - ``sum q_i v_i`` over a block of at most 4096 rows: multiples of ``2**-20`` of q times integers are exact integers
   below ``2**53``, and so are their 64-bit sums. The rests of q, at most ``2**-21``, lose less than ``4096 u 2**-21``
   per row in a block, and less than ``u 2**-21`` per row and block when B blocks are summed up.
 - Rounding the total, and the sum with ``regularization w + linear``: ``4 u`` times the norms of the terms.
 
-``n u (20 + B 2**-20 + g_p ||r|| / u)`` and eight u times the norms of the last terms cover all of these.
+``n u (20 + B 2**-20 + g_p ||r|| / u)`` and eight u times the norms of the last terms cover all these errors.
 
-Where that is not little enough, the same gradient is computed *finely*. Coefficients are integers over ``2**96``, cut
-into L digits so short that the product of each with a row is an exact integer; these are added up, and q is computed,
-as sums of two doubles (`dpsql.kernels.fixed_point`). Four digits of q of 20 bits each make ``sum q_i v_i`` exact but
-for what is beyond the fourth, and all the rest is integers. So a row adds at most
+If this bound is too large, the module computes the same gradient *finely*. Coefficients are integers over ``2**96``,
+cut into L digits so short that each digit's product with a row is an exact integer. The module adds up these products
+and computes q as sums of two doubles (`dpsql.kernels.fixed_point`). Four digits of q of 20 bits each make
+``sum q_i v_i`` exact except beyond the fourth, and all the rest is integers. So a row adds at most
 
-- ``2**-88`` for q, and ``2**-81`` for the digits that are left out;
+- ``2**-88`` for q, and ``2**-81`` for the omitted digits;
 - for the sum of the L products: each addition is within ``3 u**2`` of a partial sum, and a partial sum is at most |m|
-  and what the lower digits add, ``T sqrt(p)`` with T the unit of the highest digit. As q moves by ``q (1 - q)`` per
-  unit of m, that is ``L u**2 (1 + T sqrt(p))``, with a fourth of 3 rounded up.
+  plus the lower digits' part, ``T sqrt(p)`` with T the unit of the highest digit. As q moves by ``q (1 - q)`` per unit
+  of m, that is ``L u**2 (1 + T sqrt(p))``, with a fourth of 3 rounded up.
 
-``n (2**-80 + L u**2 (1 + T sqrt(p)))`` covers these; a linear term is cut off at ``2**-200``. For the ``2**27`` rows
-that are allowed, and coefficients up to ``2**20``, it is below ``2**-52``.
+``n (2**-80 + L u**2 (1 + T sqrt(p)))`` covers these errors; a linear term is cut off at ``2**-200``. For the ``2**27``
+allowed rows, and coefficients up to ``2**20``, the bound is below ``2**-52``.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ _GRADIENT_UNITS = 20.0
 _NORM_BITS = 33
 _MOST_BITS = 24
 _LOW_BITS = 32
-# Up to so many columns the matrix of second derivatives is factorised; beyond, conjugate gradients.
+# Up to this many columns, factorise the matrix of second derivatives; beyond, use conjugate gradients.
 MOST_FACTORISED = 256
-# Rows with at most this share of values other than 0 are kept as such.
+# Rows with at most this share of nonzero values are stored as sparse.
 _SPARSE = 0.125
 _LINEAR_SHARE = 1e-3
 # Fine coefficients are integers over 2**96, fine gradients over 2**200.
 _FINE_BITS = 96
 _GRADIENT_BITS = 200
 _SHARE_DIGITS = 4
-# Of second derivatives as sums of integers: the unit of rows, over 2**-20, rows added at once, and digits of weights.
+# For second derivatives as integer sums: the unit of rows, over 2**-20, rows added at once, and digits of weights.
 _CURVATURE_CUT = 16.0
 _CURVATURE_ROWS = 1 << 8
 _WEIGHT_BASE = 2.0**12
@@ -133,12 +133,12 @@ class FineGradient(Gradient):
 
 
 class SignedRows:
-    """Rows times their labels, kept in memory.
+    """Rows times their labels, stored in memory.
 
     Parameters
     ----------
     width : int
-        Columns p, the intercept's included.
+        Columns p, including the intercept.
     """
 
     def __init__(self, width: int) -> None:
@@ -147,12 +147,12 @@ class SignedRows:
         self._blocks: list[NDArray[np.float32] | csr_array] = []
 
     def add(self, rows: NDArray[np.float64]) -> None:
-        """Keep a copy of a batch.
+        """Store a copy of a batch.
 
         Parameters
         ----------
         rows : ndarray of float64, shape (n, p)
-            Integers, ``sum q_j**2 <= S**2`` in each row: exact in single precision, in which they are kept.
+            Integers, ``sum q_j**2 <= S**2`` in each row: stored in single precision, which is exact.
         """
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise ValueError(f"a batch of shape {rows.shape} does not fit")
@@ -169,7 +169,7 @@ class SignedRows:
         self._blocks.extend(blocks)
 
     def extend(self, other: SignedRows) -> None:
-        """Put the rows of another one behind these."""
+        """Append the rows of another instance."""
         self.rows += other.rows
         self._blocks.extend(other._blocks)
 
@@ -211,7 +211,7 @@ class SignedRows:
         return Gradient(at, value, error, weights)
 
     def fine_gradient(self, multiples: list[int], regularization: float, linear: NDArray[np.float64]) -> FineGradient:
-        """Return the gradient with an error that is some ``2**25`` times smaller, in some twenty times the time.
+        """Return the gradient with an error some ``2**25`` times smaller, in some twenty times the time.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class SignedRows:
         return _fine_gradient(multiples, units, sums.total(), self.rows, weights, regularization, linear)
 
     def newton(self, gradient: Gradient, regularization: float) -> NDArray[np.float64]:
-        """Return about the Newton step at a gradient; nothing depends on how exact it is."""
+        """Return an approximate Newton step at a gradient; nothing depends on its accuracy."""
         with one_thread():
             if self.width > MOST_FACTORISED:
                 return self._conjugate_gradients(gradient, regularization)
@@ -276,9 +276,9 @@ class SignedRows:
 
 
 class GradientSums:
-    """What rows add to the fine gradient at some coefficients, as integers: exact in any order and any division.
+    """The rows' part of the fine gradient at some coefficients, as exact integers in any order and any division.
 
-    Rows are added and forgotten, so the sums may be computed where the rows are.
+    The class adds rows and forgets them, so the owner of the rows may compute the sums.
 
     Parameters
     ----------
@@ -291,8 +291,8 @@ class GradientSums:
     digits : WideSums, shape (4, p)
         The digits of ``sum q_i v_i``.
     curvature : WideSums, shape (4, p (p + 1) / 2)
-        About ``sum q_i (1 - q_i) v_i v_i'``, the upper triangle: of the digits of the weights, to the base ``2**12``,
-        and of rows rounded to ``2**-16``. It only leads to the minimiser, so nothing depends on how exact it is.
+        About ``sum q_i (1 - q_i) v_i v_i'``, the upper triangle: from the weights' digits, to the base ``2**12``, and
+        rows rounded to ``2**-16``. It only leads to the minimiser, so nothing depends on its accuracy.
     """
 
     def __init__(self, multiples: list[int]) -> None:
@@ -317,7 +317,7 @@ class GradientSums:
         self.rows += len(rows)
 
     def _curvature(self, rows: Doubles, rest: Doubles) -> NDArray[np.int64]:
-        """Return the sums of some rows: products below ``2**44``, so they are exact in doubles."""
+        """Return the sums of some rows: products are below ``2**44``, so doubles hold them exactly."""
         sums = []
         for _ in range(_WEIGHT_DIGITS):
             digit = np.floor(rest * _WEIGHT_BASE)
@@ -326,12 +326,12 @@ class GradientSums:
         return np.array(sums).astype(np.int64)
 
     def gradient(self, regularization: float, linear: Doubles) -> FineGradient:
-        """Return the gradient with a bound on its error; parameters as of `SignedRows.fine_gradient`."""
+        """Return the gradient with a bound on its error; parameters as for `SignedRows.fine_gradient`."""
         _, units = _digits(self.multiples)
         return _fine_gradient(self.multiples, units, self.digits.total(), self.rows, [], regularization, linear)
 
     def newton(self, gradient: Gradient, regularization: float) -> Doubles:
-        """Return about the Newton step at a gradient."""
+        """Return an approximate Newton step at a gradient."""
         units = _WEIGHT_BASE ** -np.arange(1.0, 1.0 + _WEIGHT_DIGITS) * (_CURVATURE_CUT / FIXED_POINT_ONE) ** 2
         matrix = np.zeros((len(self.multiples), len(self.multiples)))
         matrix[self._upper] = units @ self.curvature.total().astype(np.float64)
@@ -358,7 +358,7 @@ def _fine_gradient(
     regularization: float,
     linear: Doubles,
 ) -> FineGradient:
-    """Return the gradient of so many rows, of whose ``sum q v`` the digits are given."""
+    """Return the gradient of `rows` rows, given the digits of their ``sum q v``."""
     numerator, denominator = regularization.as_integer_ratio()
     ridge = numerator << (_GRADIENT_BITS - _FINE_BITS - (denominator.bit_length() - 1))
     # Digit k of q is in units of 2**(-20 (k + 1)), a row in units of 2**-20.
@@ -388,7 +388,7 @@ def coefficient_multiples(values: NDArray[np.float64]) -> list[int]:
 def _digits(multiples: list[int]) -> tuple[NDArray[np.float64], list[Fraction]]:
     """Return integers (p, L) and units (L,), highest first, with ``multiples / 2**96 = integers @ units``, exactly.
 
-    The integers of a column have a norm of at most ``2**33``, so that their products with a row are exact.
+    The integers of a column have a norm of at most ``2**33``, so their products with a row are exact.
     """
     bits = _NORM_BITS - 1 - (math.isqrt(len(multiples)).bit_length())
     rest = list(multiples)
@@ -402,7 +402,7 @@ def _digits(multiples: list[int]) -> tuple[NDArray[np.float64], list[Fraction]]:
 
 
 def _fine_margins(products: NDArray[np.float64], units: list[Fraction]) -> fixed_point.Doubled:
-    """Return the sum of products of rows with digits, each in its unit and one over ``2**20``."""
+    """Return the sum of products of rows with digits, each times its unit over ``2**20``."""
     zero = np.zeros(len(products))
     margin = (zero, zero)
     for column, unit in zip(products.T, units, strict=True):
@@ -413,7 +413,7 @@ def _fine_margins(products: NDArray[np.float64], units: list[Fraction]) -> fixed
 def _split(at: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
     """Return integers and rests with ``at = integers / 2**bits + rests``, exactly, and the bits."""
     bits = min(_MOST_BITS, _NORM_BITS - 1 - math.frexp(_norm(at))[1])
-    # Rounding adds at most 1/2 to a coordinate: a norm of half the number of columns' root, below 2**32.
+    # Rounding adds at most 1/2 per coordinate: in norm, half the root of the number of columns, below 2**32.
     integers = np.rint(at * 2.0**bits)
     return integers, at - integers * 2.0**-bits, bits
 

@@ -1,13 +1,13 @@
-"""Scores of many columns with permutations of one other: the k largest of each permutation.
+"""Score many columns with permutations of one other: the k largest of each permutation.
 
 All three ways return the same integers:
 
-* Where the one column has two values and none is missing, S is a sum over the rows of its larger value: of how many
-  values of the other column are smaller, less how many are larger, as pairs within one value tie. That is a matrix
+* If the permuted column has two values and none is missing, S is a sum over the rows of its larger value: the number of
+  smaller values of the other column, less the number of larger values, as pairs within one value tie. S is a matrix
   product, exact in doubles: no partial sum passes ``n**2``, and that is at most ``2**52``.
-* In a table of few rows it is a sum over pairs of rows of the product of two signs, again a matrix product, exact in
+* In a table of few rows, S is a sum over pairs of rows of the product of two signs, again a matrix product, exact in
   single precision: no partial sum passes ``n**2 / 2``, and that is at most ``2**23``.
-* Else every permutation is counted anew.
+* Otherwise every permutation is counted anew.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dpsql.arrays import Doubles
 from dpsql.kernels.kendall import RankedColumn, RankedTable, pair_counts
 
 _MOST_ROWS = 1 << 26
-# Signs are faster up to the one, and where columns are more than rows up to the other.
+# Signs are faster up to the first number; with more columns than rows, up to the second.
 _FEW_ROWS, _SOME_ROWS = 1 << 9, 1 << 12
-# Shares of the work are told in eighths: finer ones would tell how many rows there are.
+# Progress is reported in eighths: finer shares would reveal the number of rows.
 _SHARES = 8
 # Numbers in a block of columns, of permuted rows, and of signs.
 _BLOCK = 1 << 22
@@ -43,15 +43,15 @@ def largest_sums(
     Parameters
     ----------
     table : RankedTable
-        Of one block.
+        With one block.
     base : int
-        Position of the one column; all others are scored.
+        Position of that column; all others are scored.
     orders : sequence of ndarray of intp, shape (n,)
         Row i of a permutation has the value of row ``order[i]``.
     k : int
         At most the number of other columns.
     progress : callable
-        Called with the share of the work done, in eighths; an exception that it raises ends the work.
+        Called with the share of the work done, in eighths; its exceptions stop the work.
     """
 
     def report(share: float) -> None:
@@ -70,7 +70,7 @@ def largest_sums(
 def _of_two_values(
     columns: Sequence[RankedColumn], larger: NDArray[np.bool_], k: int, progress: Callable[[float], None]
 ) -> list[int]:
-    """Return the sums where the permuted column is `larger`, shape (b, n), or smaller."""
+    """Return the sums for two values; `larger`, shape (b, n), marks the larger value."""
     count, rows = larger.shape
     best = np.zeros((k, count))
     width = max(1, _BLOCK // rows)
@@ -86,14 +86,14 @@ def _of_two_values(
 
 
 def _largest(best: Doubles, scores: Doubles) -> Doubles:
-    """Return the k largest of each column, of those found before and of the sizes of others; shape (k, b)."""
+    """Return each column's k largest, of those in `best` and the sizes of `scores`; shape (k, b)."""
     sizes = np.concatenate([best, np.abs(scores)])
     largest: Doubles = np.partition(sizes, len(sizes) - len(best), axis=0)[len(sizes) - len(best) :]
     return largest
 
 
 def _smaller_less_larger(column: RankedColumn) -> Doubles:
-    """Return how many values are smaller than that of each row, less how many are larger; 0 where it is missing."""
+    """Return each row's count of smaller values, less its count of larger values; 0 for a missing value."""
     codes = column.codes
     here = codes >= 0
     counts = np.bincount(codes[here], minlength=1)
@@ -105,7 +105,7 @@ def _smaller_less_larger(column: RankedColumn) -> Doubles:
 def _by_signs(
     columns: Sequence[RankedColumn], shuffled: NDArray[np.int32], k: int, progress: Callable[[float], None]
 ) -> list[int]:
-    """Return the sums where the permuted column has the codes `shuffled`, shape (b, n); -1 is missing."""
+    """Return the sums for a permuted column with codes `shuffled`, shape (b, n); -1 is missing."""
     count, rows = shuffled.shape
     left, right = np.triu_indices(rows, 1)
     best = np.zeros((k, count))
@@ -124,7 +124,7 @@ def _by_signs(
 
 
 def _signs(codes: NDArray[np.int32], left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.float32]:
-    """Return the sign of the difference of two rows of each column, 0 where one is missing; shape (d, pairs)."""
+    """Return the sign of the difference of two rows of each column, 0 if one is missing; shape (d, pairs)."""
     first, second = codes[:, left], codes[:, right]
     signs: NDArray[np.float32] = np.sign(first - second).astype(np.float32)
     if (codes < 0).any():

@@ -1,9 +1,9 @@
 """Certified lower bounds on the scores of all subsets that complete a chosen set by one or two columns.
 
-There are a public number of them, so that the work is one, too: `dpsql.mechanisms.subset_selection` draws from their
-scores without a search. The bound of a subset is the value of the dual problem of `dpsql.kernels.ball_least_squares`
-at a multiplier that Newton's method finds, less what rounding can do (`margin`): it is a bound at every multiplier up
-to ``||h_A|| / r``, so that the method's precision is a matter of running time only.
+The number of subsets is public, so the work is public, too: `dpsql.mechanisms.subset_selection` draws from their scores
+without a search. The bound of a subset is the value of the dual problem of `dpsql.kernels.ball_least_squares` at a
+multiplier that Newton's method finds, less the rounding error (`margin`). The value is a bound at every multiplier up
+to ``||h_A|| / r``, so the method's precision affects only the running time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpsql.kernels.best_subsets import score_floors
 from dpsql.kernels.best_subsets_bounds import margin
 from dpsql.kernels.workers import Compiled
 
-# Counted in subsets that NumPy bounds: some tenths of a second.
+# Subsets that NumPy bounds in some tenths of a second.
 _WORTH_COMPILING = 20_000
 _WORTH_WAITING = 50_000
 _BLOCK = 1 << 17
@@ -30,12 +30,12 @@ compiled_kernels = Compiled("dpsql.kernels.subset_floors_compiled", _WORTH_COMPI
 
 
 def warm_up() -> None:
-    """Load the compiled bounds now, and wait for them."""
+    """Load the compiled bounds and wait for them."""
     compiled_kernels.start().join()
 
 
 def completions(columns: NDArray[np.intp], count: int, positions: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return what completes a set: one or two of some columns, by their positions in lexicographic order.
+    """Return completions of a set: one or two of some columns, by their positions in lexicographic order.
 
     Parameters
     ----------
@@ -72,11 +72,11 @@ def completion_floors(
     chosen : ndarray of intp, shape (s,)
         Column numbers, counted without the forced ones.
     columns : ndarray of intp, shape (n,)
-        The columns that T is chosen from, ascending, none of them in `chosen`.
+        The columns to choose T from, ascending, none of them in `chosen`.
     count : int
         Number of columns in T: 1 or 2.
     tick : callable, optional
-        Called every few tenths of a second; an exception from it stops the work.
+        Called every few tenths of a second; its exceptions stop the work.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The dual values of `subset_floors`, compiled. Importing this module compiles it, or loads it from numba's cache."""
+"""The compiled dual values of `subset_floors`. Importing this module compiles it, or loads it from numba's cache."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _solve(block: Doubles, right: Doubles, raised: float, factor: Doubles, image
 def _multiplier(
     block: Doubles, right: Doubles, radius: float, shift: float, start: float, work: Doubles, image: Doubles
 ) -> float:
-    """Return a multiplier of the ball, near the best one; `image` belongs to it. `start` is a guess."""
+    """Return a multiplier of the ball near the best multiplier, with its `image`; `start` is a guess."""
     size = len(right)
     point = work[size]
     longest = 0.0
@@ -96,10 +96,10 @@ def duals(
     out: Doubles,
     stop: NDArray[np.uint8],
 ) -> None:
-    """Write the dual values of all subsets whose first column beside the chosen ones has a place from low to high."""
+    """Write the dual values of all subsets whose first unchosen column has a place from low to high."""
     base = len(chosen)
     size = base + count
-    # The last row is room for a solution.
+    # The last row holds a solution.
     block, work = np.zeros((size + 1, size)), np.zeros((size + 1, size))
     right, image = np.zeros(size), np.zeros(size)
     for i in range(base):
@@ -137,7 +137,7 @@ def duals(
 
 
 def compile_all() -> None:
-    """Compile the kernel for the types it meets."""
+    """Compile the kernel for its argument types."""
     columns, stop = np.arange(2), np.zeros(1, dtype=np.uint8)
     starts = np.array([0, 1, 1])
     duals(np.eye(3), np.ones(3), 3.0, 1.0, np.array([2]), columns, 2, 0, 2, starts, np.zeros(1), stop)

@@ -1,24 +1,24 @@
 """A partition of all subsets of a size by similar scores, with a certified lower bound for each part.
 
-`dpsql.mechanisms.subset_exponential` draws a subset by rejection. Where no subset stands out from the others, almost
-every round goes to subsets that are not listed, and one lower bound on the scores of them all is far below most.
+`dpsql.mechanisms.subset_exponential` draws a subset by rejection. If no subset stands out from the others, almost every
+round goes to unlisted subsets, and one lower bound on all their scores is far below most scores.
 
-Here some columns are strong. What is left of the others after elimination of a set A of strong ones puts them in a
-few classes, from strongest to weakest. A stratum is the subsets ``A + T`` where T has given numbers of columns of A's
-classes, t in all: every subset is in exactly one. Its bound is that of a node of the search of
-`dpsql.kernels.best_subsets` which has chosen A, and has all columns left that are not strong:
+Some columns are strong. The remainders of the other columns after elimination of a set A of strong columns divide them
+into a few classes, from strongest to weakest. A stratum is the subsets ``A + T`` where T has given numbers of columns
+of A's classes, t in all: every subset is in exactly one stratum. The stratum's bound is a node's bound in the search of
+`dpsql.kernels.best_subsets`; the node has chosen A, and has all columns left that are not strong:
 
     relaxed score of A - (sum of the largest c_j^2 of each class, as many as it gives) / kappa,
 
-or for one more column the relaxed score of A minus the largest ``c_j^2 / d_j`` of its class; less what rounding can do,
+or for one more column the relaxed score of A minus the largest ``c_j^2 / d_j`` of its class; less the rounding error,
 `margin`. That argument holds for any set A and for any multiplier of the ball that some subset has. No unlisted subset
-scores below the certificate of the search either: the larger one counts.
+scores below the certificate of the search either: the larger bound counts.
 
-Nearly equal columns have forms of their own: one stands for k beside j, for j before k (`SearchSpace`). Here strong
-columns come before all others. So A has a form that does not depend on T, and of the forms of a weak column, one of
-which a subset takes, that of the largest ``c_j^2`` stands for them all.
+Nearly equal columns have forms of their own: one represents k next to j, for j before k (`SearchSpace`). Strong columns
+come before all others, so A has a form that does not depend on T. A subset takes one form of a weak column; the form of
+the largest ``c_j^2`` represents all its forms.
 
-Which columns are strong, how many, and what the classes are is a matter of running time only.
+The choice and number of strong columns and the classes affect only the running time.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ def subset_strata(
     ----------
     problem : BallLeastSquares
     best : BestSubsets
-        What `best_subsets` found for that problem; at least one subset.
+        Result of `best_subsets` for that problem; at least one subset.
     most : int
-        Strata, about.
+        Strata, roughly.
 
     Returns
     -------
     classes : ndarray of intp, shape (divisions, p)
-        The class of each column, counted without the forced ones, in several divisions of all columns into classes of
-        equal sizes. Strong columns have a class each, the same one in all divisions.
+        The class of each column, counted without the forced columns, in several divisions of all columns into classes
+        of equal sizes. Each strong column has its own class, the same in all divisions.
     division : ndarray of intp, shape (strata,)
         The division whose classes a stratum counts: one for each set of strong columns.
     counts : ndarray of intp, shape (strata, number of classes)
-        How many columns of each class a stratum's subsets hold: all that is possible.
+        Number of columns of each class in a stratum's subsets: all possible counts.
     lower_bounds : ndarray of int64, shape (strata,)
-        In units of `SCORE_UNIT`: no subset of the stratum has a lower score, unless it is listed.
+        In units of `SCORE_UNIT`: no unlisted subset of the stratum has a lower score.
 
     Notes
     -----
@@ -77,7 +77,7 @@ def subset_strata(
     width = len(problem.vector) - problem.forced
     relaxation = Relaxation(problem, float(problem.multipliers(best.subsets[:1])[0]))
     n_strong, n_weak = _numbers(width, size, most)
-    # From here on columns are numbered by strength.
+    # Columns are now numbered by strength.
     order = _by_strength(relaxation, best.subsets[0])
     relaxation.gram, relaxation.cross = relaxation.gram[np.ix_(order, order)], relaxation.cross[order]
     space = SearchSpace(relaxation, size)
@@ -125,7 +125,7 @@ def _combinations(count: int, size: int) -> Indices:
 
 
 def _shares(count: int, parts: int) -> Indices:
-    """Return all ways to split a number into a number of parts, shape (ways, parts)."""
+    """Return all ways to split `count` into `parts` numbers, shape (ways, parts)."""
     if not parts:
         return np.empty((int(count == 0), 0), dtype=np.intp)
     bars = _combinations(count + parts - 1, parts - 1)
@@ -148,7 +148,7 @@ def _strata(strong: int, size: int, parts: int) -> int:
 
 
 def _by_strength(relaxation: Relaxation, best: NDArray[np.int32]) -> Indices:
-    """Return all columns: those of the best subset, then the others by their gain beside it, largest first."""
+    """Return all columns: the best subset's, then the others by their gain next to it, largest first."""
     _, products, diagonal, _ = relaxation.eliminate(best.tolist())
     gains = np.divide(products**2, diagonal, out=np.zeros(len(products)), where=diagonal > 0)
     gains[best] = np.inf
@@ -156,7 +156,7 @@ def _by_strength(relaxation: Relaxation, best: NDArray[np.int32]) -> Indices:
 
 
 def _gains(space: SearchSpace, n_strong: int, width: int, sets: Indices, count: int) -> tuple[Doubles, Doubles]:
-    """Return (relaxed scores of sets of strong columns, what weak ones gain at most when so many are added)."""
+    """Return (relaxed scores of sets of strong columns, largest gains of weak columns when `count` are added)."""
     strong = np.arange(n_strong)
     scores, most = np.empty(len(sets)), np.zeros((len(sets), width - n_strong))
     if not count:

@@ -6,12 +6,12 @@ type                          cells
 TINYINT … BIGINT              0, and in the octave from ``2**e`` the smaller of ``2**e`` and 4 equal runs of
                               integers; both signs: 47, 111, 239 and 495 cells
 unsigned                      the same without negatives
-DECIMAL(w, d), w up to 18     those of an integer of w digits, in units of ``10**-d``
+DECIMAL(w, d), w up to 18     the cells of an integer of w digits, in units of ``10**-d``
 any other number              0, and 4 equal parts of each octave from ``2**-64`` to ``2**65``; both signs: 1033
 ============================  =================================================================================
 
-The type is that of the source's column. It is public, as all types are, and so are the cells. The cell of a value
-follows from that value alone. A value that the type cannot hold counts in the outermost cell, or in that of 0.
+The type of the source's column is public, as all types are, and so are the cells. The cell of a value depends on that
+value alone. A value that the type cannot hold counts in the outermost cell, or in the cell of 0.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dpsql.kernels.cells import LARGEST_EXPONENT, SUBCELLS, ZERO_FINE, fine_edge
 
 # Cells within an octave.
 OCTAVE = 4
-# Of a column of doubles; no type has more.
+# For a column of doubles; no type has more.
 MOST_CELLS = 2 * OCTAVE * (2 * LARGEST_EXPONENT + 1) + 1
-# Bounds that are at most so many steps apart hold few discrete values, as those of a 0/1 column do.
+# Bounds at most this many steps apart hold few discrete values, like the bounds of a 0/1 column.
 FEW = 4
 # Decimals of more digits are counted as doubles.
 _MOST_DIGITS = 18
@@ -44,9 +44,9 @@ class TypedCells:
     starts : ndarray of int64, shape (m,)
         The first fine cell of each cell.
     low, high : ndarray of float64, shape (m,)
-        The ends of each cell, in the column's unit: of discrete cells the least and the greatest value in them.
+        The ends of each cell, in the column's unit: for discrete cells, their least and greatest value.
     zero : int
-        The cell of 0; not the number of a cell where none of them holds 0.
+        The cell of 0; not the number of a cell if none holds 0.
     digits : int or None
         d: values are multiples of ``10**-d``; None for doubles.
     """
@@ -67,7 +67,7 @@ class TypedCells:
         octave : int
             A power of two: cells within an octave, at most `SUBCELLS` times `parts`.
         parts : int
-            A power of two: into how many parts each fine cell is divided (`dpsql.kernels.cells.magnitude_cells`).
+            A power of two: the number of parts of each fine cell (`dpsql.kernels.cells.magnitude_cells`).
         """
         digits = decimals(kind)
         if pa.types.is_boolean(kind):
@@ -82,7 +82,7 @@ class TypedCells:
         return _of_doubles(octave, parts)
 
     def within(self, lower: float, upper: float) -> TypedCells:
-        """Return the cells that values in [lower, upper] are in: no wider than that interval, which is public.
+        """Return the cells of values in [lower, upper], no wider than that interval, which is public.
 
         Values beyond the interval count in the outermost cells, as if they were clipped to it.
         """
@@ -97,7 +97,7 @@ class TypedCells:
 
     @property
     def count(self) -> int:
-        """m: how many cells there are."""
+        """m: the number of cells."""
         return len(self.starts)
 
     @property
@@ -106,7 +106,7 @@ class TypedCells:
         return 0.0 if self.digits is None else 1.0 / 10.0**self.digits
 
     def coded(self, values: Doubles) -> Doubles:
-        """Return values as their fine cells count them: of decimals the integers that they are multiples by."""
+        """Return values as their fine cells count them: decimals as integers, in units of the step."""
         with np.errstate(over="ignore"):
             return np.rint(values * 10.0**self.digits) if self.digits else values
 
@@ -116,7 +116,7 @@ class TypedCells:
 
 
 def decimals(kind: pa.DataType) -> int | None:
-    """Return d: the values of a type are multiples of ``10**-d``; None for doubles and what is counted as such."""
+    """Return d: the values of a type are multiples of ``10**-d``; None for doubles and types counted as doubles."""
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return 0
     is_counted = pa.types.is_decimal(kind) and kind.precision <= _MOST_DIGITS and kind.scale >= 0
@@ -124,9 +124,9 @@ def decimals(kind: pa.DataType) -> int | None:
 
 
 def is_few(interval: tuple[float, float], kind: pa.DataType) -> bool:
-    """Whether few values of a type are within an interval, as of a flag: not what is meant for, say, an age.
+    """Return whether an interval holds few values of a type, like a flag's interval: unsuitable for, say, an age.
 
-    Doubles between 0 and 1 are taken for flags, too.
+    Doubles between 0 and 1 count as flags, too.
     """
     step = TypedCells.of(kind).step
     return interval == (0.0, 1.0) or interval[1] - interval[0] <= FEW * step
@@ -134,7 +134,7 @@ def is_few(interval: tuple[float, float], kind: pa.DataType) -> bool:
 
 @lru_cache
 def _of_integers(least: int, most: int, digits: int, octave: int, parts: int) -> TypedCells:
-    """Return the cells of integers in [least, most], least being about -most or 0, in units of ``10**-digits``."""
+    """Return the cells of integers in [least, most], in units of ``10**-digits``; least is about -most or 0."""
     subcells, zero = SUBCELLS * parts, ZERO_FINE * parts
     runs, ups = [], []  # the runs of positive integers, and the first fine cell of each
     for exponent in range(most.bit_length()):

@@ -1,13 +1,13 @@
 """The public cells of a column within public bounds, and values drawn from them in integer arithmetic.
 
-Numbers are divided into runs: one for each value of a discrete column where there are few, else equal parts of the
-interval, and between them four parts of each power of two, so that a column with a long tail has narrow cells where its
-values crowd. Zero and either end have a cell of their own, as values often pile up there.
+A discrete column of few values has a cell for each value. Otherwise the cells are equal parts of the interval, and
+between them four parts of each power of two, so a column with a long tail has narrow cells where its values crowd. Zero
+and either end have a cell of their own, as values often pile up there.
 
 A cell of several numbers has finer parts. Values are often multiples of a step, such as whole numbers, cents or full
-minutes. The steps are public, and each divides the next one. The *grain* of a value is the coarsest step that it is a
-multiple of. The multiples of a step in a cell are listed; every value has a *bucket*: its quarter of the cell, and one
-bit of a public hash. So values that fill a part of the cell only, or that repeat, show in the counts of buckets.
+minutes. The steps are public, and each step divides the next. The *grain* of a value is the coarsest step that divides
+it. The module lists the multiples of a step in a cell. Every value has a *bucket*: its quarter of the cell, and one bit
+of a public hash. So the counts of buckets show values that fill only a part of the cell, or that repeat.
 
 Nothing here depends on rows, and the same arguments give the same cells and values on every platform: edges are doubles
 from single operations of IEEE 754, values of discrete columns are integers.
@@ -27,10 +27,10 @@ from dpsql.arrays import Doubles, Longs
 
 # Equal parts of an interval; a discrete column of at most `_EACH` values has a cell for each.
 _PARTS, _EACH = 128, 256
-# Powers of two below so many halves of the larger end have no cells of their own.
+# Powers of two below this many halvings of the larger end have no cells of their own.
 _OCTAVES, _QUARTERS = 14, 4
 _LARGEST = 2.0**53
-# Buckets of a cell: two for each of so many equal parts of it.
+# Equal parts of a cell, with two buckets each.
 _CELL_PARTS = 4
 BUCKETS = 2 * _CELL_PARTS
 
@@ -39,14 +39,14 @@ Step = tuple[int, int]
 _WHOLE: tuple[Step, ...] = tuple((1, digit * 10**exponent) for exponent in range(7) for digit in (1, 5))
 _DECIMAL: tuple[Step, ...] = (*((10**exponent, 1) for exponent in (6, 5, 4, 3, 2)), (20, 1), (10, 1), (2, 1))
 _TIME: tuple[Step, ...] = tuple((1, size) for size in (1, 1000, 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6))
-# The grains of most numbers, from which finer and coarser ones are looked for.
+# The grains of most numbers; the search for finer and coarser grains starts there.
 _CENT, _ONE = _DECIMAL.index((100, 1)), len(_DECIMAL)
-# A value is a multiple of a step up to so much of its own size: a few units in its last place.
+# Tolerance of a multiple of a step, as a share of the value: a few units in its last place.
 _DOUBLE_SLACK, _SINGLE_SLACK = 2.0**-50, 2.0**-23
 
 
 def steps_of(kind: str) -> tuple[Step, ...]:
-    """Return the steps of a type, as SQL spells it, from the finest one; each divides the next one."""
+    """Return the steps of a type, as SQL spells it, from the finest; each step divides the next."""
     if kind == "TIMESTAMP":
         return _TIME
     return (*_DECIMAL, *_WHOLE) if kind in ("DOUBLE", "FLOAT") else _WHOLE
@@ -55,7 +55,7 @@ def steps_of(kind: str) -> tuple[Step, ...]:
 def nearest_multiples(values: Doubles, step: tuple[Doubles, Doubles] | Step) -> tuple[Doubles, Doubles]:
     """Return the number of the nearest multiple of a step for each value, and that multiple."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(step[0], int) and 1 in step:  # the same numbers from one operation less
+        if isinstance(step[0], int) and 1 in step:  # same numbers, one operation less
             numbers = np.rint(values * step[0] if step[1] == 1 else values / step[1])
             return numbers, numbers / step[0] if step[1] == 1 else numbers * step[1]
         numbers = np.rint(values * step[0] / step[1])
@@ -63,7 +63,7 @@ def nearest_multiples(values: Doubles, step: tuple[Doubles, Doubles] | Step) -> 
 
 
 def is_near(values: Doubles, multiples: Doubles, kind: str) -> NDArray[np.bool_]:
-    """Whether each value is a multiple, as far as the type tells."""
+    """Return whether values are multiples, as far as the type tells."""
     if kind not in ("DOUBLE", "FLOAT"):
         return np.asarray(values == multiples)
     slack = _SINGLE_SLACK if kind == "FLOAT" else _DOUBLE_SLACK
@@ -72,7 +72,7 @@ def is_near(values: Doubles, multiples: Doubles, kind: str) -> NDArray[np.bool_]
 
 
 def grains(values: Doubles, kind: str) -> Longs:
-    """Return the grain of each value by its place in `steps_of`, counted from 1; 0 where no step divides it.
+    """Return the grain of each value by its place in `steps_of`, counted from 1; 0 if no step divides it.
 
     Values of a discrete column are integers, so their grain is 1 at least.
     """
@@ -93,7 +93,7 @@ def grains(values: Doubles, kind: str) -> Longs:
 
 
 def _rise(result: Longs, rows: Longs, values: Doubles, position: int, end: int, kind: str) -> None:
-    """Note the coarsest step before `end` for rows whose values are multiples of the one at `position`."""
+    """Record the coarsest step before `end` for rows whose values are multiples of the step at `position`."""
     steps = steps_of(kind)
     candidates = values[rows]
     while len(rows):
@@ -125,7 +125,7 @@ class ValueGrid:
 
     @classmethod
     def of_integers(cls, lower: Fraction, upper: Fraction) -> ValueGrid:
-        """Return the cells of integers within bounds, which are rounded outwards; within ``2**53``."""
+        """Return the cells of integers within bounds, rounded outwards, and within ``2**53``."""
         limit = int(_LARGEST)
         low, high = (min(max(end, -limit), limit) for end in (math.floor(lower), math.ceil(upper)))
         count = high - low + 1
@@ -148,12 +148,12 @@ class ValueGrid:
         return cls(tuple(sorted(edge + 0.0 for edge in edges if lower <= edge <= upper)), upper, discrete=False)
 
     def refined(self, crowds: Sequence[tuple[float, float, int]]) -> ValueGrid:
-        """Return narrower cells where values crowd, and elsewhere those of whole powers of two.
+        """Return narrower cells where values crowd, and whole powers of two elsewhere.
 
         Parameters
         ----------
         crowds : sequence of (float, float, int)
-            Closed intervals, and into how many equal parts to divide each; without any the cells stay.
+            Closed intervals, each with its number of equal parts; without intervals, the cells stay.
         """
         if not crowds:
             return self
@@ -176,7 +176,7 @@ class ValueGrid:
 
     @property
     def widths(self) -> Doubles:
-        """How many integers a cell has, or how wide it is."""
+        """The number of integers in each cell, or its width."""
         return np.diff([*self.starts, self.upper + self.discrete])
 
     @property
@@ -188,10 +188,10 @@ class ValueGrid:
         return np.asarray(starts[1:] <= np.nextafter(starts[:-1], math.inf))
 
     def multiples(self, step: Step) -> tuple[Doubles, Doubles]:
-        """Return the number of the first multiple of a step in each cell, and how many multiples are in the cell."""
+        """Return the number of the first multiple of a step in each cell, and the number of multiples in the cell."""
         starts = np.array(self.starts)
         first = np.ceil(starts * step[0] / step[1])
-        # The multiple is the double next to it, which may be on the other side of the cell's edge.
+        # Rounding a multiple to a double may move it across the cell's edge.
         first = np.where((first - 1.0) * step[1] / step[0] >= starts, first - 1.0, first)
         first = np.where(first * step[1] / step[0] < starts, first + 1.0, first)
         end = math.floor(self.upper * step[0] / step[1])
@@ -200,7 +200,7 @@ class ValueGrid:
         return first, np.maximum(np.diff([*first, end + 1.0]), 0.0)
 
     def cells(self, values: Doubles) -> Longs:
-        """Return the cell of each value, values beyond the bounds in the outermost ones; -1 for NaN."""
+        """Return the cell of each value: the outermost cells for values beyond the bounds, -1 for NaN."""
         result = np.searchsorted(np.array(self.starts), values, side="right") - 1
         return np.where(np.isnan(values), -1, np.maximum(result, 0)).astype(np.int64)
 
@@ -216,7 +216,7 @@ class ValueGrid:
         return np.asarray(2 * part + (mixed >> np.uint64(63)).astype(np.int64), dtype=np.int64)
 
     def values(self, cells: Longs, words: NDArray[np.uint64]) -> Doubles:
-        """Return a value of each cell, evenly by a uniform word."""
+        """Return a uniform value of each cell, by a uniform word."""
         starts = np.array(self.starts)
         width = self.widths[cells]
         if self.discrete:
@@ -236,7 +236,7 @@ class ValueGrid:
             Uniform words.
         mixture : sequence of (int, int, int)
             Multiplier, divisor and weight of each step, from the finest one; 0 and 0 for any value of the cell. In a
-            cell without a multiple of the chosen step it is one of the next finer step that has one, or any value.
+            cell without a multiple of the chosen step, the next finer step with a multiple applies, or any value.
         """
         ends = np.cumsum([weight for *_, weight in mixture], dtype=np.int64)
         chosen = np.searchsorted(ends, (choices % np.uint64(ends[-1])).astype(np.int64), side="right")

@@ -1,6 +1,6 @@
 """Worker threads for kernels that release the GIL, with progress and prompt interruption.
 
-**Loading.** Compiled kernels are loaded in the background, after a process has done enough work to justify it.
+`Compiled` loads kernels in the background, after a process has done enough work to justify it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Compiled:
     module : str
         Full name of a module with a function ``compile_all()``.
     worth : int
-        Work that a process does in NumPy before it begins to load them, in a unit of the caller's choice.
+        Work that a process does in NumPy before it loads the kernels, in a unit of the caller's choice.
     worth_waiting : int, optional
-        Work of one call that is worth waiting for them.
+        Work of one call that justifies the wait.
     """
 
     def __init__(self, module: str, worth: int, worth_waiting: int | None = None) -> None:
@@ -44,7 +44,7 @@ class Compiled:
         self._lock = threading.Lock()
 
     def __call__(self, work: int) -> ModuleType | None:
-        """Count the work about to be done; return the kernels if they are ready."""
+        """Count the coming work; return the kernels if they are ready."""
         if self.kernels is None:
             self._work += work
             if self._worth_waiting is not None and work > self._worth_waiting:
@@ -64,7 +64,7 @@ class Compiled:
     def _load(self) -> None:
         try:
             kernels = import_module(self._module)
-        except RuntimeError:  # numba finds no directory that it may write its cache to
+        except RuntimeError:  # numba finds no writable directory for its cache
             _cache_for_this_process()
             kernels = import_module(self._module)
         kernels.compile_all()
@@ -82,7 +82,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[float], None]
 Job = Callable[[int, int, "Signals"], None]
-_SECONDS = 0.05  # between two looks at the threads
+_SECONDS = 0.05  # between two checks of the threads
 
 
 class Signals:
@@ -91,7 +91,7 @@ class Signals:
     Attributes
     ----------
     stop : ndarray of uint8, shape (1,)
-        Not 0 once the work is to be given up. Kernels read it now and then.
+        Not 0 once the work must stop. Kernels read it now and then.
     done : ndarray of int64, shape (threads,)
         Work done by each thread so far.
     """
@@ -109,7 +109,7 @@ def default_threads() -> int:
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
-    """Return threads in which NumPy's warnings are off, as in the calls that they work for."""
+    """Return threads with NumPy's warnings off, as in the calls that they work for."""
     silence = partial(np.seterr, all="ignore")
     return ThreadPoolExecutor(workers, thread_name_prefix="dpsql-kernel", initializer=silence)
 
@@ -120,14 +120,14 @@ def run(job: Job, jobs: int, total: int, threads: int | None = None, progress: P
     Parameters
     ----------
     job : callable
-        Adds what it has done to ``signals.done[thread]`` and returns early once ``signals.stop[0]`` is set.
+        Adds its work to ``signals.done[thread]`` and returns early once ``signals.stop[0]`` is set.
     jobs : int
     total : int
         The work of all jobs, in the unit of ``signals.done``.
     threads : int, optional
-        By default one for each processor. With 0 the calling thread does the work.
+        By default one for each processor. If 0, the calling thread does the work.
     progress : callable, optional
-        Called from the calling thread with the fraction done. What it raises stops the work and is raised here.
+        Called from the calling thread with the fraction done. Its exceptions stop the work and propagate.
     """
     workers = min(jobs, default_threads() if threads is None else threads)
     signals = Signals(max(1, workers))
@@ -167,18 +167,18 @@ def stream(
     threads: int | None = None,
     tick: Callable[[], None] | None = None,
 ) -> list[Result]:
-    """Apply ``work(item, stop)`` to items as they come; no more than one per thread is held.
+    """Apply ``work(item, stop)`` to items as they come; hold at most one item per thread.
 
     Parameters
     ----------
     work : callable
         Returns early once ``stop[0]`` is set.
     items : iterable
-        Taken from the calling thread.
+        Read by the calling thread.
     threads : int, optional
         By default one for each processor.
     tick : callable, optional
-        Called from the calling thread now and then. What it raises stops the work and is raised here.
+        Called from the calling thread now and then. Its exceptions stop the work and propagate.
 
     Returns
     -------

@@ -1,15 +1,12 @@
 """Partial cross products of one batch of rows: quantise, multiply, add, all in exact integers.
 
-The products are at most ``2**40`` and a block has at most 4096 rows, so every partial sum is an
-integer below ``2**53``: doubles hold it exactly and the order of additions does not matter. That
-lets a BLAS product compute an exact integer sum.
+The products are at most ``2**40`` and a block has at most 4096 rows, so every partial sum is an integer below
+``2**53``: doubles hold it exactly and the order of additions does not matter. So a BLAS product computes an exact
+integer sum.
 
-**Shares of features.** How much each feature of a row counts: all of a row that has few, and an equal share of a row
-that has too many.
-
-A row with k different features counts ``denominator`` for each if k is at most `most`, and otherwise
-``floor(most * denominator / k)``. Nothing is chosen: the shares follow from k alone, so every engine and every attempt
-counts the same.
+Every feature counts fully in a row of few features, and an equal share in a row of too many. A row with k different
+features counts ``denominator`` for each if k is at most `most`, and otherwise ``floor(most * denominator / k)``.
+Nothing is chosen: the shares follow from k alone, so every engine and every attempt counts the same.
 """
 
 from __future__ import annotations
@@ -29,16 +26,16 @@ from dpsql.kernels.workers import Compiled
 
 
 def feature_shares(counts: NDArray[np.int64], most: int, denominator: int) -> NDArray[np.int64]:
-    """Return what each feature of a row counts.
+    """Return the share of each feature of a row.
 
     Parameters
     ----------
     counts : ndarray of int64
         Numbers of different features of the rows.
     most : int
-        What all features of a row count together at most, in rows, >= 1.
+        Largest total share of a row's features, in rows, >= 1.
     denominator : int
-        What one row is, in the unit of the counts; ``most * denominator`` below ``2**62``.
+        One row, in the unit of the counts; ``most * denominator`` below ``2**62``.
 
     Notes
     -----
@@ -61,9 +58,9 @@ def add_shares(
     Parameters
     ----------
     counts : ndarray of int64
-        For every different feature of a row, the place ``side + position`` is raised by the row's share.
+        Raised by the row's share at ``side + position``, for every different feature of a row.
     sides : ndarray of int64, shape (rows,)
-        Of each row, >= 0, or -1 for a row that raises nothing.
+        Side of each row, >= 0; -1 for a row that raises nothing.
     lengths, positions
         As for `distinct_features`.
     most, denominator : int
@@ -103,7 +100,7 @@ compiled_kernels = Compiled("dpsql.kernels.compiled", _WORTH_COMPILING)
 
 
 def warm_up() -> None:
-    """Load the compiled kernels now, and wait until they are ready."""
+    """Load the compiled kernels and wait for them."""
     compiled_kernels.start().join()
 
 
@@ -218,7 +215,7 @@ def column_cross_products(
 
 @lru_cache(maxsize=64)
 def storage_codes(kind: pa.StructType, positions: tuple[int, ...]) -> NDArray[np.int64] | None:
-    """Return how the compiled kernel reads each column; None if one has a type that it cannot read."""
+    """Return the compiled kernel's code for each column; None if it cannot read a column's type."""
     codes = [_codes.get(kind.field(position).type) for position in positions]
     return None if None in codes else np.array(codes, dtype=np.int64)
 
