@@ -23,7 +23,7 @@ class DpsqlError(Exception):
         What is required, the public value that was given, and the next step.
     """
 
-    place: int | None = None  # where in the text of a query stands what is refused, as an offset in bytes
+    offset: int | None = None  # where in the text of a query stands what is refused, as an offset in bytes
     position: int | None = None  # where in the statement that a gateway was sent, in characters from 0
     hint: str | None = None  # the line to write instead
 

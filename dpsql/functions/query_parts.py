@@ -140,13 +140,13 @@ class PlacedCore:
     ----------
     core : QueryCore
     placement : Placement
-    stated : mapping
+    protection : mapping
         What the owner stated of its budget: ``neighbours``, and how its rows are dated.
     """
 
     core: QueryCore
     placement: Placement
-    stated: Mapping[str, object] = field(default_factory=dict)
+    protection: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass
@@ -269,7 +269,7 @@ def _planned(
     is left out, and so is a confidence, which the answers of any other part than a quantile have when they are read: a
     question is the same with and without them.
     """
-    protection = dict(placed.stated)
+    protection = dict(placed.protection)
     plan = kind.from_arguments(SOURCE, dict(arguments), protection)
     if share is not None and isinstance(plan, LeftOutPlan) and plan.measures_left_out:
         arguments = {**arguments, LEFT_OUT_SHARE.name: share}
@@ -346,7 +346,7 @@ def _draws_rows(arguments: Mapping[str, object]) -> bool:
 
 def _stated_rows(cores: Sequence[PlacedCore]) -> int | None:
     """Return the largest limit on rows that an owner stated of any core; None where there is none."""
-    limits = [core.placement.rows_stated(core.stated.get("max_rows_per_unit")) for core in cores]
+    limits = [core.placement.rows_stated(core.protection.get("max_rows_per_unit")) for core in cores]
     return max((rows for rows in limits if isinstance(rows, int)), default=None)
 
 
@@ -394,7 +394,7 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
     settings: dict[str, object] = {
         "by": by or None,
         "dataset": placement.charged[0],
-        "neighbours": placed.stated.get("neighbours"),
+        "neighbours": placed.protection.get("neighbours"),
         "confidence": arguments.get("confidence"),
         "during": arguments.get("during"),
     }
@@ -404,7 +404,7 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
         settings["privacy_unit"] = placement.unit
         rows = limits[-1] if limits else arguments.get("max_rows_per_unit")
         if rows is None or isinstance(rows, str):  # nothing is drawn for a core that has one row per person
-            rows = placement.rows_stated(placed.stated.get("max_rows_per_unit"))
+            rows = placement.rows_stated(placed.protection.get("max_rows_per_unit"))
         settings["max_rows_per_unit"] = rows
         if by:
             settings["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
@@ -480,7 +480,7 @@ def _core_parts(
             yield _Part(number, CountPlan, *_counted(kind, column, core, shared, _left_out(core, answers)))
     else:
         deciding = []
-    full_columns = {aggregate.column for aggregate in core.aggregates if aggregate.whole}
+    full_columns = {aggregate.column for aggregate in core.aggregates if aggregate.is_complete}
     bounds = public_bounds_of(core)
     left_out = _left_out(core, answers)
     for targets in vectors:

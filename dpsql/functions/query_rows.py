@@ -70,7 +70,7 @@ class CoreQuantileCall(QuantileCall, WaitingCall):
 
     def within(self, intervals: Intervals) -> Self:
         """Return the call that knows the bounds of its column."""
-        return replace(self, drawn=intervals[self.plan.target])
+        return replace(self, interval=intervals[self.plan.target])
 
     def _without_bounds(self, record: dict[str, Json]) -> Callable[[], Json]:
         """Return the end of a part whose bounds were not found: what the query is charged does not depend on it."""

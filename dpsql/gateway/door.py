@@ -47,7 +47,7 @@ class _Says(Protocol):
         """What a SET changes."""
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the answer of its one call is its result."""
 
 
@@ -154,13 +154,13 @@ class Door:
         DpsqlError
             It is refused, or failed: dpsql's own codes, and G codes.
         """
-        self.known(token)
+        self.check_token(token)
         with self._alone:
             reading = self._before.get(token, sql)
-            if reading is None or not (reading.whole or reading.settings):
+            if reading is None or not (reading.is_whole or reading.settings):
                 with self._opened().open() as box:
                     reading = self._parsed(token, sql, box)
-                    if not (reading.whole or reading.settings):
+                    if not (reading.is_whole or reading.settings):
                         tables, receipts = self._called(token, reading, settings)
                         table = _without_dictionaries(self._noted(token, sql, box.finish, tables))
                         return Answer(table, receipts)
@@ -173,7 +173,7 @@ class Door:
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
-        self.known(token)
+        self.check_token(token)
         with self._alone:
             reading = self._before.get(token, sql)
             if reading is None:
@@ -250,7 +250,7 @@ class Door:
         for connection in idle:
             connection.close()
 
-    def known(self, token: str) -> None:
+    def check_token(self, token: str) -> None:
         """Raise before a box is made for somebody without a token."""
         self._ask(token, {"want": "known"})
 

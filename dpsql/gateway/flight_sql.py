@@ -411,7 +411,7 @@ _PLACES = {"catalog": ("", "dpsql"), "schema": ("", "main")}
 class AnsweringFlight(Answering, Protocol):
     """What Flight needs of a door beside `Answering`."""
 
-    def known(self, token: str) -> None:
+    def check_token(self, token: str) -> None:
         """Raise for who has no token."""
 
 
@@ -489,7 +489,7 @@ class FlightSql:
 
     def check(self, caller: Caller) -> None:
         """Raise for who has no token."""
-        self._door.known(caller.token)
+        self._door.check_token(caller.token)
 
     # The calls of the service.
 

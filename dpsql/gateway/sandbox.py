@@ -246,7 +246,7 @@ def _head(machine: str) -> _Steps:
 
 def _judged(argument: system_calls.JudgedArgument) -> _Steps:
     """Return the steps that refuse a call unless an argument has one of its values."""
-    steps = [(_LOAD, 0, 0, _FIRST_ARGUMENT + _ARGUMENT_SIZE * argument.place), (_AND, 0, 0, argument.mask)]
+    steps = [(_LOAD, 0, 0, _FIRST_ARGUMENT + _ARGUMENT_SIZE * argument.index), (_AND, 0, 0, argument.mask)]
     count = len(argument.values)
     steps += [(_EQUAL, count - index, 0, value) for index, value in enumerate(argument.values)]
     return [*steps, (_RETURN, 0, 0, _ERROR | system_calls.REFUSED)]

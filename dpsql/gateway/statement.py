@@ -98,7 +98,7 @@ class Statement:
     post: str = ""
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the answer of its one call is its result."""
         return self.post == WHOLE
 

@@ -160,7 +160,7 @@ class Budget:
             amounts["epsilon"] = None
         elif changes.get("epsilon") is not None:
             amounts["rho"] = None
-        terms = {name: value for name, value in amounts.items() if value is not None} | self.stated
+        terms = {name: value for name, value in amounts.items() if value is not None} | self.terms
         if terms.get("delta") == 0:
             del terms["delta"]
         if changes.get("rho") is None:  # which adds up in one way
@@ -197,7 +197,7 @@ class Budget:
         return "; ".join(parts)
 
     @property
-    def stated(self) -> dict[str, object]:
+    def terms(self) -> dict[str, object]:
         """What the owner stated, by the argument names of a call; nothing that was left out."""
         terms: dict[str, object] = dict(self.bounds or {})
         for name in ("neighbours", "privacy_unit", "max_rows_per_unit"):

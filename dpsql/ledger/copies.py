@@ -45,7 +45,7 @@ class Restored:
         How many it holds.
     lost : Head or None
         The last entry that somebody was told of, if it is not there any more; the ledger records that.
-    known : bool
+    has_note : bool
         Whether it was known what the last entry had been.
     aside : str or None
         The new name of the file that was set aside.
@@ -53,7 +53,7 @@ class Restored:
 
     entries: int
     lost: Head | None
-    known: bool
+    has_note: bool
     aside: str | None = None
 
 

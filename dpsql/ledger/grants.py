@@ -155,7 +155,7 @@ class Grant:
         }
         return {name: value for name, value in record.items() if value is not None}
 
-    def said(self, now: datetime) -> dict[str, str]:
+    def texts(self, now: datetime) -> dict[str, str]:
         """Return what was said of the grant as texts, by the names of `GRANT_FIELDS`; what was not is left out.
 
         Days are those that are left, begun ones whole.
@@ -341,7 +341,7 @@ class StandingGrants:
             self._tokens.pop(principal, None)
             self.grants = {key: grant for key, grant in self.grants.items() if key[0] != principal}
 
-    def told(self, end: tuple[int, str]) -> Grants:
+    def grants_at(self, end: tuple[int, str]) -> Grants:
         """Return what stands; `end` is number and hash of the last row."""
         tokens = {token.digest: token for group in self._tokens.values() for token in group}
         return Grants(*end, dict(self.grants), tokens)

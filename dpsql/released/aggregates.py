@@ -262,7 +262,7 @@ class Aggregated(Groups):
     sampled: NotRequired[int]  # rows of a unit in a group, where intervals of averages are about the population
 
 
-class Asked(Protocol):
+class ReleaseRequest(Protocol):
     """What a plan asked for."""
 
     @property
@@ -300,7 +300,7 @@ class Asked(Protocol):
 
 def record_of(
     noisy: Sequence[NoisyBlock],
-    request: Asked,
+    request: ReleaseRequest,
     keys: Sequence[Sequence[str | None]],
     types: Sequence[str],
     bounds: Sequence[PrivateInterval | None] = (),

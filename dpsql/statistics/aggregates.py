@@ -139,7 +139,7 @@ class Words:
         """Return some rows of them."""
         return Words(self.high[rows], self.low[rows] if isinstance(self.low, np.ndarray) else 0, self.bits)
 
-    def taken(self, positions: NDArray[np.intp]) -> Words:
+    def take(self, positions: NDArray[np.intp]) -> Words:
         """Return some of them, along the last axis."""
         low = self.low[..., positions] if isinstance(self.low, np.ndarray) else self.low
         return Words(self.high[..., positions], low, self.bits)
@@ -183,11 +183,11 @@ class Sums:
     s1: Longs
     s2: Integers | Words | None = None
 
-    def taken(self, positions: NDArray[np.intp]) -> Sums:
+    def take(self, positions: NDArray[np.intp]) -> Sums:
         """Return the sums of some groups."""
         squares = self.s2
         if squares is not None:
-            squares = squares.taken(positions) if isinstance(squares, Words) else squares[positions]
+            squares = squares.take(positions) if isinstance(squares, Words) else squares[positions]
         return Sums(self.n[positions], self.s1[..., positions], squares)
 
 
@@ -233,7 +233,7 @@ class Block(ABC):
 
     @property
     @abstractmethod
-    def one(self) -> int:
+    def denominator(self) -> int:
         """S, or 1 where no values are coded."""
 
     @property
@@ -268,15 +268,15 @@ class Block(ABC):
     @property
     def unit(self) -> int:
         """What counts as 1 in released coordinates."""
-        return self.corners * math.prod([self.one] * self.degree)
+        return self.corners * math.prod([self.denominator] * self.degree)
 
     def words(self, sums: Sums) -> Words:
         """Return the block's integers, shape (size, G)."""
-        form, parts = np.array(self.form), [self.one * sums.n, sums.s1]
+        form, parts = np.array(self.form), [self.denominator * sums.n, sums.s1]
         if not self.needs_squares:
             return Words(form @ np.stack(parts[: self.degree + 1]))
         # In units of S, like the others, and what is left of that.
-        squares, low, bits = _squares(sums, self.one)
+        squares, low, bits = _squares(sums, self.denominator)
         return Words.of(form @ np.stack([*parts, squares]), form[:, 2:] * low, bits)
 
     def coordinates(self, sums: Sums) -> Integers:
@@ -289,14 +289,14 @@ class Block(ABC):
 
     def norm(self, contribution: Contribution) -> int:
         """Return the L1 sensitivity of the block in all groups together."""
-        factor = math.prod([self.one] * self.degree)
+        factor = math.prod([self.denominator] * self.degree)
         return math.ceil(
             contribution.norm(Fraction(self.row.l1) * factor, distance=Fraction(self.row.l1_distance) * factor)
         )
 
     def squared_norm(self, contribution: Contribution) -> int:
         """Return the squared L2 sensitivity of the block in all groups together, rounded up."""
-        factor = math.prod([self.one] * (2 * self.degree))
+        factor = math.prod([self.denominator] * (2 * self.degree))
         bounds = self.row.squared, self.row.distance, self.row.opposing
         squared, distance, opposing = (Fraction(bound) * factor for bound in bounds)
         return math.ceil(contribution.squared_norm(squared, distance=distance, opposing=opposing))
@@ -312,7 +312,7 @@ class GroupCount(Block):
     row = RowBounds(1, 1, 0, 0)
 
     @property
-    def one(self) -> int:
+    def denominator(self) -> int:
         """A row counts 1."""
         return 1
 
@@ -345,13 +345,13 @@ class ValueBlock(Block):
     ----------
     lower, upper : float
         Public bounds of the column.
-    one : int
+    denominator : int
         S. Another power of two than that of `dpsql.kernels.fixed_point` is for tests.
     """
 
     lower: float
     upper: float
-    one: int = FIXED_POINT_ONE
+    denominator: int = FIXED_POINT_ONE
 
     @property
     def affine(self) -> tuple[float, float]:
@@ -513,7 +513,7 @@ class DisjointCounts(Block):
     row = RowBounds(1, 1, 2, 2)
 
     @property
-    def one(self) -> int:
+    def denominator(self) -> int:
         """A row counts 1."""
         return 1
 
@@ -552,14 +552,14 @@ class UnitedGroups:
     ----------
     labels : list of list of (str or None)
         The key of each group, a list per column.
-    places : ndarray of int, shape (G,)
+    positions : ndarray of int, shape (G,)
         The group that each finest group is in.
     count : int
         Number of groups.
     """
 
     labels: list[list[str | None]]
-    places: NDArray[np.intp]
+    positions: NDArray[np.intp]
     count: int
 
     @classmethod
@@ -586,7 +586,7 @@ class UnitedGroups:
 
     def _added(self, values: Any) -> Any:
         out = np.zeros((*values.shape[:-1], self.count), dtype=values.dtype)
-        np.add.at(out.T, self.places, values.T)
+        np.add.at(out.T, self.positions, values.T)
         return out
 
 
@@ -613,7 +613,7 @@ def _of_target(block: Block) -> Block:
     if not isinstance(block, ValueBlock):
         return GroupCount()
     kind = DirectSum if isinstance(block, DirectSum) else TransformedPair
-    return kind(block.lower, block.upper, block.one)
+    return kind(block.lower, block.upper, block.denominator)
 
 
 def shortened(rows: int, total: int, most: int) -> tuple[int, int]:
@@ -646,12 +646,12 @@ class SharedTarget(ValueBlock):
     @property
     def row(self) -> RowBounds:  # type: ignore[override]
         """That of a `SharedCount` of one target."""
-        return _shared_row(Fraction(self.weight, self.one), 1)
+        return _shared_row(Fraction(self.weight, self.denominator), 1)
 
     @property
     def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
         """The number of rows is the count's coordinate over w."""
-        return ((self.one / self.weight, 0.0), (0.0, 1.0))
+        return ((self.denominator / self.weight, 0.0), (0.0, 1.0))
 
     def words(self, sums: Sums) -> Words:
         """Return (w n, s1)."""
@@ -687,9 +687,9 @@ class SharedCount(Block):
         return self.shared[0].weight
 
     @property
-    def one(self) -> int:
+    def denominator(self) -> int:
         """S."""
-        return self.shared[0].one
+        return self.shared[0].denominator
 
     @property
     def form(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
@@ -699,12 +699,12 @@ class SharedCount(Block):
     @property
     def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
         """The number of rows; `targets` tell the rest."""
-        return ((self.one / self.weight, *(0.0 for _ in self.shared)),)
+        return ((self.denominator / self.weight, *(0.0 for _ in self.shared)),)
 
     @property
     def row(self) -> RowBounds:  # type: ignore[override]
         """The count moves by w, and every sum by at most S."""
-        return _shared_row(Fraction(self.weight, self.one), len(self.shared))
+        return _shared_row(Fraction(self.weight, self.denominator), len(self.shared))
 
     def words(self, sums: Sums) -> Words:
         """Return w n, and s1 of every target, which is of shape (t, G)."""

@@ -95,7 +95,7 @@ def no_plain_sql() -> ParameterError:
 
 def _claim(session: Session, rows: FrameRows) -> Declaration:
     """Return what the caller says of the rows, as a declaration that holds for one query."""
-    declarations, dataset = session.sources.declarations(), session.sources.budget_named(rows.dataset)
+    declarations, dataset = session.sources.declarations(), session.sources.budget_of(rows.dataset)
     if dataset is None:
         raise BudgetError(
             "B006",

@@ -314,8 +314,8 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     for position in clipped:
         columns.narrow(position, by_place[position])
     unclipped = np.array([feature not in clipped for feature in range(len(standard.mean))])
-    unclipped &= True if mapped.whole is None else mapped.whole
-    return replace(mapped, whole=unclipped).standardised(standard)
+    unclipped &= True if mapped.unclipped is None else mapped.unclipped
+    return replace(mapped, unclipped=unclipped).standardised(standard)
 
 
 def _draw_scales(columns: Columns, cells: CellCounts, magnitudes: Counted) -> Scales:

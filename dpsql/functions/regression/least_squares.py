@@ -281,9 +281,9 @@ class Columns:
         self.more = Fraction(1)
         self._ends = np.array(intervals).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(intervals), *affine_map(*self.target))
-        whole_flags = np.array([features[position].whole for position in self.kept], dtype=bool)
+        whole_flags = np.array([features[position].is_whole for position in self.kept], dtype=bool)
         self._whole_flags = whole_flags
-        self.mapped = RowMap(self.scales, method.longest(len(intervals)), whole=whole_flags)
+        self.mapped = RowMap(self.scales, method.longest(len(intervals)), unclipped=whole_flags)
 
     @property
     def pairs(self) -> list[Interval]:
@@ -321,7 +321,7 @@ class Columns:
         """Return the map to standardised rows, in which light tails are not clipped, by released numbers alone."""
         mapped = self.mapped.standardised(standard)
         light = [share.slope <= LIGHT for share in self._clipped(mapped, hidden=0.0)]
-        return replace(mapped, whole=np.array(light, dtype=bool) | self._whole_flags)
+        return replace(mapped, unclipped=np.array(light, dtype=bool) | self._whole_flags)
 
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()
@@ -385,7 +385,7 @@ class Columns:
         A row far out weighs as much as one at `DEVIATIONS`. Noise hides a standard deviation of a prefix sum of them.
         They move the slope by no more than the tail within the bounds would, if that were clipped.
         """
-        tails = self._clipped(replace(mapped, whole=self._whole_flags), hidden=0.0)
+        tails = self._clipped(replace(mapped, unclipped=self._whole_flags), hidden=0.0)
         columns = [self._bounds[feature].seen for feature in self.kept]
         return [
             0.0 if seen is None else min(tail.slope, DEVIATIONS**2 * seen.unit / max(1.0, float(seen.rows.sum())))
@@ -409,6 +409,6 @@ def _spread(values: NDArray[np.float64], positions: list[int], width: int) -> ND
 def _unmapping(mapped: RowMap, scales: Scales, unit: float) -> NDArray[np.float64]:
     """Return the matrix that maps coefficients of mapped columns to those of the columns, intercept first."""
     middle, slopes = mapped.columns
-    matrix = np.diag(np.concatenate(([float(mapped.one)], slopes))) / (scales.target_scale * unit)
+    matrix = np.diag(np.concatenate(([float(mapped.denominator)], slopes))) / (scales.target_scale * unit)
     matrix[0, 1:] = -middle * np.diag(matrix)[1:]
     return matrix

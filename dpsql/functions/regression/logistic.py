@@ -45,7 +45,7 @@ from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, Part, Within, exchange, measurement_of
-from dpsql.contract.parameters import Side, known
+from dpsql.contract.parameters import Side, narrow
 from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.regression.method import (
@@ -77,7 +77,7 @@ from dpsql.mechanisms.objective_perturbation import (
     calibrate,
 )
 from dpsql.mechanisms.prefix_bounds import ColumnBounds, draw_bounds, ends_factor, far_bounds
-from dpsql.mechanisms.prefix_bounds import narrowed as narrow
+from dpsql.mechanisms.prefix_bounds import narrowed as narrow_bounds
 from dpsql.progress import Progress
 from dpsql.statistics.additive import CellWeights
 from dpsql.statistics.logistic_rows import Scaling, SignedFeatures, StepSums
@@ -154,14 +154,14 @@ class LogisticPlan(Plan):
             "row_norm",
             "Norm to which longer rows of features are scaled down, at least 2**-10. Each feature is then measured in "
             "half widths of its bounds, and nothing is standardized.",
-            shown="sqrt(features), in standard deviations; without delta none is shortened",
+            default_text="sqrt(features), in standard deviations; without delta none is shortened",
             check=_row_norm,
             kind="Number",
         ),
         double(
             "regularization",
             "Ridge penalty: weight of the squared coefficients against the loss summed over all rows, above 0.",
-            shown="chosen from the public arguments",
+            default_text="chosen from the public arguments",
             hint=_ridge_hint,
         ),
         flag(
@@ -196,7 +196,7 @@ class LogisticPlan(Plan):
             other = ", or delta, such as 1e-6, to draw private ones" if layout.kind != "long" else ""
             raise ParameterError("P003", f"{cls.function} needs lower and upper, from domain knowledge{other}.")
         own |= cls._read(arguments, "regularization", "standardize", "bounds_share", "moments_share")
-        if not known(Fraction, own["bounds_share"]) + known(Fraction, own["moments_share"]) < 1:
+        if not narrow(Fraction, own["bounds_share"]) + narrow(Fraction, own["moments_share"]) < 1:
             raise ParameterError("P051", "bounds_share and moments_share must be below 1 together. Lower one of them.")
         return own
 
@@ -536,7 +536,7 @@ class ScoreStage(StepStage):
     rows: ScoreRows
 
     def __init__(self, fit: Classifier, coefficients: NDArray[np.float64]) -> None:
-        self.kept, self.rows = fit.kept, ScoreRows.of(fit.scaling, coefficients)
+        self.positions, self.rows = fit.kept, ScoreRows.of(fit.scaling, coefficients)
         self._fit, self._coefficients = fit, coefficients
 
     def weights(self) -> CellWeights:
@@ -699,7 +699,7 @@ class LogisticCall(Call):
             )
             by_position = dict(zip(far, ends_of, strict=True))
             unclear.extend(self.features[position] for position, column in by_position.items() if not column.clear)
-            return fitted(*narrow(standard, pairs, by_position), ends)
+            return fitted(*narrow_bounds(standard, pairs, by_position), ends)
 
         return Spreads(self.plan, mapped, reach, pairs, self.kinds, narrowed, _LEAST_ROWS)
 

@@ -20,7 +20,7 @@ from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
-_kept, _sampled, _draw = grouped.kept, keys.sampled, KeyedNoise.draw
+_kept, _sampled, _draw = grouped.sample_rows, keys.sampled, KeyedNoise.draw
 _bounds_pass = values.bounds_pass
 _NO_LIMIT = 1 << 19
 
@@ -69,7 +69,7 @@ def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:
         labels = [[column[place] for place in chosen] for column in call.places.labels]
         given = sums[1:] if plan.targets else sums[:1]
         drawn = aggregate.draw_aggregates
-        return lambda: record_of([noisy.taken(chosen) for noisy in drawn(plan, given)], plan, labels, call.types)
+        return lambda: record_of([noisy.take(chosen) for noisy in drawn(plan, given)], plan, labels, call.types)
 
     return prepare
 
@@ -77,7 +77,7 @@ def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:
 def _exact_counts(part: KeyedNoise, sums: Sequence[Any]) -> tuple[Any, list[NoisyBlock]]:
     places, noisy = _draw(part, sums)
     block, lattice = noisy[0].block, noisy[0].lattice
-    exact = on_lattice(block.words(sums[0]), lattice.bits).taken(places)
+    exact = on_lattice(block.words(sums[0]), lattice.bits).take(places)
     return places, [NoisyBlock(block, lattice, exact), *noisy[1:]]
 
 

@@ -17,7 +17,7 @@ from dpsql.statistics.aggregates import DirectSum, GroupCount, ValueBlock
 from dpsql.statistics.counts import MarginalCounts
 from support.broken.planting import Fault
 
-_kept, _lattice = grouped.kept, aggregates.laplace_lattice
+_kept, _lattice = grouped.sample_rows, aggregates.laplace_lattice
 _limits: Any = vars(ValueBlock)["limits"]
 _direct_limits: Any = vars(DirectSum)["limits"]
 
