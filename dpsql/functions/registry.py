@@ -89,8 +89,8 @@ DECLARATIONS: dict[str, Signature] = {
         *map(owner_argument, (NEIGHBOUR_RELATION, PRIVACY_UNIT)),
         replace(
             owner_argument(MAX_ROWS_PER_UNIT),
-            doc=f"{owner_argument(MAX_ROWS_PER_UNIT).doc} Of several tables, a struct may say it of each: of what reads "
-            "two of them, the larger number counts.",
+            doc=f"{owner_argument(MAX_ROWS_PER_UNIT).doc} Of several tables, a struct may say it of each: of what "
+            "reads two of them, the larger number counts.",
             kind="int | Mapping[str, int]",
         ),
         *map(owner_argument, (LOWER, UPPER, TARGET_LOWER, TARGET_UPPER, TARGET_LEVELS)),

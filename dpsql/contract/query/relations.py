@@ -145,7 +145,7 @@ class Item:
     ----------
     id : str
         The alias in the written SQL.
-    relation : PartOfQuery
+    relation : QueryRelation
     alias : str
         The name in the query.
     hidden : bool

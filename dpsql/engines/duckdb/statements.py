@@ -17,7 +17,7 @@ The contents of a source enter a statement in one place, `steps.step.rows_of`, a
 - *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before anything is joined,
   grouped, partitioned or hashed, and names of features a text that is compared by its bytes (`exact_text`). Collations
   apply to none of them.
-- *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash under a secret key
+- *Samples* (which rows of a unit count) and *blocks* follow from `place_hash`, a 128-bit hash under a secret key
   of identities and contents. With groups a fast hash of 64 bits takes its place, and ties fall to what was hashed.
 - *Values* are judged by dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not
   safe: DuckDB may decide it at planning time from the minimum and maximum in a Parquet file, which ignore NaN.
