@@ -61,7 +61,7 @@ class SystemLocks:
     seccomp: bool
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether both are there."""
         return self.landlock > 0 and self.seccomp
 
@@ -169,7 +169,7 @@ def lock_front(readable: Iterable[str | os.PathLike[str]]) -> None:
 def _lock(readable: Iterable[str | os.PathLike[str]], *, network: bool, calls: bytes) -> None:
     check_alone()
     support = available()
-    if not support.whole:
+    if not support.is_complete:
         raise SandboxError("this system has no Landlock or no seccomp")
     # Landlock asks for it where the process has no rights over the system.
     _checked(_prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")

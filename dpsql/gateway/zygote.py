@@ -47,7 +47,7 @@ def serve(path: Path, *, locked: bool = True, most: int = 16, life: float = LIFE
     life : float
         How many seconds a box lives at most; while private calls run it waits.
     """
-    if locked and not sandbox.available().whole:
+    if locked and not sandbox.available().is_complete:
         raise SystemExit("this system has no Landlock or no seccomp: use --without-os-sandbox, or another system")
     signal.signal(signal.SIGTERM, _end)
     os.environ.clear()  # a box that was taken over finds nothing in it

@@ -28,7 +28,7 @@ NAME = f"dpsql-test-{os.getpid()}"
 ANSWERED = 120
 _lacking = missing()
 as_root = pytest.mark.skipif(_lacking is not None, reason=str(_lacking))
-locked = pytest.mark.skipif(not available().whole, reason="this system has no Landlock or no seccomp")
+locked = pytest.mark.skipif(not available().is_complete, reason="this system has no Landlock or no seccomp")
 QUESTION = json.dumps({"sql": "SELECT count(*) AS n FROM patients", "epsilon": 0.5}).encode()
 # What a front that was taken over would try, as its user: files, sockets and the processes of others.
 TRIES = """

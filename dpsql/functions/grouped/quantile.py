@@ -405,7 +405,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
             column = statistic.cells
             return lambda: draw_quantiles(plan, column)
         known_bounds: dict[str, Json] = {
-            "interval": interval_record(statistic.drawn),
+            "interval": interval_record(statistic.interval),
             "std_error": plan.bounds_noise.deviation,
         }
         if isinstance(statistic, WithoutBounds):
@@ -448,14 +448,14 @@ class BoundedCells(RowTransform[GridHistogram]):
 
     def __init__(self, cells: GridHistogram, interval: PrivateInterval) -> None:
         super().__init__(cells)
-        self.drawn = interval
+        self.interval = interval
 
 
 class WithoutBounds(Ignoring):
     """The end of a call without bounds: only these are charged."""
 
     def __init__(self, interval: PrivateInterval) -> None:
-        self.drawn = interval
+        self.interval = interval
 
 
 def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:

@@ -134,7 +134,7 @@ class RegressionStage(StepStage):
     rows: StepRows
 
     def __init__(self, columns: Columns, fit: LinearFit, mapped: RowMap, scales: Scales) -> None:
-        self.columns, self.positions = columns, columns.kept
+        self.columns, self.positions = columns, columns.positions
         self.rows = StepRows.of(mapped, scales, fit.coefficients)
         self._fit = fit
 

@@ -243,7 +243,7 @@ class Columns:
     call : RegressionCall
     standardizes : bool
         Whether rows are measured in private standard deviations.
-    kept : list of int
+    positions : list of int
         Positions of the features with bounds.
     reach : list of float
         How many deviations from the mean the bounds of each of these are at most. A flag gets units so wide that its
@@ -268,11 +268,11 @@ class Columns:
         self.call = call
         self.target = self.public_target = target.interval
         self._bounds, self._of_target = features, target
-        self.kept = [position for position, column in enumerate(features) if column.interval is not None]
+        self.positions = [position for position, column in enumerate(features) if column.interval is not None]
         intervals = [column.interval for column in features if column.interval is not None]
         flags = [
             features[column].flag or is_few(pair, call.kinds[column])
-            for column, pair in zip(self.kept, intervals, strict=True)
+            for column, pair in zip(self.positions, intervals, strict=True)
         ]
         self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
         self.narrowable = (
@@ -281,7 +281,7 @@ class Columns:
         self.more = Fraction(1)
         self._ends = np.array(intervals).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(intervals), *affine_map(*self.target))
-        whole_flags = np.array([features[position].is_whole for position in self.kept], dtype=bool)
+        whole_flags = np.array([features[position].is_whole for position in self.positions], dtype=bool)
         self._whole_flags = whole_flags
         self.mapped = RowMap(self.scales, method.longest(len(intervals)), unclipped=whole_flags)
 
@@ -294,11 +294,11 @@ class Columns:
         """Return the cells within the public bounds of a feature that is kept, or of the target for None."""
         if position is None:
             return self.target_cells().within(*self.public_target)
-        return TypedCells.of(self.call.kinds[self.kept[position]]).within(*self.pairs[position])
+        return TypedCells.of(self.call.kinds[self.positions[position]]).within(*self.pairs[position])
 
     def magnitudes(self, positions: Sequence[int], *, target: bool) -> QuantisedMagnitudes:
         """Return the empty histogram of the magnitudes of some features that are kept, and of the target."""
-        cells = {position: TypedCells.of(self.call.kinds[self.kept[position]]) for position in positions}
+        cells = {position: TypedCells.of(self.call.kinds[self.positions[position]]) for position in positions}
         return QuantisedMagnitudes(self.mapped, cells, self.target_cells() if target else None, self.public_target)
 
     def target_cells(self, octave: int = OCTAVE) -> TypedCells:
@@ -314,7 +314,9 @@ class Columns:
     def narrow(self, position: int, column: ColumnBounds) -> None:
         """Note that a feature is measured, and clipped, by drawn ends: its verdict and error are those of these."""
         bounds = list(self._bounds)
-        bounds[self.kept[position]] = replace(bounds[self.kept[position]], clear=column.clear, seen=column.seen)
+        bounds[self.positions[position]] = replace(
+            bounds[self.positions[position]], clear=column.clear, seen=column.seen
+        )
         self._bounds = bounds
 
     def standardised(self, standard: Standard) -> RowMap:
@@ -340,9 +342,9 @@ class Columns:
             scaled = matrix / sizes[:, None]
             errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
             errors = self._with_clips(errors, coefficients[1:], mapped)
-        positions = [0, *(1 + position for position in self.kept)]
+        positions = [0, *(1 + position for position in self.positions)]
         bounds: list[Interval | None] = [None] * len(self._bounds)
-        for position, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
+        for position, pair in zip(self.positions, mapped.counted(*self._ends), strict=True):
             bounds[position] = pair
         spread_coefficients = _spread(coefficients, positions, 1 + len(bounds))
         spread_errors = None if errors is None else _spread(errors, positions, 1 + len(bounds))
@@ -352,7 +354,7 @@ class Columns:
         )
         if any(steps):
             shapes: list[Mapping[str, Json] | None] = [None] * len(bounds)
-            for position, step in zip(self.kept, steps, strict=True):
+            for position, step in zip(self.positions, steps, strict=True):
                 shapes[position] = step
             clips = {**clips, "steps": shapes}
         return lambda: self.call.result(spread_coefficients, spread_errors, bounds, clips=clips, unclear=unclear)
@@ -386,7 +388,7 @@ class Columns:
         They move the slope by no more than the tail within the bounds would, if that were clipped.
         """
         tails = self._clipped(replace(mapped, unclipped=self._whole_flags), hidden=0.0)
-        columns = [self._bounds[feature].seen for feature in self.kept]
+        columns = [self._bounds[feature].seen for feature in self.positions]
         return [
             0.0 if seen is None else min(tail.slope, DEVIATIONS**2 * seen.unit / max(1.0, float(seen.rows.sum())))
             for seen, tail in zip(columns, tails, strict=True)
@@ -394,7 +396,7 @@ class Columns:
 
     def _clipped(self, mapped: RowMap, **more: float) -> list[ClippedShare]:
         """Return how far the clips of a map move the coefficients of each column that is kept."""
-        columns = [self._bounds[feature].seen for feature in self.kept]
+        columns = [self._bounds[feature].seen for feature in self.positions]
         pairs = zip(columns, mapped.counted(*self._ends), strict=True)
         return [ClippedShare() if seen is None else seen.clipped(*ends, **more) for seen, ends in pairs]
 

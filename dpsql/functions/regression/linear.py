@@ -61,12 +61,12 @@ class AdaSsp(LeastSquares):
         """Return the collector of the moments, or of the products."""
         if not self.standardizes:
             return Products(columns, columns.mapped)
-        if not columns.kept:
+        if not columns.positions:
             return Waiting(Products(columns, columns.mapped))
         mapped = columns.mapped
         return Moments(
             self.plan,
-            columns.kept,
+            columns.positions,
             mapped,
             columns.reach,
             lambda standard: Products(columns, columns.standardised(standard)),
@@ -77,7 +77,7 @@ class Products(KeptFeatures[RowProducts]):
     """Exact products of all columns."""
 
     def __init__(self, columns: Columns, mapped: RowMap) -> None:
-        super().__init__(columns.kept, RowProducts(mapped, columns.target))
+        super().__init__(columns.positions, RowProducts(mapped, columns.target))
         self._columns, self._mapped = columns, mapped
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:

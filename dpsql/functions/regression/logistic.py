@@ -465,11 +465,11 @@ class Classifier:
         has_steps: bool,
         ends: Fraction = Fraction(0),
     ) -> None:
-        self.plan, self.kept, self.scaling = plan, list(positions), scaling
+        self.plan, self.positions, self.scaling = plan, list(positions), scaling
         self._call, self._unclear = call, list(unclear)
         self.has_steps = has_steps
         self.ends = ends
-        self._noise = plan.calibrated(len(self.kept), steps=has_steps, ends=ends)
+        self._noise = plan.calibrated(len(self.positions), steps=has_steps, ends=ends)
         self._part = plan.coefficients(has_steps, ends)
 
     def start(self) -> Collector:
@@ -478,7 +478,7 @@ class Classifier:
             return FitStep(self)
         return ScoredRows(self) if self.has_steps else LabelledRows(self)
 
-    def drawn(self, rows: SignedFeatures | LabelledFeatures, progress: Progress) -> NDArray[np.float64]:
+    def draw(self, rows: SignedFeatures | LabelledFeatures, progress: Progress) -> NDArray[np.float64]:
         """Draw the coefficients of kept rows."""
         self._choose()
         return self._part.draw(rows.signed, self._noise, tick=progress.tick)
@@ -486,7 +486,7 @@ class Classifier:
     def begin(self) -> PerturbedFit:
         """Begin a fit that asks for sums at coefficients step by step."""
         self._choose()
-        return self._part.start(1 + len(self.kept), self._noise)
+        return self._part.start(1 + len(self.positions), self._noise)
 
     def _choose(self) -> None:
         """Give the linear fit what the steps would have had, where there are none. With ends this was done before."""
@@ -503,12 +503,12 @@ class Classifier:
         """Return the released model, and what was spent on it; `shapes` has the steps of each feature that is kept."""
         scaling, features = self.scaling, self._call.features
         coefficients = np.zeros(1 + len(features))
-        coefficients[[0, *(1 + position for position in self.kept)]] = scaling.unmapped(solution)
+        coefficients[[0, *(1 + position for position in self.positions)]] = scaling.unmapped(solution)
         bounds: list[Json] = [None] * len(features)
-        for position, pair in zip(self.kept, scaling.mapped.counted(scaling.low, scaling.high), strict=True):
+        for position, pair in zip(self.positions, scaling.mapped.counted(scaling.low, scaling.high), strict=True):
             bounds[position] = list(pair)
         steps: list[Json] = [None] * len(features)
-        for position, shape in zip(self.kept, shapes or [None] * len(self.kept), strict=True):
+        for position, shape in zip(self.positions, shapes or [None] * len(self.positions), strict=True):
             steps[position] = shape
         left_out = [name for name, pair in zip(features, bounds, strict=True) if pair is None]
         result: dict[str, Json] = {
@@ -536,7 +536,7 @@ class ScoreStage(StepStage):
     rows: ScoreRows
 
     def __init__(self, fit: Classifier, coefficients: NDArray[np.float64]) -> None:
-        self.positions, self.rows = fit.kept, ScoreRows.of(fit.scaling, coefficients)
+        self.positions, self.rows = fit.positions, ScoreRows.of(fit.scaling, coefficients)
         self._fit, self._coefficients = fit, coefficients
 
     def weights(self) -> CellWeights:
@@ -565,24 +565,24 @@ class LabelledRows(KeptFeatures[SignedFeatures]):
     """Rows multiplied by their label, of the features that have bounds; the solver reads them in memory."""
 
     def __init__(self, fit: Classifier) -> None:
-        super().__init__(fit.kept, SignedFeatures(fit.scaling))
+        super().__init__(fit.positions, SignedFeatures(fit.scaling))
         self._fit = fit
 
     def draw(self, progress: Progress) -> Draw:
         """Draw the model."""
-        return self._fit.result(self._fit.drawn(self.inner, progress))
+        return self._fit.result(self._fit.draw(self.inner, progress))
 
 
 class ScoredRows(KeptFeatures[LabelledFeatures]):
     """Rows with their label, of the features that have bounds; the solver reads them in memory, and then the steps."""
 
     def __init__(self, fit: Classifier) -> None:
-        super().__init__(fit.kept, LabelledFeatures(fit.scaling))
+        super().__init__(fit.positions, LabelledFeatures(fit.scaling))
         self._fit = fit
 
     def draw(self, progress: Progress) -> Result:
         """Draw the linear fit, the bins and every round of steps."""
-        stage = ScoreStage(self._fit, self._fit.drawn(self.inner, progress))
+        stage = ScoreStage(self._fit, self._fit.draw(self.inner, progress))
         return stage.draw(self.inner.given_up(stage.rows), progress)
 
 
@@ -601,7 +601,7 @@ class FitStep(KeptFeatures[StepSums]):
     ending = ("_fit", "_run")
 
     def __init__(self, fit: Classifier, at: list[int] | None = None, run: PerturbedFit | None = None) -> None:
-        super().__init__(fit.kept, StepSums(fit.scaling, at or [0] * (1 + len(fit.kept))))
+        super().__init__(fit.positions, StepSums(fit.scaling, at or [0] * (1 + len(fit.positions))))
         self._fit, self._run = fit, run
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
