@@ -96,15 +96,15 @@ BY_ACCIDENT = Fault(
 )
 GROUPS_ALONE = Fault(
     "Groups of a unit are bounded, and its rows in each are not.",
-    ((grouped, "kept", _without("rows_per_group")),),
+    ((grouped, "sample_rows", _without("rows_per_group")),),
 )
 ROWS_ALONE = Fault(
     "Rows of a unit in each group are bounded, and its groups are not.",
-    ((grouped, "kept", _without("groups")),),
+    ((grouped, "sample_rows", _without("groups")),),
 )
 ROWS_FOR_UNITS = Fault(
     "All rows of a unit count, and noise is drawn for what one row adds.",
-    ((grouped, "kept", _without("groups", "rows_per_group")),),
+    ((grouped, "sample_rows", _without("groups", "rows_per_group")),),
 )
 NOT_EMPTY = Fault(
     "Public keys without rows are not in the result: one row makes a key appear, with any noise.",
