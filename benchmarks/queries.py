@@ -142,7 +142,7 @@ def _as_written(window: stages.Window, _: object) -> str:
     whole = frame is None or (frame.start, frame.end) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE")
     end = "" if whole else f" {frame_sql(expr)}"
     over = f"PARTITION BY {', '.join(window.partitions)} ORDER BY {orders or '1'}{end}"
-    return f"system.main.{expr.name}({', '.join(window.given)}) OVER ({over})"
+    return f"system.main.{expr.name}({', '.join(window.arguments)}) OVER ({over})"
 
 
 def ties(rows: int, runs: int) -> None:

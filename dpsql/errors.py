@@ -23,7 +23,7 @@ class DpsqlError(Exception):
         The requirement, the given public value, and the next step.
     """
 
-    place: int | None = None  # byte offset of the refused part in the text of a query
+    offset: int | None = None  # byte offset of the refused part in the text of a query
     position: int | None = None  # character offset in the statement that the gateway received, from 0
     hint: str | None = None  # the line to write instead
 

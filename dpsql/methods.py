@@ -88,7 +88,7 @@ def _parameters(leading: list[Parameter], arguments: Signature) -> Iterator[str]
 def _kind(argument: Argument) -> str:
     """Return the allowed words of an argument, and its default."""
     parts = [f"{{{', '.join(map(repr, argument.choices))}}}"] if argument.choices else []
-    default = argument.shown or (None if argument.default is None else repr(argument.default))
+    default = argument.default_text or (None if argument.default is None else repr(argument.default))
     if default is None:
         parts.append("optional")
     else:

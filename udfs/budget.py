@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from dpsql.contract.parameters import fold, text, text_list
 from dpsql.engines.attached import engines_of
-from dpsql.engines.duckdb.lineage.several import Stated, protect_tables, stated_of
+from dpsql.engines.duckdb.lineage.several import TableEntry, protect_tables, read_entries
 from dpsql.engines.duckdb.lineage.sources import Owned
 from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.session import Session
@@ -106,7 +106,7 @@ def protect(session: Session) -> Callable[..., str]:
 
 def _statements(
     session: Session, declaration: Said, seen: Sequence[Plans] | None, table_names: Known, texts: Texts
-) -> list[Stated]:
+) -> list[TableEntry]:
     """Return an owner's declarations for several tables of DuckDB."""
     if declaration["engine"] is not None or declaration["source"] is False:
         raise ParameterError(
@@ -117,7 +117,7 @@ def _statements(
         name: session.sources.owned("dp_protect", name, seen_of(plans), table_names or (), catalogued(texts))
         for name, plans in zip(names, seen or [None] * len(names), strict=True)
     }
-    return stated_of(declaration["tables"], tables)
+    return read_entries(declaration["tables"], tables)
 
 
 def _owned(

@@ -44,7 +44,7 @@ def learn_released(session: Session) -> Callable[..., pa.Array]:
             other = session.running(keyed, private=True)
             collecting, call = other.collecting, running.call
             first = None if collecting is None else collecting.first
-            if running.whole is None or other.whole is not running.whole or not isinstance(first, Labels):
+            if running.query is None or other.query is not running.query or not isinstance(first, Labels):
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
             if not isinstance(call, GroupedCall) or len(rows or ()) != len(first.numbers):
                 raise InternalError("I005", "DuckDB did not read each released key exactly once. Report it.")

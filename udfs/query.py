@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from dpsql.engines.duckdb.lineage.texts import catalogued
-from dpsql.engines.duckdb.query_statement import CORES, GATE, shown
+from dpsql.engines.duckdb.query_statement import CORES, GATE, query_lines
 from dpsql.engines.duckdb.result_rows import QueryAnswer, answers
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.duckdb.session import Session
@@ -64,7 +64,7 @@ def plan(session: Session) -> Callable[..., str]:
         statement, free = session.queries.plan(sql, tree, left_out("dp_query", arguments), *_bound(texts))
         if statement is None:
             return free
-        session.note(statement.plan.function, statement.plan, aggregate=False, lines=partial(shown, statement))
+        session.note(statement.plan.function, statement.plan, aggregate=False, lines=partial(query_lines, statement))
         return statement.sql() if session.past.replay(statement.plan) is None else statement.stored_sql()
 
     return run
@@ -137,7 +137,7 @@ def learn_rows(session: Session) -> Callable[..., pa.Array]:
         def learn(running: RunningCall) -> int:
             other = session.running(drawing, private=True)
             row_limit = other.call_as(RowsCall).limit
-            if running.whole is None or other.whole is not running.whole or row_limit is None:
+            if running.query is None or other.query is not running.query or row_limit is None:
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
             plan = running.call.plan
             call = replace(running.call, plan=limited(plan, row_limit))
@@ -161,7 +161,7 @@ def learn_bounds(session: Session) -> Callable[..., pa.Array]:
         def learn(running: RunningCall) -> int:
             other = session.running(bounding, private=True)
             bounds = other.call_as(CoreBoundsCall).by_column
-            if running.whole is None or other.whole is not running.whole or not bounds:
+            if running.query is None or other.query is not running.query or not bounds:
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
             running.learn_bounds(running.call_as(WaitingCall).within(bounds))
             return ticket
@@ -187,7 +187,7 @@ def release(session: Session) -> Callable[..., pa.Array]:
         def work(running: RunningCall) -> Entry:
             def read(_: RunningCall) -> Any:
                 parts = [session.running(part, private=True) for part in tickets]
-                if any(part.whole is not running for part in parts) or len(parts) != len(running.parts):
+                if any(part.query is not running for part in parts) or len(parts) != len(running.parts):
                     raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
                 if isinstance(running.call, QueryCall):
                     running.call = running.call.told(part.call for part in parts)

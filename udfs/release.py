@@ -252,7 +252,7 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
             raise TypeError("the call collects nothing")
         for batch, words in zip(batches, keys, strict=True):
             collecting.add(running.call, batch, Batch(words))
-        return collecting.whole()
+        return collecting.merge()
 
     for number in range(1, running.call.plan.readings):
         session.turn(ticket, number, gather)

@@ -36,7 +36,7 @@ class OpenCall:
         The first argument, if it is a string: the table's name.
     argument : str or None
         The named argument whose value the user is typing.
-    given : set of str
+    names : set of str
         Named arguments that the call already has.
     at_start : bool
         True when an argument begins here.
@@ -50,7 +50,7 @@ class OpenCall:
     is_table: bool = False
     source: str | None = None
     argument: str | None = None
-    given: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
     at_start: bool = True
     position: int = 0
 
@@ -88,7 +88,7 @@ class Place:
             call.argument, call.at_start, call.position = None, True, call.position + 1
         elif call is not None and text in (":=", "=>"):
             call.argument, call.at_start = self.previous.lower(), False
-            call.given.add(call.argument)
+            call.names.add(call.argument)
         elif call is not None:
             if kind == "text" and call.position == 0:
                 call.source = text[1:-1].replace("''", "'")
@@ -148,8 +148,8 @@ class SqlCompleter(Completer):
         call = place.calls[-1] if place.calls else None
         # Inside the list of `features := [`, complete for the call around the list.
         if call is not None and call.at_start and self._is_ours(call):
-            arguments = self._names.arguments_of(call.function, table=call.is_table)[call.position - len(call.given) :]
-            yield from _matching([n for n in arguments if n not in call.given], word, suffix=" := ", meta="argument")
+            arguments = self._names.arguments_of(call.function, table=call.is_table)[call.position - len(call.names) :]
+            yield from _matching([n for n in arguments if n not in call.names], word, suffix=" := ", meta="argument")
             if not word:
                 return
         names_table = place.previous.lower() in _table_words

@@ -144,7 +144,7 @@ class DotCommand:
         Minimum number of words.
     choices : tuple of str
         Allowed first words; empty allows any word.
-    whole : bool
+    takes_rest : bool
         Take the rest of the line as one word, with quotes: it is SQL.
     """
 
@@ -154,7 +154,7 @@ class DotCommand:
     most: int = 0
     least: int = 0
     choices: tuple[str, ...] = ()
-    whole: bool = False
+    takes_rest: bool = False
 
 
 def run_dot_command(shell: _Shell, line: str) -> bool:
@@ -166,7 +166,7 @@ def run_dot_command(shell: _Shell, line: str) -> bool:
         say_error(f"there is no command {name}. {step}")
         return False
     try:
-        words = [rest.strip()] * bool(rest) if command.whole else shlex.split(rest)
+        words = [rest.strip()] * bool(rest) if command.takes_rest else shlex.split(rest)
     except ValueError as error:
         say_error(f"{line.strip()}: {error}.")
         return False
@@ -280,7 +280,7 @@ DOT_COMMANDS: dict[str, DotCommand] = {
         "the SQL that it would run, and what it would charge",
         most=1,
         least=1,
-        whole=True,
+        takes_rest=True,
     ),
     ".tables": DotCommand(_tables, ".tables", "tables and views"),
     ".schema": DotCommand(_schema, ".schema [TABLE]", "columns and their types", most=1),

@@ -144,7 +144,7 @@ def _tell_lost(done: Restored, remembered: Sequence[Lost] | None) -> None:
             f"Forgotten: entry {done.lost.sequence} ({done.lost.hash[:8]}) had been written, and is not here."
             f"{'' if remembered else counts} The ledger records that."
         )
-    elif not done.known and remembered is None:
+    elif not done.has_note and remembered is None:
         say(
             "Nothing notes which entry was the last one, so nobody can tell what is missing. A database that has "
             "budgets remembers what was spent: give its file with --db."

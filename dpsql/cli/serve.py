@@ -64,7 +64,7 @@ def serve_database(
     _check_seconds(seconds, fixed_time)
     address = listening.Listening(**where)
     address.check()
-    user = None if front_user is None else import_module("dpsql.gateway.serving").FrontUser.named(front_user)
+    user = None if front_user is None else import_module("dpsql.gateway.serving").FrontUser.from_name(front_user)
     if no_flight and flight_port is not None:
         raise click.UsageError("--flight-port has no effect beside --no-flight. Leave one of them out.")
     if flight_port is None:

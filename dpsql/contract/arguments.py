@@ -32,7 +32,7 @@ class Argument:
         The meaning for users, with unit and interval, in one or more sentences.
     default : object
         Value when a call leaves the argument out.
-    shown : str
+    default_text : str
         Text that help shows for a default that is not a constant, such as `REQUIRED`.
     check : callable, optional
         Returns the checked value or raises. None if the plan checks the value with other arguments.
@@ -62,7 +62,7 @@ class Argument:
     name: str
     doc: str
     default: object = None
-    shown: str = ""
+    default_text: str = ""
     check: Callable[[object], object] | None = None
     choices: tuple[str, ...] = ()
     exact: bool = False
@@ -91,13 +91,13 @@ class Argument:
     @property
     def required(self) -> bool:
         """Whether the argument is required."""
-        return self.shown == REQUIRED
+        return self.default_text == REQUIRED
 
     @property
     def shown_default(self) -> str:
         """Text that help shows for the default: a constant as SQL, or words; may be empty."""
-        if self.shown or self.default is None:
-            return self.shown
+        if self.default_text or self.default is None:
+            return self.default_text
         if isinstance(self.default, bool):
             return str(self.default).lower()
         return repr(self.default)
@@ -124,7 +124,7 @@ class Argument:
         """Return the checked value from its form in a plan's JSON."""
         if not self.exact or stored is None:
             return hashable(stored)
-        return Fraction(parameters.known(str, stored))
+        return Fraction(parameters.narrow(str, stored))
 
 
 class Signature(Mapping[str, Argument]):
@@ -183,11 +183,17 @@ def word(
 
 
 def share(
-    name: str, doc: str, default: float | None, *, hint: str, shown: str = "", earlier: tuple[float | None, ...] = ()
+    name: str,
+    doc: str,
+    default: float | None,
+    *,
+    hint: str,
+    default_text: str = "",
+    earlier: tuple[float | None, ...] = (),
 ) -> Argument:
     """Return an argument that is an exact number strictly between 0 and 1."""
     check = partial(parameters.open_unit_interval, name, hint=hint)
-    return Argument(name, doc, default, shown=shown, check=check, exact=True, earlier=earlier)
+    return Argument(name, doc, default, default_text=default_text, check=check, exact=True, earlier=earlier)
 
 
 def optional_share(
@@ -196,7 +202,7 @@ def optional_share(
     default: float | None,
     *,
     hint: str,
-    shown: str = "",
+    default_text: str = "",
     earlier: tuple[float | None, ...] = (),
     table_only: bool = False,
 ) -> Argument:
@@ -207,7 +213,9 @@ def optional_share(
             return None
         return parameters.open_unit_interval(name, number, hint=hint)
 
-    return Argument(name, doc, default, shown=shown, check=check, exact=True, earlier=earlier, table_only=table_only)
+    return Argument(
+        name, doc, default, default_text=default_text, check=check, exact=True, earlier=earlier, table_only=table_only
+    )
 
 
 def integer(
@@ -217,12 +225,12 @@ def integer(
     *,
     hint: str,
     most: int = parameters.MOST,
-    shown: str = "",
+    default_text: str = "",
     table_only: bool = False,
 ) -> Argument:
     """Return an argument that is an integer from 1 to `most`."""
     check = partial(parameters.positive_integer, name, hint=hint, most=most)
-    return Argument(name, doc, default, check=check, shown=shown, table_only=table_only, kind="Integer")
+    return Argument(name, doc, default, check=check, default_text=default_text, table_only=table_only, kind="Integer")
 
 
 def rational(name: str, doc: str, default: float | None = None, *, hint: str) -> Argument:
@@ -230,10 +238,10 @@ def rational(name: str, doc: str, default: float | None = None, *, hint: str) ->
     return Argument(name, doc, default, check=partial(parameters.positive_number, name, hint=hint), exact=True)
 
 
-def double(name: str, doc: str, default: float | None = None, *, hint: str, shown: str = "") -> Argument:
+def double(name: str, doc: str, default: float | None = None, *, hint: str, default_text: str = "") -> Argument:
     """Return an argument that is a finite double above 0."""
     check = partial(parameters.positive_float, name, hint=hint)
-    return Argument(name, doc, default, check=check, shown=shown, kind="Number")
+    return Argument(name, doc, default, check=check, default_text=default_text, kind="Number")
 
 
 def flag(name: str, doc: str, default: bool, *, earlier: tuple[bool | None, ...] = ()) -> Argument:
@@ -246,7 +254,7 @@ def row_column(name: str, doc: str, *, column: str, hint: str) -> Argument:
     return Argument(
         name,
         doc,
-        shown=REQUIRED,
+        default_text=REQUIRED,
         check=partial(parameters.text, name, hint=hint),
         names_column=True,
         column=column,
@@ -259,7 +267,7 @@ def row_column(name: str, doc: str, *, column: str, hint: str) -> Argument:
 TARGET = Argument(
     "target",
     "Name of the target's column: numeric, text or boolean.",
-    shown=REQUIRED,
+    default_text=REQUIRED,
     names_column=True,
     statistic=True,
     column="y",
@@ -270,7 +278,7 @@ FEATURES = Argument(
     "features",
     "Names of the feature columns, the name of one vector column, or in long rows the column that names the feature. "
     "release('name') uses the features that an earlier release selected.",
-    shown="every numeric column",
+    default_text="every numeric column",
     names_column=True,
     statistic=True,
     column="x",
@@ -297,26 +305,26 @@ K = integer(
     "Number of features to select, from 1 to the number of features.",
     hint="Give the number of features to select.",
     most=MOST_FEATURES,
-    shown=REQUIRED,
+    default_text=REQUIRED,
 )
 EPSILON = Argument(
     "epsilon",
     "Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.",
-    shown=REQUIRED,
+    default_text=REQUIRED,
     check=parameters.epsilon,
     exact=True,
 )
 DELTA = Argument(
     "delta",
     "Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.",
-    shown=REQUIRED,
+    default_text=REQUIRED,
     check=parameters.delta,
     exact=True,
 )
 OPTIONAL_DELTA = replace(
     DELTA,
     doc="Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.",
-    shown="",
+    default_text="",
 )
 
 # Public bounds of values.
@@ -324,7 +332,7 @@ LOWER = Argument(
     "lower",
     "Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct by "
     "name. Values are clipped to it.",
-    shown="required, or stated by the owner",
+    default_text="required, or stated by the owner",
     statistic=True,
     stand_in=0,
     kind="Bounds",
@@ -332,7 +340,7 @@ LOWER = Argument(
 UPPER = Argument(
     "upper",
     "Public upper bound of the features, in the same form as lower and above it. Values are clipped to it.",
-    shown="required, or stated by the owner",
+    default_text="required, or stated by the owner",
     statistic=True,
     stand_in=1,
     kind="Bounds",
@@ -340,28 +348,28 @@ UPPER = Argument(
 TARGET_LOWER = Argument(
     "target_lower",
     "Public lower bound of a numeric target, one number in its own unit.",
-    shown="required for a numeric target",
+    default_text="required for a numeric target",
     statistic=True,
     kind="Number",
 )
 TARGET_UPPER = Argument(
     "target_upper",
     "Public upper bound of a numeric target, above target_lower.",
-    shown="required for a numeric target",
+    default_text="required for a numeric target",
     statistic=True,
     kind="Number",
 )
 TARGET_LEVELS = Argument(
     "target_levels",
     "The two public levels of a text target: the first is coded -1, the second +1, and any other value as 0.",
-    shown="required for a text target",
+    default_text="required for a text target",
     statistic=True,
     kind="Iterable[object]",
 )
 CLASSES = replace(
     TARGET_LEVELS,
     doc="The negative and the positive class of the label. Rows of neither class are ignored.",
-    shown="[false, true], or [0, 1]",
+    default_text="[false, true], or [0, 1]",
 )
 BOUNDS = (LOWER, UPPER, TARGET_LOWER, TARGET_UPPER, TARGET_LEVELS)
 # Bounds of one column, or of two columns that share an interval.
@@ -370,10 +378,10 @@ COLUMN_BOUNDS = (
     replace(UPPER, doc="Public upper bound of the values, one number. Values are clipped to it.", kind="Number"),
 )
 # Bounds of functions that choose private bounds if these are missing.
-FEATURE_BOUNDS = tuple(replace(argument, shown="drawn privately", stand_in=None) for argument in (LOWER, UPPER))
+FEATURE_BOUNDS = tuple(replace(argument, default_text="drawn privately", stand_in=None) for argument in (LOWER, UPPER))
 OPTIONAL_BOUNDS = (
     *FEATURE_BOUNDS,
-    *(replace(argument, shown="drawn privately") for argument in (TARGET_LOWER, TARGET_UPPER)),
+    *(replace(argument, default_text="drawn privately") for argument in (TARGET_LOWER, TARGET_UPPER)),
     TARGET_LEVELS,
 )
 
@@ -382,7 +390,7 @@ NEIGHBOUR_RELATION = Argument(
     "neighbours",
     "The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by "
     "replacing one ('replace').",
-    shown="'add_remove', or stated by the owner",
+    default_text="'add_remove', or stated by the owner",
     check=partial(parameters.choice, "neighbours", options=NEIGHBOURS),
     choices=NEIGHBOURS,
 )
@@ -397,7 +405,7 @@ PRIVACY_UNIT = Argument(
 MAX_ROWS_PER_UNIT = Argument(
     "max_rows_per_unit",
     "Rows that one person may contribute, from 1 to 1000000000. A random choice of them counts.",
-    shown="required with privacy_unit",
+    default_text="required with privacy_unit",
     statistic=True,
     table_only=True,
     kind="Integer",
@@ -418,7 +426,7 @@ VALUE = Argument(
     table_only=True,
     kind="str",
 )
-DATASET = Argument("dataset", "Name of the budget that is charged.", shown="the source's name", kind="str")
+DATASET = Argument("dataset", "Name of the budget that is charged.", default_text="the source's name", kind="str")
 RELEASE = Argument(
     "release",
     "Name of this release. The same call with the same name returns the stored result and costs nothing.",
@@ -429,7 +437,7 @@ CONDITION = Argument(
     "condition",
     "A condition on one row as text, such as 'age >= 18': only rows that meet it count. Rows for which it is NULL "
     "or an error do not.",
-    check=condition.checked,
+    check=condition.check,
     statistic=True,
     table_only=True,
     kind="str",
@@ -437,7 +445,7 @@ CONDITION = Argument(
 ENGINE = Argument(
     "engine",
     "Name of the attached engine that holds the source, see `dpsql.attach_engine`.",
-    shown="DuckDB itself",
+    default_text="DuckDB itself",
     table_only=True,
     kind="str",
 )
@@ -445,7 +453,7 @@ DURING = Argument(
     "during",
     "Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12' from "
     "the first to the last.",
-    shown="required where the owner stated periods",
+    default_text="required where the owner stated periods",
     table_only=True,
     kind="Names",
 )
@@ -456,7 +464,7 @@ COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID
 PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE, *BUDGET)
 
 
-def stated(argument: Argument) -> Argument:
+def owner_argument(argument: Argument) -> Argument:
     """Return the argument as a data owner declares it: the default if a call omits it."""
     return Argument(
         argument.name,

@@ -11,9 +11,9 @@ from dpsql.contract.parameters import (
     Side,
     as_double,
     fold,
-    known,
     levels,
     list_items,
+    narrow,
     refuse_duplicates,
     show,
     text,
@@ -210,7 +210,7 @@ def target_of(arguments: Mapping[str, object]) -> tuple[tuple[float, float] | No
             if isinstance(arguments[name], Mapping) or list_items(arguments[name]) is not None:
                 raise ParameterError("P037", f"{name} must be one number. {_target_hint}")
         low, high = public_bounds(arguments["target_lower"], arguments["target_upper"], names=names, hint=_target_hint)
-        return (known(float, low), known(float, high)), None  # the loop above refuses lists
+        return (narrow(float, low), narrow(float, high)), None  # the loop above refuses lists
     if has_bounds:
         raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")
     return None, levels(given_levels)

@@ -268,7 +268,7 @@ def open_unit_interval(name: str, value: object, *, hint: str) -> Fraction:
     return number
 
 
-def known(kind: type[_Kind], value: object) -> _Kind:
+def narrow(kind: type[_Kind], value: object) -> _Kind:
     """Return a value whose type is already checked."""
     if isinstance(value, kind):
         return value

@@ -38,7 +38,7 @@ from functools import lru_cache
 
 from dpsql.contract import parameters
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import fold, known, list_items, show
+from dpsql.contract.parameters import fold, list_items, narrow, show
 from dpsql.errors import ParameterError
 
 PERIODS = ("day", "week", "month", "quarter", "year")
@@ -343,14 +343,14 @@ class During:
     def from_json(cls, record: Mapping[str, Json]) -> During:
         """Return the blocks that `to_json` wrote."""
         zone, base = (
-            None if record.get(name) is None else known(str, record[name]) for name in ("period_zone", "base")
+            None if record.get(name) is None else narrow(str, record[name]) for name in ("period_zone", "base")
         )
-        tables = tuple(sorted(known(dict, record.get("tables", {})).items()))
-        dated = Dated(known(str, record["period"]), known(str, record["period_of"]), zone, base, tables)
+        tables = tuple(sorted(narrow(dict, record.get("tables", {})).items()))
+        dated = Dated(narrow(str, record["period"]), narrow(str, record["period_of"]), zone, base, tables)
         if record["blocks"] == [UNDATED]:
             return cls(dated, (UNDATED,))
         return cls(
-            dated, tuple(name for span in known(list, record["blocks"]) for name in _period_names(span, dated.period))
+            dated, tuple(name for span in narrow(list, record["blocks"]) for name in _period_names(span, dated.period))
         )
 
 

@@ -23,7 +23,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS
-from dpsql.contract.parameters import Level, known
+from dpsql.contract.parameters import Level, narrow
 from dpsql.contract.periods import DATED, Dated, During
 from dpsql.contract.placement import Placement
 from dpsql.contract.relation import Relation, relation_of
@@ -194,7 +194,7 @@ class Plan(ABC):
             max_rows_per_unit=cls._rows_per_unit(values, layout),
             dataset=dataset,
             release=release,
-            condition=known(str, CONDITION.read(values)) if values.get(CONDITION.name) is not None else None,
+            condition=narrow(str, CONDITION.read(values)) if values.get(CONDITION.name) is not None else None,
             engine=cls._engine(values),
             during=During.read(values.get(DURING.name), dated if isinstance(dated, Dated) else None),
             **own,
@@ -211,7 +211,7 @@ class Plan(ABC):
         """Fill in the owner's declared values for arguments that the call leaves out."""
         keys = protection.pop("keys", {})
         target = arguments["label"] if "label" in arguments else arguments.get("target")  # curves call it a label
-        levels = known(dict, keys).get(parameters.fold(str(target))) if of_table else None
+        levels = narrow(dict, keys).get(parameters.fold(str(target))) if of_table else None
         if levels is not None and len(levels) == 2 and has_no_target_code(arguments):
             arguments["target_levels"] = levels
             protection = {name: value for name, value in protection.items() if not name.startswith("target_")}
@@ -425,18 +425,18 @@ class Plan(ABC):
     def from_record(cls, record: Mapping[str, Json]) -> Self:
         """Return the plan that `to_json` wrote."""
         build_layout: Callable[..., Layout] = Layout
-        layout = build_layout(**{name: hashable(value) for name, value in known(dict, record["layout"]).items()})
+        layout = build_layout(**{name: hashable(value) for name, value in narrow(dict, record["layout"]).items()})
         rest: dict[str, object] = {}
         for field in fields(cls):
             stored = record.get(field.name) if field.name == "principal" else record[field.name]
             if field.name == DURING.name:
-                rest[field.name] = None if stored is None else During.from_json(known(dict, stored))
+                rest[field.name] = None if stored is None else During.from_json(narrow(dict, stored))
             elif field.name in cls.arguments:
                 rest[field.name] = cls.arguments[field.name].restore(stored)
             elif field.name not in ("layout", "judged", "placement"):
                 rest[field.name] = hashable(stored)
-        placement = None if (stored := record["placement"]) is None else Placement.from_json(known(dict, stored))
-        judged = None if (stored := record["judged"]) is None else Judged.from_json(known(dict, stored))
+        placement = None if (stored := record["placement"]) is None else Placement.from_json(narrow(dict, stored))
+        judged = None if (stored := record["judged"]) is None else Judged.from_json(narrow(dict, stored))
         build: Callable[..., Self] = cls
         return build(layout=layout, judged=judged, placement=placement, **rest)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dpsql.contract.arguments import COLUMNS, PROTECTION, Argument, K, Signature
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import Plan
 from dpsql.errors import ParameterError
 
@@ -51,7 +51,7 @@ class SelectionPlan(SelectorPlan):
 
 def read_k(arguments: Mapping[str, object], layout: Layout) -> int:
     """Return the number of features to select; raise if it exceeds a declared number of features."""
-    k = known(int, K.read(arguments))
+    k = narrow(int, K.read(arguments))
     count = stated_features(layout)
     if count:
         _refuse_large_k(k, count)

@@ -190,7 +190,7 @@ class Attached:
         table, name = self.table(source), self.relative(source)
         declarations = sources.declarations()
         governed = declarations.governed
-        claim = sources.budget_named(dataset) if governed and dataset is not None else None
+        claim = sources.budget_of(dataset) if governed and dataset is not None else None
         unit: str | None = None
         date: str | None = None
         claimed = False

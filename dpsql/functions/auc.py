@@ -32,7 +32,7 @@ from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import COLLECTED, SCORES, Pass, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.plan import AUTO, COUNT_DELTA, NOISE
@@ -107,7 +107,7 @@ class AucPlan(ScorePlan):
             raise ParameterError("P045", "method := 'smooth' has no interval. Leave sampling out, or method.")
         if own["method"] == "smooth" and own["delta"] is not None:
             raise ParameterError("P045", "method := 'smooth' has Cauchy noise, without delta. Leave delta out.")
-        law = parameters.known(str, NOISE.read(arguments))
+        law = parameters.narrow(str, NOISE.read(arguments))
         if own["method"] == "smooth" and law != AUTO:
             raise ParameterError("P045", "method := 'smooth' has Cauchy noise. Leave noise out.")
         if law == GAUSSIAN and own["delta"] is None:
@@ -120,7 +120,7 @@ class AucPlan(ScorePlan):
     @cached_property
     def cells(self) -> FormulaCells:
         """Return cells of equal width between the bounds."""
-        return EvenCells(self.lower, self.upper, known(int, self.grid))
+        return EvenCells(self.lower, self.upper, narrow(int, self.grid))
 
     def _passes(self) -> tuple[Pass, ...]:
         """Return one pass, which counts or gathers in SQL if there is a table to scan."""
@@ -301,7 +301,7 @@ class ConfusionPlan(CurvePlan):
     @classmethod
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = super()._own(arguments, layout)
-        lower, upper = (parameters.known(float, own[side]) for side in ("lower", "upper"))
+        lower, upper = (parameters.narrow(float, own[side]) for side in ("lower", "upper"))
         return {**own, "thresholds": _thresholds(arguments["thresholds"], lower, upper)}
 
     @cached_property

@@ -110,7 +110,7 @@ class BestSubsetPlan(SelectionPlan):
         integer(
             "list_size",
             "Number of subsets that the search lists, from 1 to 1000000.",
-            shown="k (d - k) + 2 for d features",
+            default_text="k (d - k) + 2 for d features",
             hint="Give a public number of subsets, or leave it out.",
             most=MOST_LISTED,
         ),

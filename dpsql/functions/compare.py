@@ -49,7 +49,7 @@ from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.parameters import fold, known
+from dpsql.contract.parameters import fold, narrow
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
@@ -101,7 +101,7 @@ COMPARE = Signature(
     Argument(
         "keys",
         "The two groups, from public knowledge: the difference is the first less the second. Other rows are ignored.",
-        shown="[false, true], [0, 1], or stated by the owner",
+        default_text="[false, true], [0, 1], or stated by the owner",
         table_only=True,
         kind="Iterable[object]",
     ),
@@ -109,8 +109,8 @@ COMPARE = Signature(
     _column("label", "Column of the label, or of the numeric truth for losses of size, of 'auc' and 'error'."),
     EPSILON,
     COUNT_DELTA,
-    replace(COLUMN_BOUNDS[0], shown="required for means, else 0", statistic=False, stand_in=None),
-    replace(COLUMN_BOUNDS[1], shown="required for means, else 1", statistic=False, stand_in=None),
+    replace(COLUMN_BOUNDS[0], default_text="required for means, else 0", statistic=False, stand_in=None),
+    replace(COLUMN_BOUNDS[1], default_text="required for means, else 1", statistic=False, stand_in=None),
     word(
         "loss",
         "The error of a row: whether the predicted class is wrong, or how far the prediction is off.",
@@ -120,7 +120,7 @@ COMPARE = Signature(
     Argument(
         "thresholds",
         "Score from which the positive class is predicted: one number, or one for each score.",
-        shown="the middle of the bounds",
+        default_text="the middle of the bounds",
         kind="Numbers",
     ),
     flag(
@@ -157,7 +157,7 @@ def read_bounds(arguments: Mapping[str, object], of: str, loss: str) -> dict[str
 
 def read_thresholds(thresholds: object, bounds: Mapping[str, float | None]) -> tuple[float, ...]:
     """Return the threshold of each score; the default is the middle of the bounds."""
-    lower, upper = known(float, bounds["lower"]), known(float, bounds["upper"])
+    lower, upper = narrow(float, bounds["lower"]), narrow(float, bounds["upper"])
     if thresholds is None:
         return (lower / 2 + upper / 2,) * 2
     items = parameters.list_items(thresholds, most=2)
@@ -212,7 +212,7 @@ class ComparePlan(Plan):
             raise ParameterError("P045", "target_levels are of a label. Give keys := [..., ...] for groups.")
         if groups is None and arguments["keys"] is not None:
             raise ParameterError("P046", "keys need groups. Name the column that says which group a row is in.")
-        keys = known(dict, protection.get("keys", {}))
+        keys = narrow(dict, protection.get("keys", {}))
         if groups is not None:
             if arguments["keys"] is None and of_table:
                 arguments["keys"] = keys.get(fold(str(groups)))
@@ -257,12 +257,12 @@ class ComparePlan(Plan):
     @classmethod
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         of = cls.arguments["of"].read(arguments)
-        loss = known(str, cls.arguments["loss"].read(arguments))
+        loss = narrow(str, cls.arguments["loss"].read(arguments))
         if of != ERROR and (loss != ZERO_ONE or arguments["thresholds"] is not None):
             raise ParameterError("P045", "loss and thresholds are of errors. Leave them out, or give of := 'error'.")
         if loss != ZERO_ONE and arguments["thresholds"] is not None:
             raise ParameterError("P045", f"loss := '{loss}' predicts no classes. Leave thresholds out.")
-        bounds = read_bounds(arguments, known(str, of), loss)
+        bounds = read_bounds(arguments, narrow(str, of), loss)
         return {
             "of": of,
             **bounds,

@@ -74,7 +74,7 @@ class CrosstabPlan(CountedPlan):
             KEYS,
             doc="The keys of each column, from public knowledge: a struct of lists by column. Rows with any other key "
             "are in no cell and in no margin.",
-            shown="stated by the owner",
+            default_text="stated by the owner",
         ),
         EPSILON,
         COUNT_DELTA,
@@ -99,8 +99,8 @@ class CrosstabPlan(CountedPlan):
     @classmethod
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = super()._own(arguments, layout)
-        lists = parameters.known(tuple, own["keys"])
-        for name, keys in zip(parameters.known(tuple, own["by"]), lists, strict=True):
+        lists = parameters.narrow(tuple, own["keys"])
+        for name, keys in zip(parameters.narrow(tuple, own["by"]), lists, strict=True):
             if keys is None:
                 raise ParameterError(
                     "P065", f"keys of {show(name)} are missing. Give keys := {{{show(name)}: [...]}}, the public ones."

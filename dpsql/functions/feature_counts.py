@@ -31,7 +31,7 @@ from dpsql.contract.parameters import show
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Pass, Plan
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_vector
-from dpsql.statistics.feature_counts import exact_scores, fixed_one
+from dpsql.statistics.feature_counts import exact_scores, fixed_denominator
 from dpsql.statistics.presence import FeatureCounts, NameCounts, label_of_cells
 
 Floats = NDArray[np.float64]
@@ -138,7 +138,7 @@ PRESENCE = (
     Argument(
         "present_above",
         "A feature is present in a row if its value is larger than this number. For columns and vectors.",
-        shown="not zero",
+        default_text="not zero",
         check=partial(
             parameters.finite_float,
             "present_above",
@@ -173,10 +173,10 @@ class FeatureCountsPlan(Plan):
         """Return one pass that collects the rows; in the long layout they hold feature numbers."""
         return (Pass(FEATURE_COUNTS if self.layout.kind == "long" else COLLECTED),)
 
-    def one(self, count: int | None) -> int:
+    def denominator(self, count: int | None) -> int:
         """Return the value of one row in the unit of the counts of `count` features."""
         widest = max(self.laplace_scales(count or 0), default=Fraction(0))
-        return fixed_one(self.max_features_per_row, count, widest)
+        return fixed_denominator(self.max_features_per_row, count, widest)
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Counts:
         Rows of the positive and of the negative class in which each feature is present, in units of ``1 / one`` rows.
     positive_rows, negative_rows : int
         Class sizes, in rows.
-    one : int
+    denominator : int
         A power of two.
     """
 
@@ -197,12 +197,12 @@ class Counts:
     negative: NDArray[np.int64]
     positive_rows: int
     negative_rows: int
-    one: int = 1
+    denominator: int = 1
 
     def scores(self, score: str) -> NDArray[np.int64]:
         """Return the exact scores of all features; see `dpsql.statistics.feature_counts.exact_scores`."""
         rows = (self.positive_rows, self.negative_rows)
-        return exact_scores(score, self.positive, self.negative, *rows, denominator=self.one)
+        return exact_scores(score, self.positive, self.negative, *rows, denominator=self.denominator)
 
 
 class FeatureCountsCall(Call):
@@ -222,7 +222,9 @@ class FeatureCountsCall(Call):
     def start(self) -> Collector:
         """Return empty counts."""
         plan, count = self.plan, len(self.features)
-        return FeatureCounts(count, plan.max_features_per_row, denominator=plan.one(count), above=plan.present_above)
+        return FeatureCounts(
+            count, plan.max_features_per_row, denominator=plan.denominator(count), above=plan.present_above
+        )
 
     def collect(self, collector: FeatureCounts | NameCounts, rows: pa.StructArray, batch: Batch) -> None:
         """Pass a batch of rows to a collector."""
@@ -242,7 +244,7 @@ class FeatureCountsCall(Call):
     def counts(self, statistic: FeatureCounts) -> Counts:
         """Return the counts."""
         positive, negative = statistic.counts[:-2].reshape(2, -1)
-        return Counts(positive, negative, int(statistic.counts[-2]), int(statistic.counts[-1]), statistic.one)
+        return Counts(positive, negative, int(statistic.counts[-2]), int(statistic.counts[-1]), statistic.denominator)
 
 
 def _check_presence(column: str, kind: pa.DataType, above: float | None) -> None:

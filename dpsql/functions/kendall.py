@@ -18,7 +18,7 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import Pass, Quantity
 from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
@@ -227,7 +227,7 @@ def draw_scores(plan: KendallPlan, scores: Sequence[Fraction], rows: int, record
     part: RankScoreNoise = plan.measurement["scores"]
     numbers = part.draw(scores, rows, two_levels=False)
     compared = record["compared"]
-    return scored_record(record, part, numbers, known(int, compared), two_levels=False)
+    return scored_record(record, part, numbers, narrow(int, compared), two_levels=False)
 
 
 def draw_lead(plan: KendallPlan, lead: Fraction, record: dict[str, Json]) -> Json:

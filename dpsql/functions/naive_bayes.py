@@ -163,7 +163,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         """Return the standard deviations of the noise on a class size and on a feature count."""
         if self.delta is None:
             rows, features = self.scales(count)
-            return laplace_deviation(rows), laplace_deviation(features, self.one(count))
+            return laplace_deviation(rows), laplace_deviation(features, self.denominator(count))
         pairs = zip(self.norms(count), self.shares, strict=True)
         return tuple(math.sqrt(norms.squared_l2 / share) / float(self.mu) for norms, share in pairs)
 
@@ -214,7 +214,7 @@ class NaiveBayesCall(FeatureCountsCall):
         plan = self.plan
         rows = np.array([counts.negative_rows, counts.positive_rows], dtype=np.int64)
         features = np.concatenate([counts.negative, counts.positive])
-        both = zip((rows, features), plan.norms(len(self.features)), (1, counts.one), strict=True)
+        both = zip((rows, features), plan.norms(len(self.features)), (1, counts.denominator), strict=True)
         if plan.delta is None:
             noisy_rows, noisy = (
                 part.draw_counts(counted, norm.l1, denominator=unit)

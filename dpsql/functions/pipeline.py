@@ -32,7 +32,7 @@ from dpsql.contract.fold import Batch, Collector, RowTransform, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.parameters import FrozenMapping, Side, known
+from dpsql.contract.parameters import FrozenMapping, Side, narrow
 from dpsql.contract.plan import COLLECTED, NOT_STATED, Pass, Plan, Quantity
 from dpsql.contract.selection import SelectionPlan, read_k, stated_features
 from dpsql.errors import ParameterError
@@ -100,7 +100,7 @@ class PipelinePlan(Plan):
         replace(
             K,
             doc=f"Features to select; where there are fewer, or without it, all of up to {MOST_UNSELECTED}.",
-            shown="no selection",
+            default_text="no selection",
         ),
         EPSILON,
         DELTA,
@@ -110,7 +110,7 @@ class PipelinePlan(Plan):
             "selection_share",
             "Share of epsilon spent on the selection, between 0 and 1.",
             None,
-            shown="0.3, of kendall 0.1",
+            default_text="0.3, of kendall 0.1",
             hint="0.3 is usual, and 0.1 for kendall.",
         ),
         integer(
@@ -143,10 +143,10 @@ class PipelinePlan(Plan):
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         selection: dict[str, object] = dict.fromkeys(("k", *_SELECTING))
         k, count = arguments["k"], stated_features(layout)
-        if k is not None and not (count and known(int, K.read(arguments)) > count):
+        if k is not None and not (count and narrow(int, K.read(arguments)) > count):
             selection = {"k": read_k(arguments, layout), **cls._read(arguments, *_SELECTING)}
             if selection["selection_share"] is None:
-                selection["selection_share"] = SELECTORS[known(str, selection["selector"])].share
+                selection["selection_share"] = SELECTORS[narrow(str, selection["selector"])].share
         fit = RegressionPlan._own({**arguments, "n_fitted": selection["k"]} if selection["k"] else arguments, layout)
         return {
             **selection,
@@ -196,12 +196,12 @@ class PipelinePlan(Plan):
         rest = 1 - (self.selection_share or Fraction(0))
         settings: dict[str, object] = {name: value for name, value in self.fitting.items() if value is not None}
         for name in ("count_share", "scale_share", *(["range_share"] if "range_share" in settings else [])):
-            share_of_rest = Fraction(known(str, settings[name])) / rest
+            share_of_rest = Fraction(narrow(str, settings[name])) / rest
             if not share_of_rest < 1:
                 raise ParameterError("P051", f"{name} and selection_share must be below 1 together. Lower one of them.")
             settings[name] = share_of_rest
         for name in ("bounds_share", "moments_share", "count_failure"):
-            settings[name] = Fraction(known(str, settings[name]))
+            settings[name] = Fraction(narrow(str, settings[name]))
         own = {"epsilon": self.epsilon * rest, "delta": self.delta, "method": self.method}
         return RegressionPlan.from_arguments(self.source, {**self._shared, **settings, **own})
 
@@ -307,7 +307,7 @@ class PipelineCall(Call):
 
     def _with_selection(self, run: Callable[[], Json]) -> Callable[[], Json]:
         """Return the draw of a fit, with the selector's name in its result."""
-        return lambda: {**known(dict, run()), "selection": (self.selection and self.plan.selector) or NO_SELECTION}
+        return lambda: {**narrow(dict, run()), "selection": (self.selection and self.plan.selector) or NO_SELECTION}
 
     def fit(self, names: list[str]) -> Collector:
         """Return the collector of the fit of some features."""

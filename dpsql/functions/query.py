@@ -39,7 +39,7 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import AggregateCall, CountPlan
@@ -68,7 +68,7 @@ _SHARE = LEFT_OUT_SHARE.name
 _EARLIER = ("keys_of", "rows_of", "bounds_of")
 
 SQL = Argument(
-    "sql", "One SELECT of at most 100,000 characters, as text or as a parameter.", shown=REQUIRED, kind="str"
+    "sql", "One SELECT of at most 100,000 characters, as text or as a parameter.", default_text=REQUIRED, kind="str"
 )
 ARGUMENTS = Signature(
     EPSILON,
@@ -82,28 +82,28 @@ ARGUMENTS = Signature(
         "keys",
         "Public values of the columns to group by, which the owner has not stated: a struct of lists by column. "
         "'private' releases keys that many units have, and needs delta.",
-        shown="what the query and the owner say",
+        default_text="what the query and the owner say",
         kind="Keys",
     ),
     Argument(
         "lower",
         "Public lower bounds of columns whose values are summed, a struct by column.",
-        shown="what the query and the owner say, or drawn privately",
+        default_text="what the query and the owner say, or drawn privately",
         kind="Bounds",
     ),
-    Argument("upper", "Public upper bounds, in the same form as lower.", shown="as lower", kind="Bounds"),
+    Argument("upper", "Public upper bounds, in the same form as lower.", default_text="as lower", kind="Bounds"),
     Argument(
         "during",
         "Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12' "
         "from the first to the last.",
-        shown="required where the owner stated periods",
+        default_text="required where the owner stated periods",
         kind="Names",
     ),
     Argument(
         "max_rows_per_unit",
         "Rows that one person may contribute, from 1 to 1000000000, of those that a core groups. A random choice of "
         "them counts. 'drawn' spends 5 % of epsilon to draw it: the 99th percentile of the rows per person.",
-        shown="stated by the owner",
+        default_text="stated by the owner",
         kind="Integer",
     ),
     MAX_GROUPS_PER_UNIT,
@@ -111,7 +111,7 @@ ARGUMENTS = Signature(
         LEFT_OUT_SHARE,
         doc="Share of epsilon, from 0 to below 1, that tells how many persons have more rows than count, and how much "
         "fell away. Numbers are 'biased' where that is more than their intervals show.",
-        shown="0.05, where a person may have more rows than count",
+        default_text="0.05, where a person may have more rows than count",
         earlier=(),
     ),
     CONFIDENCE,
@@ -120,7 +120,7 @@ ARGUMENTS = Signature(
         "max_age",
         "How old an answer to the same query may be to be returned again at no cost: an INTERVAL, or a number of "
         "hours.",
-        shown="24 hours; with release, any age",
+        default_text="24 hours; with release, any age",
         kind="Number",
     ),
     flag(
@@ -169,12 +169,12 @@ class QueryPart:
     @classmethod
     def read(cls, record: Mapping[str, object]) -> Self:
         """Return the part that `to_json` wrote."""
-        plan = json.loads(known(str, record["plan"]))
+        plan = json.loads(narrow(str, record["plan"]))
         numbers = {name: record.get(name) for name in _EARLIER}
-        earlier = {name: None if part is None else known(int, part) for name, part in numbers.items()}
-        unused = known(dict, record.get("unused") or {})
+        earlier = {name: None if part is None else narrow(int, part) for name, part in numbers.items()}
+        unused = narrow(dict, record.get("unused") or {})
         kind = PARTS[plan.pop("function")][0]
-        return cls(known(int, record["core"]), kind.from_record(plan), **earlier, unused=unused)
+        return cls(narrow(int, record["core"]), kind.from_record(plan), **earlier, unused=unused)
 
     @property
     def call(self) -> type[Call]:
@@ -252,7 +252,7 @@ class QueryPlan(Plan):
         yield from super().earlier_arguments()
         yield from self._untold_before(self.public_arguments)
         if any(part.unused for part in self.parts):
-            recorded = known(list, self.public_arguments["parts"])
+            recorded = narrow(list, self.public_arguments["parts"])
             parts: list[Json] = [
                 {**record, "arguments": {**record["arguments"], **part.unused}}
                 for part, record in zip(self.parts, recorded, strict=True)
@@ -269,7 +269,7 @@ class QueryPlan(Plan):
         flags = [isinstance(part.plan, LeftOutPlan) and part.plan.left_out_share == USUAL_SHARE for part in self.parts]
         if any(flags):
             parts: list[Json] = []
-            for tells, part in zip(flags, known(list, arguments["parts"]), strict=True):
+            for tells, part in zip(flags, narrow(list, arguments["parts"]), strict=True):
                 own = {name: value for name, value in part["arguments"].items() if not tells or name != _SHARE}
                 parts.append({**part, "arguments": own})
             yield {**arguments, "parts": parts}
@@ -280,7 +280,7 @@ class QueryPlan(Plan):
     @classmethod
     def from_record(cls, record: Mapping[str, Json]) -> Self:
         """Return the plan that `to_json` wrote."""
-        parts = tuple(QueryPart.read(known(dict, part)) for part in known(list, record["parts"]))
+        parts = tuple(QueryPart.read(narrow(dict, part)) for part in narrow(list, record["parts"]))
         return replace(super().from_record({**record, "parts": []}), parts=parts)
 
 

@@ -88,12 +88,12 @@ class CoreBoundsCall(GroupedCall):
 
     Attributes
     ----------
-    drawn : tuple of PrivateInterval
+    private_bounds : tuple of PrivateInterval
         The bounds of each column, after their draw.
     """
 
     plan: CoreBoundsPlan
-    drawn: tuple[PrivateInterval, ...] = ()
+    private_bounds: tuple[PrivateInterval, ...] = ()
 
     def check(self) -> None:
         """Raise if the noise cannot be drawn."""
@@ -102,7 +102,7 @@ class CoreBoundsCall(GroupedCall):
     @property
     def by_column(self) -> Intervals:
         """Return the bounds by column; empty before their draw."""
-        return dict(zip(self.plan.targets, self.drawn, strict=True)) if self.drawn else {}
+        return dict(zip(self.plan.targets, self.private_bounds, strict=True)) if self.private_bounds else {}
 
     def start(self) -> Collector:
         """Return empty counts."""
@@ -125,7 +125,7 @@ class CoreBoundsCall(GroupedCall):
         """
         if not isinstance(collector, TargetMagnitudes):
             return self
-        return replace(self, drawn=drawn_of(self.plan.bounds_parts, collector))
+        return replace(self, private_bounds=drawn_of(self.plan.bounds_parts, collector))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Return the end of the part: it reads no row again."""
@@ -133,9 +133,9 @@ class CoreBoundsCall(GroupedCall):
 
     def prepare(self, statistic: object, progress: Progress) -> Callable[[], Json]:
         """Return the drawn bounds."""
-        if not self.drawn:
+        if not self.private_bounds:
             raise InternalError("I032", "the bounds of a query were not drawn. Report it.")
-        intervals: list[Json] = [interval_record(interval) for interval in self.drawn]
+        intervals: list[Json] = [interval_record(interval) for interval in self.private_bounds]
         record: dict[str, Json] = {
             "targets": list(self.plan.targets),
             "intervals": intervals,

@@ -17,7 +17,7 @@ import numpy as np
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import ReleasedKeys
@@ -34,7 +34,7 @@ from dpsql.statistics.grouped_sums import GroupedSums
 def _sets(sets: object) -> tuple[tuple[int, ...], ...]:
     """Return the positions of the keys of each set."""
     return tuple(
-        tuple(known(int, position) for position in known(tuple, positions)) for positions in known(tuple, sets)
+        tuple(narrow(int, position) for position in narrow(tuple, positions)) for positions in narrow(tuple, sets)
     )
 
 
@@ -111,7 +111,7 @@ class MarginsCall(VectorCall):
         if isinstance(statistic, ReleasedKeys):
             raise InternalError("I032", "margins of private keys were drawn. Report it.")
         plan, index, all_sums = self.plan, self.places, statistic.sums()
-        finest = [total.taken(np.arange(index.count)) for total in plan.given(*all_sums)]
+        finest = [total.take(np.arange(index.count)) for total in plan.block_sums(*all_sums)]
         fallen = self._fallen(all_sums)
         margins = [UnitedGroups.of(index.labels, positions, index.count) for positions in plan.sets]
         sums = [[margin.sums(total) for total in finest] for margin in margins]
@@ -125,7 +125,7 @@ class MarginsCall(VectorCall):
                 ]
                 of_set = replace(plan, by=tuple(plan.by[position] for position in positions))
                 types = [self.types[position] for position in positions]
-                records.append(record_of(noisy_blocks, of_set, margin.labels, types, self.drawn))
+                records.append(record_of(noisy_blocks, of_set, margin.labels, types, self.private_bounds))
             return {"sets": records} | self._left_out(fallen)
 
         return draw

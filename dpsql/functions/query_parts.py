@@ -140,13 +140,13 @@ class PlacedCore:
     ----------
     core : QueryCore
     placement : Placement
-    stated : mapping
+    protection : mapping
         The owner's declarations about its budget: ``neighbours``, and the dates of its rows.
     """
 
     core: QueryCore
     placement: Placement
-    stated: Mapping[str, object] = field(default_factory=dict)
+    protection: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass
@@ -269,7 +269,7 @@ def _planned(
     of its noise spends. It also omits the confidence, which applies when answers are read, except in quantile parts:
     the question is the same with and without both.
     """
-    protection = dict(placed.stated)
+    protection = dict(placed.protection)
     plan = kind.from_arguments(SOURCE, dict(arguments), protection)
     if share is not None and isinstance(plan, LeftOutPlan) and plan.measures_left_out:
         arguments = {**arguments, LEFT_OUT_SHARE.name: share}
@@ -346,7 +346,7 @@ def _draws_rows(arguments: Mapping[str, object]) -> bool:
 
 def _stated_rows(cores: Sequence[PlacedCore]) -> int | None:
     """Return the largest row limit that an owner declared for any core; None without one."""
-    limits = [core.placement.rows_stated(core.stated.get("max_rows_per_unit")) for core in cores]
+    limits = [core.placement.rows_stated(core.protection.get("max_rows_per_unit")) for core in cores]
     return max((rows for rows in limits if isinstance(rows, int)), default=None)
 
 
@@ -394,7 +394,7 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
     settings: dict[str, object] = {
         "by": by or None,
         "dataset": placement.charged[0],
-        "neighbours": placed.stated.get("neighbours"),
+        "neighbours": placed.protection.get("neighbours"),
         "confidence": arguments.get("confidence"),
         "during": arguments.get("during"),
     }
@@ -404,7 +404,7 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
         settings["privacy_unit"] = placement.unit
         rows = limits[-1] if limits else arguments.get("max_rows_per_unit")
         if rows is None or isinstance(rows, str):  # a core with one row per person draws nothing
-            rows = placement.rows_stated(placed.stated.get("max_rows_per_unit"))
+            rows = placement.rows_stated(placed.protection.get("max_rows_per_unit"))
         settings["max_rows_per_unit"] = rows
         if by:
             settings["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
@@ -518,7 +518,7 @@ def _vector_part(core_parts: _CoreParts) -> None:
     kind: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
     if counts_disjoint(core):
         kind = DisjointPlan
-    complete = {aggregate.column for aggregate in core.aggregates if aggregate.whole}
+    complete = {aggregate.column for aggregate in core.aggregates if aggregate.is_complete}
     for targets in vectors:
         counted = {name for name, names in targets.items() if set(names) == {COUNT}}
         ends = [None if name in counted else core_parts.bounds.get(name) for name in targets]

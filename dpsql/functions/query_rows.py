@@ -68,7 +68,7 @@ class CoreQuantileCall(QuantileCall, WaitingCall):
 
     def within(self, intervals: Intervals) -> Self:
         """Return the call with the bounds of its column."""
-        return replace(self, drawn=intervals[self.plan.target])
+        return replace(self, interval=intervals[self.plan.target])
 
     def _without_bounds(self, record: dict[str, Json]) -> Callable[[], Json]:
         """Return the end of a part without bounds: the query's charge does not depend on it."""

@@ -37,7 +37,7 @@ from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.bounds import refuse_extremes
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import known, text_list
+from dpsql.contract.parameters import narrow, text_list
 from dpsql.contract.plan import Quantity
 from dpsql.functions.grouped.aggregate import AggregateCall, AggregatePlan
 from dpsql.functions.grouped.drawn_bounds import UNIT_BOUNDS, ValueCode
@@ -70,15 +70,15 @@ _BOTH = (False, True)
 
 def _target_aggregates(targets: object) -> tuple[tuple[str, ...], ...]:
     """Return the aggregates of every target."""
-    return tuple(text_list("wanted", names, hint="") for names in known(tuple, targets))
+    return tuple(text_list("wanted", names, hint="") for names in narrow(tuple, targets))
 
 
 def _flags(flags: object) -> tuple[bool, ...]:
-    return tuple(known(bool, flag) for flag in known(tuple, flags))
+    return tuple(narrow(bool, flag) for flag in narrow(tuple, flags))
 
 
 def _ends(ends: object) -> tuple[float | None, ...]:
-    return tuple(None if end is None else float(known(float, end)) for end in known(tuple, ends))
+    return tuple(None if end is None else float(narrow(float, end)) for end in narrow(tuple, ends))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class VectorPlan(AggregatePlan):
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = dict(super()._own({**arguments, "lower": None, "upper": None}, layout))
         own |= cls._read(arguments, "wanted", "lowest", "highest", "whole")
-        aggregates, lowest, highest = (known(tuple, own[name]) for name in ("wanted", "lowest", "highest"))
+        aggregates, lowest, highest = (narrow(tuple, own[name]) for name in ("wanted", "lowest", "highest"))
         valued = [position for position, names in enumerate(aggregates) if set(names) != {COUNT}]
         refuse_extremes([(lowest[position], highest[position]) for position in valued if lowest[position] is not None])
         return own
@@ -160,9 +160,9 @@ class VectorPlan(AggregatePlan):
         nothing = int(quantise(np.zeros(1), *affine_map(lower, upper))[0]) if lower <= 0 <= upper else 0
         return CubeTarget(CentredPair(*ends), self.whole[position] or lower <= 0 <= upper, nothing)
 
-    def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
+    def block_sums(self, rows: Sums, *targets: Sums) -> list[Sums]:
         """Return the sums for the draw of the blocks; if targets may share a count, the sums of all rows come first."""
-        sums = super().given(rows, *targets)
+        sums = super().block_sums(rows, *targets)
         return [rows, *sums] if isinstance(self.part, CubeVector) else sums
 
     def _parts(self, law: str) -> Sequence[GroupedNoise | KeyedNoise]:
@@ -206,7 +206,10 @@ class VectorCall(AggregateCall, WaitingCall):
         """Return the call with the bounds of its targets."""
         targets = enumerate(self.plan.targets)
         return replace(
-            self, drawn=tuple(intervals[name] if self.plan.is_drawn(position) else None for position, name in targets)
+            self,
+            private_bounds=tuple(
+                intervals[name] if self.plan.is_drawn(position) else None for position, name in targets
+            ),
         )
 
 
@@ -220,11 +223,11 @@ class DisjointPlan(VectorPlan):
         """Return the parts with noise of one law: of the counts together, or of each count by itself."""
         return [*super()._parts(law), self._public((DisjointCounts(len(self.targets)),), law)]
 
-    def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
+    def block_sums(self, rows: Sums, *targets: Sums) -> list[Sums]:
         """Return the sums for the draw of the blocks."""
         if not isinstance(self.part, CubeVector) and isinstance(self.part.blocks[0], DisjointCounts):
             return [replace(rows, s1=np.stack([target.n for target in targets]))]
-        return super().given(rows, *targets)
+        return super().block_sums(rows, *targets)
 
 
 @dataclass(frozen=True)
@@ -240,12 +243,12 @@ _MOMENTS = (COUNT, AVG, VARIANCE)
 
 
 def _pairs(pairs: object) -> tuple[Pair, ...]:
-    return tuple((known(str, first), known(str, second)) for first, second in known(tuple, pairs))
+    return tuple((narrow(str, first), narrow(str, second)) for first, second in narrow(tuple, pairs))
 
 
 def _bounds(bounds: object) -> tuple[tuple[str, Ends], ...]:
-    listed = known(tuple, bounds)
-    return tuple((known(str, name), (known(float, low), known(float, high))) for name, (low, high) in listed)
+    listed = narrow(tuple, bounds)
+    return tuple((narrow(str, name), (narrow(float, low), narrow(float, high))) for name, (low, high) in listed)
 
 
 def half_units(lower: float, upper: float) -> ValueCode:
@@ -312,24 +315,24 @@ class PairsCall(VectorCall):
 
     Attributes
     ----------
-    found : tuple of PrivateInterval
+    column_bounds : tuple of PrivateInterval
         The bounds of each column without public bounds, after their draw.
     """
 
     plan: PairsPlan
-    found: tuple[PrivateInterval, ...] = ()
+    column_bounds: tuple[PrivateInterval, ...] = ()
 
     def within(self, intervals: Intervals) -> Self:
         """Return the call with the bounds of its columns."""
-        return replace(self, found=tuple(intervals[name] for name in self.plan.unbounded))
+        return replace(self, column_bounds=tuple(intervals[name] for name in self.plan.unbounded))
 
     @property
     def drawn_codes(self) -> list[ValueCode]:
         """Return the middle and half of the width of the drawn bounds."""
-        return [half_units(*(interval.ends or UNIT_BOUNDS)) for interval in self.found]
+        return [half_units(*(interval.ends or UNIT_BOUNDS)) for interval in self.column_bounds]
 
     def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
         """Return the record for the ledger, with the drawn bounds."""
-        pairs = zip(self.plan.unbounded, self.found, strict=True)
+        pairs = zip(self.plan.unbounded, self.column_bounds, strict=True)
         intervals: dict[str, Json] = {name: interval_record(interval) for name, interval in pairs}
         return {**super()._record(noisy, labels), **({"intervals": intervals} if intervals else {})}

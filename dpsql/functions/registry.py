@@ -21,7 +21,7 @@ from dpsql.contract.arguments import (
     UPPER,
     Argument,
     Signature,
-    stated,
+    owner_argument,
 )
 from dpsql.contract.call import Call
 from dpsql.contract.names import did_you_mean
@@ -86,14 +86,14 @@ DECLARATIONS: dict[str, Signature] = {
             "Budget under zero-concentrated differential privacy, above 0, in place of epsilon and delta.",
             kind="Number",
         ),
-        *map(stated, (NEIGHBOUR_RELATION, PRIVACY_UNIT)),
+        *map(owner_argument, (NEIGHBOUR_RELATION, PRIVACY_UNIT)),
         replace(
-            stated(MAX_ROWS_PER_UNIT),
-            doc=f"{stated(MAX_ROWS_PER_UNIT).doc} Of several tables, a struct may say it of each: of what reads two of "
-            "them, the larger number counts.",
+            owner_argument(MAX_ROWS_PER_UNIT),
+            doc=f"{owner_argument(MAX_ROWS_PER_UNIT).doc} Of several tables, a struct may say it of each: of what "
+            "reads two of them, the larger number counts.",
             kind="int | Mapping[str, int]",
         ),
-        *map(stated, (LOWER, UPPER, TARGET_LOWER, TARGET_UPPER, TARGET_LEVELS)),
+        *map(owner_argument, (LOWER, UPPER, TARGET_LOWER, TARGET_UPPER, TARGET_LEVELS)),
         Argument(
             "keys",
             "Public values that a column may have, by column name: {'ward': ['A', 'B']}.",
@@ -102,7 +102,7 @@ DECLARATIONS: dict[str, Signature] = {
         Argument(
             "accountant",
             "How charges add up: 'basic', or 'rdp' for many small calls.",
-            shown="'basic'",
+            default_text="'basic'",
             choices=("basic", "rdp"),
         ),
         Argument("public", "Names of tables without personal data, which the same call declares public.", kind="Names"),
@@ -125,14 +125,14 @@ DECLARATIONS: dict[str, Signature] = {
             "claims",
             "Whether calls may claim that a file or a frame holds rows of this budget: 'none', or 'all'. By default "
             "they may, where an engine shows that each row of its view or frame comes from one row.",
-            shown="'rows'",
+            default_text="'rows'",
             choices=("rows", "none", "all"),
         ),
         Argument(
             "enum_labels",
             "Whether the labels that ENUM columns have now are public: known without the rows. 'private' reads such "
             "columns as text.",
-            shown="'private'",
+            default_text="'private'",
             choices=("private", "public"),
         ),
         Argument(

@@ -100,7 +100,7 @@ class MetricsPlan(Plan):
         double(
             "error_bound",
             "Bound that errors are clipped to, above 0, in the unit of the target.",
-            shown="the width of the bounds",
+            default_text="the width of the bounds",
             hint="Give the largest error that is to count, in the unit of the target, or leave it out.",
         ),
         *COLUMN_PROTECTION,

@@ -190,7 +190,7 @@ AREA_CELLS = replace(
     doc="Number of equal-width cells, from 1 to 65536, in which scores are tied: an area is that of scores rounded so. "
     "Without it no score is rounded; method := 'smooth' has 4096.",
     default=None,
-    shown="none",
+    default_text="none",
     kind="Integer",
     earlier=(USUAL_CELLS,),
 )
@@ -328,7 +328,7 @@ class RocPlan(CurvePlan):
     @classmethod
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         thresholds, *sizes = cls._read(arguments, "thresholds", "n_thresholds", "cells").values()
-        count, grid = (parameters.known(int, size) for size in sizes)
+        count, grid = (parameters.narrow(int, size) for size in sizes)
         most = min(_MOST_THRESHOLDS, grid - 1)
         parameters.within("n_thresholds", count, None, most, hint="Give fewer thresholds than cells.")
         if thresholds == "smooth_medians" and count & (count + 1):

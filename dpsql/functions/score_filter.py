@@ -133,9 +133,9 @@ SIGNATURE = selector_arguments(
 def refuse_contradictions(own: Mapping[str, object], layout: Layout) -> None:
     """Raise if arguments that are each valid cannot be combined."""
     _check_method(own)
-    false = parameters.known(Fraction, own["false_positives"])
+    false = parameters.narrow(Fraction, own["false_positives"])
     parameters.within("false_positives", false, _LEAST_FALSE, 1 / _LEAST_FALSE, hint="1 is usual.")
-    parameters.within("clusters", parameters.known(int, own["clusters"]), 2, None, hint="2 is usual.")
+    parameters.within("clusters", parameters.narrow(int, own["clusters"]), 2, None, hint="2 is usual.")
     exact = own["method"] == "svt" or own["method"] in MECHANISMS
     _check_most_rows(own, exact)
     _check_delta(own, exact, layout)
@@ -369,7 +369,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
 
     def deviation(self, count: int | None) -> float:
         """Return the standard deviation of the noise on a released number, in rows."""
-        return self._deviation(self.noise_law or "", self.norms(count), self.one(count))
+        return self._deviation(self.noise_law or "", self.norms(count), self.denominator(count))
 
     def score_range(self, count: int | None) -> int:
         """Return the range of the exact scores of `count` features."""
@@ -420,7 +420,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         chance = self.false_positives / (sides * count)
         noise: CountNoise
         if self.noise_law == "laplace":
-            unit = self.one(count)
+            unit = self.denominator(count)
             noise = LaplaceCountNoise(scale=self.noise_scale(count) * unit, unit=unit)
         else:
             noise = gaussian_count_noise(self.norms(count).squared_l2, self.mu)
@@ -570,7 +570,7 @@ class ScoreFilterCall(FeatureCountsCall):
         the released names, which are public by then.
         """
         count, most = len(self.features), collector.most
-        unit = self.plan.one(count)
+        unit = self.plan.denominator(count)
         if self.plan.engine is not None:
             return FeatureCounts(count, most, denominator=unit)
         collector.vocabulary.release(self.features)
@@ -628,7 +628,7 @@ def _select_exactly(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str])
     if plan.most_rows is not None and counts.positive_rows + counts.negative_rows > plan.most_rows:
         raise InternalError("I033", "more rows were counted than n_max allows. Report it.")
     scores = counts.scores(plan.score)
-    finer = 1 if plan.score == "information_gain" else counts.one
+    finer = 1 if plan.score == "information_gain" else counts.denominator
     if plan.chosen != "svt":
         best = select_best(plan, scores, finer) if len(names) else []
         return {"names": [names[position] for position in best]}
@@ -689,7 +689,7 @@ def released_counts(released: str, counts: Counts) -> NDArray[np.int64]:
     See `dpsql.statistics.feature_counts`.
     """
     positive, negative = counts.positive, counts.negative
-    labels = [counts.positive_rows * counts.one, counts.negative_rows * counts.one]
+    labels = [counts.positive_rows * counts.denominator, counts.negative_rows * counts.denominator]
     parts: dict[str, list[Sequence[int] | NDArray[np.int64]]] = {
         "totals": [positive + negative],
         "differences": [positive - negative],
@@ -720,11 +720,11 @@ def noisy_counts(plan: ScoreFilterPlan, counts: Counts) -> tuple[Floats, float]:
     if plan.noise_law == "gaussian":
         gaussian: GaussianNoise = plan.measurement["scores"]
         squared = plan.norms(count).squared_l2
-        release = gaussian.draw_counts("counts", values, squared_sensitivity=squared, denominator=counts.one)
+        release = gaussian.draw_counts("counts", values, squared_sensitivity=squared, denominator=counts.denominator)
         return release.values, release.sigma
     laplace: LaplaceNoise = plan.measurement["scores"]
-    noisy = laplace.draw_counts(values, plan.norms(count).l1, denominator=counts.one)
-    return noisy, laplace_deviation(plan.noise_scale(count), counts.one)
+    noisy = laplace.draw_counts(values, plan.norms(count).l1, denominator=counts.denominator)
+    return noisy, laplace_deviation(plan.noise_scale(count), counts.denominator)
 
 
 def noisy_scores(plan: ScoreFilterPlan, noisy: Floats, count: int) -> Floats:

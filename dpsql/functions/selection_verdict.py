@@ -81,7 +81,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.arguments import Argument, Signature, optional_share, word
 from dpsql.contract.covers import CLEAR, UNCLEAR
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import known, positive_integer
+from dpsql.contract.parameters import narrow, positive_integer
 from dpsql.contract.plan import MOST_ROWS, Quantity
 from dpsql.contract.selection import SelectionPlan
 from dpsql.errors import ParameterError
@@ -275,7 +275,7 @@ VERDICT = (
         "Share of epsilon, from 0 to below 1, that pays for the verdict. Only for rank scores of all rows.",
         None,
         hint="0.1 is usual; 0 pays for no verdict.",
-        shown="0.1, for rank scores of all rows",
+        default_text="0.1, for rank scores of all rows",
         earlier=(0,),
     ),
     word(
@@ -345,7 +345,7 @@ class ScoredPlan(SelectionPlan):
     @property
     def paid_share(self) -> Fraction:
         """Return the share of epsilon for the verdict."""
-        return Fraction(0) if self.paid_part is None else known(Fraction, self.verdict_share)
+        return Fraction(0) if self.paid_part is None else narrow(Fraction, self.verdict_share)
 
     @cached_property
     def score_part(self) -> RankScoreNoise | None:

@@ -145,7 +145,7 @@ class SyntheticPlan(Plan):
         Argument(
             "columns",
             "Names of the columns of the table: numbers, texts, booleans, dates and timestamps.",
-            shown="every such column",
+            default_text="every such column",
             names_column=True,
             table_only=True,
             kind="Names",
@@ -169,7 +169,7 @@ class SyntheticPlan(Plan):
         Argument(
             "keys",
             "Public values of text columns: a struct of lists by column. All other values are one, 'other'.",
-            shown="stated by the owner",
+            default_text="stated by the owner",
             table_only=True,
             kind="Mapping[str, Iterable[object]]",
         ),
@@ -183,7 +183,7 @@ class SyntheticPlan(Plan):
             "bounds_share",
             "Share of the loss for private bounds of numbers that have no public ones.",
             None,
-            shown="0.1 where lower and upper are left out",
+            default_text="0.1 where lower and upper are left out",
             hint="0.1 is usual.",
         ),
         optional_share(
@@ -216,7 +216,7 @@ class SyntheticPlan(Plan):
         keys = protection.pop("keys", None)
         if arguments["keys"] is None and keys:
             arguments["keys"] = {
-                name: values for name, values in parameters.known(dict, keys).items() if values is not None
+                name: values for name, values in parameters.narrow(dict, keys).items() if values is not None
             } or None
         for bound in ("lower", "upper"):
             if not isinstance(protection.get(bound), Mapping):
@@ -233,7 +233,7 @@ class SyntheticPlan(Plan):
         if not bounded and share is None:
             share = _BOUNDS_SHARE
         epsilon = EPSILON.read(arguments)
-        if own["private_keys"] and not parameters.known(Fraction, epsilon) <= _LARGEST_EPSILON:
+        if own["private_keys"] and not parameters.narrow(Fraction, epsilon) <= _LARGEST_EPSILON:
             raise ParameterError("P001", f"epsilon must be at most {_LARGEST_EPSILON} with private_keys. Lower it.")
         target = arguments.get("target")
         return {
@@ -359,7 +359,7 @@ class TreePass(RowTransform[PairTables]):
     ending = ("released", "whole")
 
     def __init__(self, released: ReleasedColumns) -> None:
-        positions, unions, self.whole = released.fine_places(math.isqrt(2 * _MOST_FINE) // len(released.columns))
+        positions, unions, self.whole = released.fine_cells(math.isqrt(2 * _MOST_FINE) // len(released.columns))
         super().__init__(PairTables(released.columns, positions, unions, released.slots))
         self.released = released
 
@@ -574,7 +574,7 @@ def draw_grids(call: SyntheticCall, fine: Mapping[int, Longs]) -> list[CodedColu
             columns[position] = replace(
                 columns[position],
                 grid=_grid(kinds[position], bounds.interval) or ValueGrid((0.0,), 0.0, is_whole),
-                drawn=True,
+                is_drawn=True,
             )
     bounded = {
         position: grid
@@ -724,7 +724,7 @@ def fine_model(released: ReleasedColumns, tables: PairTables, pairs: Mapping[Pai
     """Return the model's counts of pairs in fine cells, from its counts in united cells."""
     fractions = [
         np.bincount(positions, weights=released.fractions(number), minlength=size)
-        for number, (positions, size) in enumerate(zip(tables.places, tables.sizes, strict=True))
+        for number, (positions, size) in enumerate(zip(tables.positions, tables.sizes, strict=True))
     ]
     for (i, j), counts in pairs.items():
         yield counts[np.ix_(tables.unions[i], tables.unions[j])] * np.outer(fractions[i], fractions[j])

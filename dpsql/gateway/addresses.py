@@ -74,12 +74,12 @@ class Addresses:
         if digest is not None and not self._holds(digest):
             self._rates.refuse(address, "tokens")
 
-    def failed(self, address: str, headers: Headers) -> None:
+    def count_failure(self, address: str, headers: Headers) -> None:
         """Count a request whose token does not hold."""
         self._tokens.pop(_digest(headers) or b"", None)
         self._rates.count(address, "tokens")
 
-    def held(self, headers: Headers) -> None:
+    def remember(self, headers: Headers) -> None:
         """Remember the token of a request after the broker accepted it."""
         digest = _digest(headers)
         if digest is not None:

@@ -101,11 +101,11 @@ def _converse(channel: socket.socket, connection: duckdb.DuckDBPyConnection) -> 
             {
                 "calls": [call.to_json() for call in statement.calls],
                 "settings": dict(statement.settings),
-                "whole": statement.whole,
+                "whole": statement.is_whole,
             },
         )
         _, blobs = frames.receive(channel, most_blobs=len(statement.calls))
-        frames.send(channel, {}, [written(_released(connection, statement, blobs))])
+        frames.send(channel, {}, [stream_of(_released(connection, statement, blobs))])
     except EOFError:
         return
     except GatewayError as error:
@@ -230,7 +230,7 @@ def _objects(value: object) -> Iterator[dict[str, object]]:
             todo += node
 
 
-def written(table: pa.Table) -> bytes:
+def stream_of(table: pa.Table) -> bytes:
     """Return a table as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(use_threads=False)) as writer:

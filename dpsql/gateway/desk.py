@@ -350,7 +350,7 @@ class AskedCall:
             return None if self._planned is None else self._planned.plan
         return context.planned(self._function, self._source, dict(self._arguments))
 
-    def found(self, context: Context) -> tuple[Plan | None, int | None]:
+    def look_up(self, context: Context) -> tuple[Plan | None, int | None]:
         """Return the plan, and the entry that already answers it; errors as in `Context.check`."""
         plan = self.plan_of(context)
         return plan, None if plan is None else context.check(plan)
@@ -645,7 +645,7 @@ class Desk:
             return {"receipts": []}, [self._told_table(function, request, granted)]
         call = AskedCall(function, request.source, granted, request, self._ledger)
         with self._context() as context:
-            plan, entry = self._ledger.of_one_state(lambda: call.found(context))
+            plan, entry = self._ledger.of_one_state(lambda: call.look_up(context))
             if plan is None:  # a query that reads nobody's rows
                 return {"receipts": []}, [call.run(context)]
             return call if entry is None else self._reply(call, context, plan, entry)

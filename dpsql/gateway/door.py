@@ -47,7 +47,7 @@ class _Says(Protocol):
         """Settings of a SET."""
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether its one call's answer is its result."""
 
 
@@ -153,13 +153,13 @@ class Door:
         DpsqlError
             A refusal or failure: dpsql's own codes, and G codes.
         """
-        self.known(token)
+        self.check_token(token)
         with self._alone:
             reading = self._before.get(token, sql)
-            if reading is None or not (reading.whole or reading.settings):
+            if reading is None or not (reading.is_whole or reading.settings):
                 with self._opened().open() as box:
                     reading = self._parsed(token, sql, box)
-                    if not (reading.whole or reading.settings):
+                    if not (reading.is_whole or reading.settings):
                         tables, receipts = self._called(token, reading, settings)
                         table = _without_dictionaries(self._noted(token, sql, box.finish, tables))
                         return Answer(table, receipts)
@@ -172,7 +172,7 @@ class Door:
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return the cost of each private call, and whether the statement is free; read no data."""
-        self.known(token)
+        self.check_token(token)
         with self._alone:
             reading = self._before.get(token, sql)
             if reading is None:
@@ -249,7 +249,7 @@ class Door:
         for connection in idle:
             connection.close()
 
-    def known(self, token: str) -> None:
+    def check_token(self, token: str) -> None:
         """Raise for an unknown token, before a box opens."""
         self._ask(token, {"want": "known"})
 

@@ -111,7 +111,7 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
             self._addresses.refuse(address, headers)
             caller = read_caller(metadata)
             await to_thread.run_sync(self._verbs.check, caller, limiter=self._looking)
-            self._addresses.held(headers)
+            self._addresses.remember(headers)
             if caller.session is None:
                 session = new_session()
             reply = await self._calls[name](caller, context)
@@ -129,7 +129,7 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
                 session = new_session()  # report a lost session once
             status, text = status_of(error)
             if status == grpc.StatusCode.UNAUTHENTICATED:
-                self._addresses.failed(address, headers)
+                self._addresses.count_failure(address, headers)
             context.set_code(status)
             context.set_details(text)
             context.set_trailing_metadata(_cookie(session))

@@ -79,7 +79,7 @@ def parts_of(text: str) -> Iterator[Word]:
         at = end
 
 
-def places_of(text: str) -> list[tuple[int, int, int]]:
+def positions_of(text: str) -> list[tuple[int, int, int]]:
     """Return the parameters (``?``, ``?1``, ``$1``) of a statement: begin, end, and value number from 0."""
     positions: list[tuple[int, int, int]] = []
     for part in parts_of(text):
@@ -115,7 +115,7 @@ def with_values(text: str, values: Sequence[object] | None) -> str:
     """
     if values is None:
         return text
-    positions = places_of(text)
+    positions = positions_of(text)
     if {number for _, _, number in positions} != set(range(len(values))):
         raise GatewayError("G013", "the statement has another number of parameters than of values. Bind one for each.")
     parts, last = [], 0

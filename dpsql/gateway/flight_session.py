@@ -272,9 +272,9 @@ class Sessions:
         GatewayError
             G024: the session had settings and no longer exists.
         """
-        return {**caller.settings, **self.stated(caller)}
+        return {**caller.settings, **self.session_settings(caller)}
 
-    def stated(self, caller: Caller) -> dict[str, str]:
+    def session_settings(self, caller: Caller) -> dict[str, str]:
         """Return the settings of a call's session; raise as `settings` does."""
         if caller.session is None or not caller.session.startswith(_SET):
             return {}
@@ -293,7 +293,7 @@ class Sessions:
                 "G021",
                 "the client keeps no session to SET something in. Let it take cookies, or state epsilon as metadata.",
             )
-        merged: dict[str, str | None] = {**self.stated(caller), **changes}
+        merged: dict[str, str | None] = {**self.session_settings(caller), **changes}
         settings = {name: value for name, value in merged.items() if value is not None}
         handle = self._shelf.put(caller.owner, settings, sum(len(value) + 100 for value in settings.values()))
         self.close(caller)

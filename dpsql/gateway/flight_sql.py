@@ -404,7 +404,7 @@ _PLACES = {"catalog": ("", "dpsql"), "schema": ("", "main")}
 class AnsweringFlight(Answering, Protocol):
     """Door that Flight needs, in addition to `Answering`."""
 
-    def known(self, token: str) -> None:
+    def check_token(self, token: str) -> None:
         """Raise for an unknown token."""
 
 
@@ -482,7 +482,7 @@ class FlightSql:
 
     def check(self, caller: Caller) -> None:
         """Raise for an unknown token."""
-        self._door.known(caller.token)
+        self._door.check_token(caller.token)
 
     # Calls of the service.
 

@@ -139,9 +139,9 @@ class Guarded:
             if message["type"] == "http.response.start":
                 started = True
                 if message["status"] == 401:
-                    self._addresses.failed(address, headers)
+                    self._addresses.count_failure(address, headers)
                 elif scope.get(HELD) or getattr(scope.get("user"), "is_authenticated", False):  # MCP sets user
-                    self._addresses.held(headers)
+                    self._addresses.remember(headers)
                 rest = [(name, value) for name, value in message.get("headers", ()) if name.lower() != b"connection"]
                 message = {**message, "headers": [*rest, *_OUR_HEADERS]}
             await send(message)

@@ -209,7 +209,7 @@ class OwnersDesk:
         ]
         within = sorted(name for name in names if _is_within(grants, name, own))
         for row in rows:
-            row["said"] = grants.grants[row["principal"], row["dataset"]].said(now)
+            row["said"] = grants.grants[row["principal"], row["dataset"]].texts(now)
         return {"grants": {"grants": rows, "tokens": tokens, "owned": sorted(own), "within": within}}, []
 
     def _verify(self, request: OwnersRequest) -> Reply:

@@ -61,7 +61,7 @@ class SystemLocks:
     seccomp: bool
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether both exist."""
         return self.landlock > 0 and self.seccomp
 
@@ -169,7 +169,7 @@ def lock_front(readable: Iterable[str | os.PathLike[str]]) -> None:
 def _lock(readable: Iterable[str | os.PathLike[str]], *, network: bool, calls: bytes) -> None:
     check_alone()
     support = available()
-    if not support.whole:
+    if not support.is_complete:
         raise SandboxError("this system has no Landlock or no seccomp")
     # Landlock requires it if the process has no rights over the system.
     _checked(_prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
@@ -246,7 +246,7 @@ def _head(machine: str) -> _Steps:
 
 def _judged(argument: system_calls.JudgedArgument) -> _Steps:
     """Return the steps that refuse a call unless an argument has one of its values."""
-    steps = [(_LOAD, 0, 0, _FIRST_ARGUMENT + _ARGUMENT_SIZE * argument.place), (_AND, 0, 0, argument.mask)]
+    steps = [(_LOAD, 0, 0, _FIRST_ARGUMENT + _ARGUMENT_SIZE * argument.index), (_AND, 0, 0, argument.mask)]
     count = len(argument.values)
     steps += [(_EQUAL, count - index, 0, value) for index, value in enumerate(argument.values)]
     return [*steps, (_RETURN, 0, 0, _ERROR | system_calls.REFUSED)]

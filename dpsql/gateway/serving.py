@@ -59,7 +59,7 @@ class FrontUser:
     gid: int
 
     @classmethod
-    def named(cls, name: str) -> FrontUser:
+    def from_name(cls, name: str) -> FrontUser:
         """Return a user that this process may become.
 
         Raises

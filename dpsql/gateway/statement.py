@@ -97,7 +97,7 @@ class Statement:
     post: str = ""
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether its one call's answer is its result."""
         return self.post == WHOLE
 

@@ -29,7 +29,7 @@ class JudgedArgument:
 
     Attributes
     ----------
-    place : int
+    index : int
         0 for the first argument.
     values : tuple of int
         Allowed values of the lower 32 bits; the kernel reads only these bits of these arguments.
@@ -37,7 +37,7 @@ class JudgedArgument:
         Bits that count.
     """
 
-    place: int
+    index: int
     values: tuple[int, ...]
     mask: int = _ALL
 

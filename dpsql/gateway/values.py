@@ -58,7 +58,7 @@ def _condition(value: object) -> str | None:
     tree = value.get("condition") if isinstance(value, Mapping) and len(value) == 1 else None
     if not isinstance(tree, str) or len(tree) > _MOST_TREE:
         raise _no_literal()
-    return condition.written(tree)
+    return condition.rewrite(tree)
 
 
 def _value(value: object, sequence_of: Callable[[str], int], allowance: list[int], depth: int) -> object:
@@ -165,11 +165,11 @@ def standing_in(tree: object, query: str, sql: Callable[[str], pa.Table]) -> Ite
         yield
     except DpsqlError as error:
         unpointed(error)
-        if error.place is not None:
+        if error.offset is not None:
             parsed = sql(f"SELECT json_serialize_sql({text(query)}) AS tree").column("tree")[0].as_py()
             # Both have the same parts in the same order.
             pairs = zip(_exprs(str(tree)), _exprs(parsed), strict=False)
-            error.position = next((expression.at for expression, other in pairs if other.at == error.place), None)
+            error.position = next((expression.at for expression, other in pairs if other.at == error.offset), None)
         raise
 
 

@@ -47,7 +47,7 @@ def serve(path: Path, *, locked: bool = True, most: int = 16, life: float = LIFE
     life : float
         Longest life of a box in seconds, including waits for private calls.
     """
-    if locked and not sandbox.available().whole:
+    if locked and not sandbox.available().is_complete:
         raise SystemExit("this system has no Landlock or no seccomp: use --without-os-sandbox, or another system")
     signal.signal(signal.SIGTERM, _end)
     os.environ.clear()  # a hijacked box finds nothing in it

@@ -235,7 +235,7 @@ class BlockGram(_Chunks):
         for columns, block in zip(batches, blocks, strict=True):
             slots = positions[start : start + len(block)]
             if fast is not None:
-                fast.place(np.ascontiguousarray(columns.T), block, slots, self._middle, self._scale, values)
+                fast.quantise_rows(np.ascontiguousarray(columns.T), block, slots, self._middle, self._scale, values)
             else:
                 has_slot = slots < rows
                 of = block[has_slot]

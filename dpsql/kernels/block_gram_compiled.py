@@ -39,7 +39,7 @@ def ranges(rows: Floats, blocks: Longs, least: Doubles, most: Doubles) -> None:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def place(
+def quantise_rows(
     rows: Floats, blocks: Longs, positions: Longs, middle: Doubles, scale: Doubles, values: NDArray[np.float32]
 ) -> None:
     """Quantise rows of shape (n, width); put (1, row) into row ``positions[i]`` of `values`, except rows in no fit."""
@@ -154,5 +154,5 @@ def compile_all() -> None:
     ranges(rows, index, least, most)
     values = np.zeros((1, 16), dtype=np.float32)
     for batch in (rows, np.ones((1, 1))):
-        place(batch, index, index, least, most, values)
+        quantise_rows(batch, index, index, least, most, values)
     gram(values, index, index + 1, 0, 1, np.zeros((1, 16)), np.zeros((1, 16, 16)))

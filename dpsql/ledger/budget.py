@@ -160,7 +160,7 @@ class Budget:
             amounts["epsilon"] = None
         elif changes.get("epsilon") is not None:
             amounts["rho"] = None
-        terms = {name: value for name, value in amounts.items() if value is not None} | self.stated
+        terms = {name: value for name, value in amounts.items() if value is not None} | self.terms
         if terms.get("delta") == 0:
             del terms["delta"]
         if changes.get("rho") is None:  # a rho budget has only one accountant
@@ -197,7 +197,7 @@ class Budget:
         return "; ".join(parts)
 
     @property
-    def stated(self) -> dict[str, object]:
+    def terms(self) -> dict[str, object]:
         """The owner's declarations, by the argument names of a call, without omitted arguments."""
         terms: dict[str, object] = dict(self.bounds or {})
         for name in ("neighbours", "privacy_unit", "max_rows_per_unit"):

@@ -45,7 +45,7 @@ class Restored:
         Number of entries in the ledger.
     lost : Head or None
         The last reported entry, if it is missing now; the ledger records the loss.
-    known : bool
+    has_note : bool
         Whether the former last entry was known.
     aside : str or None
         The new name of the renamed file.
@@ -53,7 +53,7 @@ class Restored:
 
     entries: int
     lost: Head | None
-    known: bool
+    has_note: bool
     aside: str | None = None
 
 

@@ -155,7 +155,7 @@ class Grant:
         }
         return {name: value for name, value in record.items() if value is not None}
 
-    def said(self, now: datetime) -> dict[str, str]:
+    def texts(self, now: datetime) -> dict[str, str]:
         """Return the grant's terms as strings, by the names of `GRANT_FIELDS`, without omitted terms.
 
         Days are the remaining days, rounded up.
@@ -341,7 +341,7 @@ class StandingGrants:
             self._tokens.pop(principal, None)
             self.grants = {key: grant for key, grant in self.grants.items() if key[0] != principal}
 
-    def told(self, end: tuple[int, str]) -> Grants:
+    def grants_at(self, end: tuple[int, str]) -> Grants:
         """Return the current grants; `end` is the number and hash of the last row."""
         tokens = {token.digest: token for group in self._tokens.values() for token in group}
         return Grants(*end, dict(self.grants), tokens)

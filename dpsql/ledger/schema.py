@@ -218,11 +218,11 @@ class Statements:
     ----------
     rows : Select
         Every row in chain order, each column as in `COLUMNS`.
-    one : Select
+    entry : Select
         The row `:sequence`, and the hash of the row before it.
     state : Select
         One row: the last row of the chain, the row `:seen`, the last row of `:dataset` and the row of its budget.
-    named : Select
+    release : Select
         One row: the note under `:key`, the row under `:name` of `:dataset`, and the hash of the row before it.
     end_of_reservation : Select
         The number of the row that ends the reservation `:hold`.
@@ -261,7 +261,7 @@ class Statements:
         columns = [row.c[name] for name in COLUMNS]
         query = select(*columns, before.c.hash).select_from(with_before)
         self.rows = select(*columns).order_by(row.c.sequence)
-        self.one = query.where(row.c.sequence == bindparam("sequence"))
+        self.entry = query.where(row.c.sequence == bindparam("sequence"))
         self.end_of_reservation = select(row.c.sequence).where(row.c.hold == bindparam("hold"))
         of_name = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name"))
         ended = select(before.c.sequence).where(before.c.hold == row.c.sequence).exists()
@@ -306,9 +306,9 @@ class Statements:
         if self.has_lasts:
             source = start.outerjoin(of_dataset, of_dataset.c.key == bindparam("key"))
         match = (row.c.dataset == bindparam("dataset")) & (row.c.name == bindparam("name")) & row.c.result.is_not(None)
-        self.named = select(*(lasts[2:] if self.has_lasts else [null(), null()]), *columns, before.c.hash).select_from(
-            source.outerjoin(row, match).outerjoin(before, before.c.sequence == row.c.sequence - 1)
-        )
+        self.release = select(
+            *(lasts[2:] if self.has_lasts else [null(), null()]), *columns, before.c.hash
+        ).select_from(source.outerjoin(row, match).outerjoin(before, before.c.sequence == row.c.sequence - 1))
         source = start
         if self.has_lasts:
             source = source.outerjoin(of_chain, of_chain.c.key == CHAIN)

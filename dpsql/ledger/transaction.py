@@ -338,7 +338,7 @@ class Transaction:
         for row in rows:
             with self._decoding(row["sequence"]):
                 standing.take(grant_row(row))
-        return standing.told(end)
+        return standing.grants_at(end)
 
     def releases_by(self, principal: str) -> list[StoredRelease]:
         """Return a principal's releases, oldest first."""
@@ -426,7 +426,7 @@ class Transaction:
 
     def row_at(self, sequence: int) -> Row | None:
         """Return the row with a sequence number; None if the chain is shorter."""
-        record = self._connection.execute(self.statements.one, {"sequence": sequence}).first()
+        record = self._connection.execute(self.statements.entry, {"sequence": sequence}).first()
         if record is not None:
             return self._verify(record[:-1], record[-1])
         last = self._last(CHAIN)
@@ -437,7 +437,7 @@ class Transaction:
     def _row_of_name(self, dataset: str, name: str) -> Row | None:
         """Return the row that holds the result of a name."""
         record = self._connection.execute(
-            self.statements.named, {"dataset": dataset, "name": name, "key": name_key(dataset, name)}
+            self.statements.release, {"dataset": dataset, "name": name, "key": name_key(dataset, name)}
         ).one()
         last, values = tuple(record[:2]), record[2:-1]
         if self.statements.has_lasts and last != (values[0], values[self._columns.index("hash")]):

@@ -45,7 +45,7 @@ _COST = (
     "Every read of it is one release, charged to the budget of the table. With `release := 'a name'` the same call "
     "returns the stored result at no cost."
 )
-_SOURCE = Argument("source", "A table, view, file or registered frame.", shown="required")
+_SOURCE = Argument("source", "A table, view, file or registered frame.", default_text="required")
 # The columns of the aggregate form, in their order.
 _COLUMNS = ("x", "y", "p")
 # A run takes a page, and returns the output of its example as a Markdown table.
@@ -174,7 +174,7 @@ def _value(argument: Argument) -> str:
 
 
 def _is_constant(argument: Argument) -> bool:
-    return argument.default is not None and not argument.shown
+    return argument.default is not None and not argument.default_text
 
 
 def _arguments(page: Page, by_hand: list[str]) -> str:

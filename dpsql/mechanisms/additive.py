@@ -109,7 +109,7 @@ class Bins:
     rows: list[Doubles]
 
     @property
-    def places(self) -> list[int]:
+    def features(self) -> list[int]:
         """Features with more than one bin: the others are constant as far as noise tells."""
         return [feature for feature, rows in enumerate(self.rows) if len(rows) > 1]
 
@@ -323,7 +323,7 @@ class StepRounds:
     - **Sensitivity**: `dpsql.statistics.additive.residuals_sensitivity`, in every round of its features; residuals are
       clipped in every round. A sum over a bin is one of cells, which leaves the norm of one row what it is.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
-    - **Assumes**: `take` gets the sums of `ResidualSums` for the present `steps` and `places`; fewer than 2**32 rows.
+    - **Assumes**: `take` gets the sums of `ResidualSums` for the present `steps` and `features`; fewer than 2**32 rows.
     - **Does not protect**: running time; d, the bins and B, which are released.
     """
 
@@ -342,11 +342,11 @@ class StepRounds:
         self._unit, self._source = (neighbours, max_rows_per_unit), source
         self._values = np.zeros((len(bins.of), CELLS + 1))
         self._variances = np.zeros((len(bins.of), CELLS))
-        self._rounds = [group for visit in range(VISITS) for group in _groups(bins.places, visit)]
+        self._rounds = [group for visit in range(VISITS) for group in _groups(bins.features, visit)]
         self._next = 0
 
     @classmethod
-    def drawn(
+    def draw(
         cls,
         cells: Integers,
         sizes: Integers,
@@ -398,12 +398,12 @@ class StepRounds:
         )
 
     @property
-    def left(self) -> int:
+    def rounds_left(self) -> int:
         """Number of rounds that are left."""
         return len(self._rounds) - self._next
 
     @property
-    def places(self) -> list[int]:
+    def features(self) -> list[int]:
         """Features of the next round."""
         return self._rounds[self._next]
 
@@ -420,7 +420,7 @@ class StepRounds:
         sums : ndarray of Python ints, shape (features of the round, CELLS)
             Exact.
         """
-        features = self.places
+        features = self.features
         self._next += 1
         bins = [self._bins.of[feature] for feature in features]
         lengths = [len(self._bins.rows[feature]) for feature in features]
@@ -431,7 +431,7 @@ class StepRounds:
             len(features),
             self._most,
             self._unit[1],
-            squared_mu=self._mu**2 * Fraction(len(features), len(self._bins.places) * VISITS),
+            squared_mu=self._mu**2 * Fraction(len(features), len(self._bins.features) * VISITS),
             source=self._source,
         )
         rate, ends = 2.0 / (1 + len(features)), np.cumsum(lengths)[:-1]

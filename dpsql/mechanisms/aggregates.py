@@ -144,9 +144,9 @@ class NoisyBlock:
         parts = enumerate(self.block.targets)
         return [NoisyBlock(block, self.lattice, self.words.at(self.block.places_of(number))) for number, block in parts]
 
-    def taken(self, positions: NDArray[np.intp]) -> NoisyBlock:
+    def take(self, positions: NDArray[np.intp]) -> NoisyBlock:
         """Return the numbers of some groups."""
-        return NoisyBlock(self.block, self.lattice, self.words.taken(positions))
+        return NoisyBlock(self.block, self.lattice, self.words.take(positions))
 
     @property
     def count_law(self) -> CountLaw:
@@ -392,7 +392,7 @@ def on_lattice(exact: Words, bits: int) -> Words:
 def expected_block(block: Block, lattice: Lattice, rows: int) -> NoisyBlock:
     """Return what the release of one group is on average, of which half of the rows are at each bound."""
     number = np.array([rows], dtype=np.int64)
-    squares = Words(number, 0, 2 * (block.one.bit_length() - 1))
+    squares = Words(number, 0, 2 * (block.denominator.bit_length() - 1))
     exact = block.words(Sums(number, np.zeros_like(number), squares))
     return NoisyBlock(block, lattice, on_lattice(exact, lattice.bits))
 

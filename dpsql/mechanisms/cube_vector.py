@@ -71,7 +71,7 @@ class CubeTarget:
     fill: int = 0
 
     def __post_init__(self) -> None:
-        denominator = self.block.one
+        denominator = self.block.denominator
         if type(self.block) not in _BLOCKS or abs(self.fill) > denominator or (self.shared and not self.block.count_of):
             raise InternalError("I032", f"{self.block.kind} has no place in a vector. Report it.")
 
@@ -124,7 +124,7 @@ class CubeVector(Part):
         return tuple(target.block for target in self.targets)
 
     @cached_property
-    def places(self) -> tuple[tuple[int, ...], ...]:
+    def positions(self) -> tuple[tuple[int, ...], ...]:
         """The coordinates of the vector that each target reads; the shared count is the first one."""
         following = int(any(target.shared for target in self.targets))
         coordinates = []
@@ -138,7 +138,7 @@ class CubeVector(Part):
     @property
     def coordinates(self) -> int:
         """Number of different coordinates in a group, d."""
-        return 1 + max(coordinate for position in self.places for coordinate in position)
+        return 1 + max(coordinate for position in self.positions for coordinate in position)
 
     @property
     def distance(self) -> int:
@@ -195,7 +195,7 @@ class CubeVector(Part):
         rows, *own = sums
         noise = cube_noise(self.scale, self.coordinates, len(rows.n))
         blocks = []
-        for target, position, lattice, totals in zip(self.targets, self.places, self.lattices, own, strict=True):
+        for target, position, lattice, totals in zip(self.targets, self.positions, self.lattices, own, strict=True):
             exact = on_lattice(target.block.words(target.sums(rows, totals)), lattice.bits)
             words = Words.of(exact.high, exact.low + noise[list(position)], exact.bits)
             blocks.append(NoisyBlock(target.block, lattice, words))

@@ -222,7 +222,7 @@ class IntervalNoise:
         log = Fraction(math.log((FINE_CELLS - 1) / self.failure)) + Fraction(1, 10**9)
         return self.majority + math.ceil(2 * spread * log / self.start_epsilon)
 
-    def found(self, inside: int, outside: int) -> bool:
+    def is_found(self, inside: int, outside: int) -> bool:
         """Whether both claims may be made of an interval with these noisy counts."""
         return inside - outside >= self.majority and inside + outside >= self.rows_needed
 
@@ -358,10 +358,10 @@ def interval_scan(
     rows = [int(counts[low:high].sum()) for low, high in pairwise(cuts)]
     if not noise.tails:
         inside, outside = noisy_counts([rows[1], rows[0] + rows[2]], noise, source)
-        return PrivateInterval(fine_interval(first, last) if noise.found(inside, outside) else None, inside, outside)
+        return PrivateInterval(fine_interval(first, last) if noise.is_found(inside, outside) else None, inside, outside)
     noisy = noisy_counts(rows, noise, source)
     inside, outside = sum(noisy[1:-1]), noisy[0] + noisy[-1]
-    if not noise.found(inside, outside):
+    if not noise.is_found(inside, outside):
         return PrivateInterval(None, inside, outside)
     ends = fine_interval(first, last)
     far = start - first >= down, last - start >= up

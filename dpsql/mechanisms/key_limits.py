@@ -22,11 +22,11 @@ the common keys' noise (`gaussian_delta`) and ``G1``, ``G2`` the chances that no
 
     1 - G1 + G1 d(epsilon + log(G2 / G1))                                                                (2)
 
-With lone keys a unit has fewer rows left for common ones: their part is ``mu sqrt(left)``-GDP (`KeyLimits.left`). Under
-replace the squares of two units add up, and left is the mean of their shares. That needs only that the sensitivity
-behind mu allows for rows whose products oppose, as it must anyway: the bounds ``2 K2 (B + c)`` and ``K2 max(2 B,
-D**2)`` of vectors with ``||f||**2 <= B``, ``-<f, f'> <= c`` and ``||f - f'||**2 <= D**2`` both shrink at least by that
-share.
+With lone keys a unit has fewer rows left for common ones: their part is ``mu sqrt(left)``-GDP (`KeyLimits.remainder`).
+Under replace the squares of two units add up, and left is the mean of their shares. That needs only that the
+sensitivity behind mu allows for rows whose products oppose, as it must anyway: the bounds ``2 K2 (B + c)`` and ``K2
+max(2 B, D**2)`` of vectors with ``||f||**2 <= B``, ``-<f, f'> <= c`` and ``||f - f'||**2 <= D**2`` both shrink at least
+by that share.
 
 (2) falls in G1 and in G2, and rises in mu: it is a supremum over events of such terms. So a rectangle of numbers of
 lone keys is bounded by its corners, and is cut in two while that bound does not do. All of delta is at hand for the
@@ -65,7 +65,7 @@ class KeyLimits:
     lone : tuple of (int, int)
         Lone keys of this many pieces and this many counts are the worst ones.
     weight : Fraction
-        Share of the squared norm that common keys lose with a piece at least; see `left`.
+        Share of the squared norm that common keys lose with a piece at least; see `remainder`.
     total : int
         Most counts of one unit, added up: the L1 norm under add_remove, half of it under replace.
     squares : int
@@ -78,7 +78,7 @@ class KeyLimits:
     total: int
     squares: int
 
-    def left(self, pieces: int) -> Fraction:
+    def remainder(self, pieces: int) -> Fraction:
         """Return the share of `squares` that common keys can have beside lone keys of so many pieces."""
         return min(Fraction(1), (self.pieces - pieces) * self.weight)
 
@@ -247,7 +247,9 @@ def _holds(excess: Callable[[int, int, Fraction], _Number], delta: _Number, chan
     while todo:
         looks += 1
         low, high, below, above = todo.pop()
-        remainder = limits.left(low + below) if changes == 1 else (limits.left(low) + limits.left(below)) / 2
+        remainder = (
+            limits.remainder(low + below) if changes == 1 else (limits.remainder(low) + limits.remainder(below)) / 2
+        )
         if excess(high, above, remainder) <= delta:
             continue
         if looks > _MOST_RECTANGLES or (low == high and below == above):

@@ -247,7 +247,7 @@ class KeyedNoise(Part):
         positions, chosen = self._decide(*first)
         blocks = [chosen]
         for block, lattice, totals in others:
-            blocks.append(noisy_block(block, lattice, block.words(totals.taken(positions))))
+            blocks.append(noisy_block(block, lattice, block.words(totals.take(positions))))
         return positions, blocks
 
     def _decide(self, block: Block, lattice: Lattice, sums: Sums) -> tuple[NDArray[np.intp], NoisyBlock]:
@@ -255,14 +255,14 @@ class KeyedNoise(Part):
         positions, words = [], []
         for start in range(0, max(1, len(sums.n)), _CHUNK):
             indices = np.arange(start, min(start + _CHUNK, len(sums.n)))
-            exact = block.words(sums.taken(indices))
+            exact = block.words(sums.take(indices))
             if self.truncated:
                 noisy = NoisyBlock(block, lattice, Words(exact.high + self.count_noise.draw(len(indices))))
             else:
                 noisy = noisy_block(block, lattice, exact)
             large = np.flatnonzero(np.asarray(noisy.counts >= self.threshold, dtype=np.bool_))
             positions.append(indices[large])
-            words.append(noisy.words.taken(large))
+            words.append(noisy.words.take(large))
         return np.concatenate(positions), NoisyBlock(block, lattice, Words.joined(words))
 
 

@@ -210,7 +210,7 @@ class ColumnBounds:
     clear : bool
         Whether the interval is certain to hold a quarter of the column's rows, but for the chance of `prefix_bounds`;
         true of public bounds.
-    whole : bool
+    is_whole : bool
         Whether values count as they are, all the way to the bounds: true of public bounds, and of drawn ones that hold
         few values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
     flag : bool
@@ -223,14 +223,14 @@ class ColumnBounds:
 
     interval: Interval | None
     clear: bool = True
-    whole: bool = True
+    is_whole: bool = True
     flag: bool = False
     seen: SeenRows | None = field(default=None, compare=False, repr=False)
     mean: float = field(default=math.nan, compare=False)
     deviation: float = field(default=math.nan, compare=False)
 
 
-UNDETERMINED = ColumnBounds(None, clear=False, whole=False)
+UNDETERMINED = ColumnBounds(None, clear=False, is_whole=False)
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,7 @@ class Aggregated(Groups):
     sampled: NotRequired[int]  # rows of a unit in a group, if intervals of averages are about the population
 
 
-class Asked(Protocol):
+class ReleaseRequest(Protocol):
     """The request of a plan."""
 
     @property
@@ -299,7 +299,7 @@ class Asked(Protocol):
 
 def record_of(
     noisy: Sequence[NoisyBlock],
-    request: Asked,
+    request: ReleaseRequest,
     keys: Sequence[Sequence[str | None]],
     types: Sequence[str],
     bounds: Sequence[PrivateInterval | None] = (),

@@ -140,7 +140,7 @@ class Crosstab(TypedDict):
     block: StoredBlock
 
 
-class AskedCrosstab(Protocol):
+class CrosstabRequest(Protocol):
     """The request of a plan."""
 
     @property
@@ -171,7 +171,7 @@ class Margin:
 
 
 def crosstab_record(
-    request: AskedCrosstab, keys: Sequence[Sequence[str | None]], types: Sequence[str], noisy: NoisyBlock
+    request: CrosstabRequest, keys: Sequence[Sequence[str | None]], types: Sequence[str], noisy: NoisyBlock
 ) -> dict[str, Json]:
     """Return the ledger's record of a table, a `Crosstab`; keys are the lists of the columns."""
     return {

@@ -53,7 +53,7 @@ class Histogram(Groups):
     sums: NotRequired[list[list[float]]]
 
 
-class AskedHistogram(Protocol):
+class HistogramRequest(Protocol):
     """The request of a plan."""
 
     @property
@@ -88,7 +88,7 @@ class HistogramCounts:
     cumulative_std_error: Doubles
 
 
-class ToldQuantile(TypedDict):
+class QuantileEstimate(TypedDict):
     """Value of a quantile, ends of its interval, and verdict."""
 
     value: float | None
@@ -97,7 +97,7 @@ class ToldQuantile(TypedDict):
     verdict: str
 
 
-class QuantileRow(ToldQuantile):
+class QuantileRow(QuantileEstimate):
     """One quantile of one group."""
 
     keys: list[str | None]
@@ -105,7 +105,7 @@ class QuantileRow(ToldQuantile):
 
 
 def histogram_record(
-    request: AskedHistogram, keys: Sequence[Sequence[str | None]], types: Sequence[str]
+    request: HistogramRequest, keys: Sequence[Sequence[str | None]], types: Sequence[str]
 ) -> dict[str, Json]:
     """Return the ledger's record of a histogram, without its numbers."""
     return {
@@ -242,7 +242,7 @@ def _reach_of_ranks(result: Histogram, bins: int, quantile: float) -> Doubles:
 
 def _estimate(
     quantile: float, sums: Doubles, noisy: Doubles, reach: Doubles, ends: Sequence[float | None], fewest: float
-) -> ToldQuantile:
+) -> QuantileEstimate:
     """Return the estimate of a quantile, given the least number of rows."""
     if not sums[-1] > 0:
         return {"value": None, "lower": None, "upper": None, "verdict": UNDETERMINED}

@@ -129,7 +129,7 @@ class Span:
         is among them.
     moved : bool
         Whether another cell replaces the drawn cell.
-    held : float
+    share : float
         Noisy share of the rows between its ends, if neither is open.
     """
 
@@ -139,7 +139,7 @@ class Span:
     upper_open: bool
     off: float = math.inf
     moved: bool = False
-    held: float = 0.0
+    share: float = 0.0
 
     def verdict(self, ends: Ends, bounds: Ends) -> str:
         """Return the verdict, from the values at the ends of the interval and the public bounds."""
@@ -147,7 +147,7 @@ class Span:
         if None in (lower, upper, low, high):
             if self.lower_open and self.upper_open:
                 return UNDETERMINED
-            narrow = self.held <= MOST_HELD or self.last - self.first <= 2 or _is_narrow(ends)
+            narrow = self.share <= MOST_HELD or self.last - self.first <= 2 or _is_narrow(ends)
             is_clear = not (self.lower_open or self.upper_open or self.moved) and self.off <= MOST_OFF and narrow
         elif lower <= low and upper >= high:  # type: ignore[operator]
             return UNDETERMINED
@@ -277,7 +277,7 @@ def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int, fewes
         rows_off.append(float(reach[beyond] - distance[beyond]))
     off = max(rows_off) / fewest if fewest > 0 else math.inf
     share = float(distance[end - 1] - distance[start - 1]) / max(fewest, 1.0) if start > 0 and end < bins else 0.0
-    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1, off, held=share)
+    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1, off, share=share)
 
 
 def rows_needed(at: Sequence[Fraction], scale: Fraction, *, bounded: bool) -> float:

@@ -88,7 +88,7 @@ def synthetic_record(
 def _stored(released: ReleasedColumns, number: int) -> dict[str, Json]:
     """Return a `StoredColumn`."""
     column, atoms = released.columns[number], released.atoms.get(number)
-    grid, shares, positions = column.grid, released.shares[number].copy(), released.places[number]
+    grid, shares, positions = column.grid, released.shares[number].copy(), released.unions[number]
     values: list[float] = []
     if atoms is not None:
         slots = released.slots[number]

@@ -414,7 +414,7 @@ class ReleasedColumns:
         Standard deviation of the noise of a cell.
     total : float
         Number of rows, > 0.
-    places : tuple of ndarray of int64
+    unions : tuple of ndarray of int64
         The united cell of each cell.
     grains : dict of int to ColumnGrains
         Grains of the columns with wide cells.
@@ -428,7 +428,7 @@ class ReleasedColumns:
     noisy: tuple[Doubles, ...]
     sigma: float
     total: float
-    places: tuple[Longs, ...]
+    unions: tuple[Longs, ...]
     grains: Mapping[int, ColumnGrains] = field(default_factory=dict)
     atoms: Mapping[int, Atoms] = field(default_factory=dict)
     total_sigma: float = 0.0
@@ -469,7 +469,7 @@ class ReleasedColumns:
         """Return the counts of united cells."""
         return [
             np.bincount(position, weights=counts, minlength=int(position.max(initial=0)) + 1).astype(np.float64)
-            for position, counts in zip(self.places, self.noisy, strict=True)
+            for position, counts in zip(self.unions, self.noisy, strict=True)
         ]
 
     @property
@@ -478,7 +478,7 @@ class ReleasedColumns:
         # A cell that holds nothing has a count of exactly 0, in spite of its noise.
         return [
             np.maximum(np.bincount(position, weights=counts != 0.0), 1.0) * self.sigma**2
-            for position, counts in zip(self.places, self.noisy, strict=True)
+            for position, counts in zip(self.unions, self.noisy, strict=True)
         ]
 
     def mixture(self, number: int) -> Mixture:
@@ -496,7 +496,7 @@ class ReleasedColumns:
         """Return the slots of numbers with wide cells, or with drawn bounds: visible rows list their multiples."""
         result = {}
         for number, column in enumerate(self.columns):
-            if column.grid is not None and (column.steps or column.drawn):
+            if column.grid is not None and (column.steps or column.is_drawn):
                 result[number] = self._slots(number)
         return result
 
@@ -561,7 +561,7 @@ class ReleasedColumns:
         return [self._shares(number) for number in range(len(self.columns))]
 
     def _shares(self, number: int) -> Doubles:
-        column, counts, position = self.columns[number], self.noisy[number], self.places[number]
+        column, counts, position = self.columns[number], self.noisy[number], self.unions[number]
         result = np.maximum(counts, 0.0)
         if column.grid is None:
             unseen = _unseen(column, counts, self.sigma)
@@ -610,12 +610,12 @@ class ReleasedColumns:
 
     def fractions(self, number: int) -> Doubles:
         """Return the share of each cell in its united cell."""
-        position, shares = self.places[number], self.shares[number]
+        position, shares = self.unions[number], self.shares[number]
         sums = np.bincount(position, weights=shares)
         sizes = np.bincount(position)
         return np.where(sums[position] > 0.0, shares / np.where(sums > 0.0, sums, 1.0)[position], 1.0 / sizes[position])
 
-    def fine_places(self, most: int) -> tuple[list[Longs], list[Longs], list[bool]]:
+    def fine_cells(self, most: int) -> tuple[list[Longs], list[Longs], list[bool]]:
         """Return fine cells for the report, within united cells.
 
         Parameters
@@ -633,7 +633,7 @@ class ReleasedColumns:
             Whether each cell is a fine cell of its own.
         """
         result: tuple[list[Longs], list[Longs], list[bool]] = [], [], []
-        for position in self.places:
+        for position in self.unions:
             order = np.argsort(position, kind="stable")
             starts = np.searchsorted(position[order], position[order])
             ranks, size = np.arange(len(position)) - starts, 1
@@ -668,7 +668,7 @@ class ReleasedColumns:
         if column.grid is not None and listed:
             buckets_at = buckets_at + column.grid.buckets(slots.multiples, slots.owners)
         parts = np.concatenate([buckets_at, np.arange(BUCKETS * cells), [BUCKETS * cells]])
-        mass = (margin[self.places[number]] * self.fractions(number))[1:]
+        mass = (margin[self.unions[number]] * self.fractions(number))[1:]
         model = np.zeros(BUCKETS * cells + 1)
         atoms = self.atoms.get(number)
         if atoms is not None and len(atoms.slots):

@@ -130,7 +130,7 @@ class Words:
         """Return the words of rows."""
         return Words(self.high[rows], self.low[rows] if isinstance(self.low, np.ndarray) else 0, self.bits)
 
-    def taken(self, positions: NDArray[np.intp]) -> Words:
+    def take(self, positions: NDArray[np.intp]) -> Words:
         """Return some words, along the last axis."""
         low = self.low[..., positions] if isinstance(self.low, np.ndarray) else self.low
         return Words(self.high[..., positions], low, self.bits)
@@ -174,11 +174,11 @@ class Sums:
     s1: Longs
     s2: Integers | Words | None = None
 
-    def taken(self, positions: NDArray[np.intp]) -> Sums:
+    def take(self, positions: NDArray[np.intp]) -> Sums:
         """Return the sums of some groups."""
         squares = self.s2
         if squares is not None:
-            squares = squares.taken(positions) if isinstance(squares, Words) else squares[positions]
+            squares = squares.take(positions) if isinstance(squares, Words) else squares[positions]
         return Sums(self.n[positions], self.s1[..., positions], squares)
 
 
@@ -224,7 +224,7 @@ class Block(ABC):
 
     @property
     @abstractmethod
-    def one(self) -> int:
+    def denominator(self) -> int:
         """S, or 1 if no values are coded."""
 
     @property
@@ -259,15 +259,15 @@ class Block(ABC):
     @property
     def unit(self) -> int:
         """The value of 1 in released coordinates."""
-        return self.corners * math.prod([self.one] * self.degree)
+        return self.corners * math.prod([self.denominator] * self.degree)
 
     def words(self, sums: Sums) -> Words:
         """Return the block's integers, shape (size, G)."""
-        form, parts = np.array(self.form), [self.one * sums.n, sums.s1]
+        form, parts = np.array(self.form), [self.denominator * sums.n, sums.s1]
         if not self.needs_squares:
             return Words(form @ np.stack(parts[: self.degree + 1]))
         # In units of S, like the others, and the remainder.
-        squares, low, bits = _squares(sums, self.one)
+        squares, low, bits = _squares(sums, self.denominator)
         return Words.of(form @ np.stack([*parts, squares]), form[:, 2:] * low, bits)
 
     def coordinates(self, sums: Sums) -> Integers:
@@ -280,14 +280,14 @@ class Block(ABC):
 
     def norm(self, contribution: Contribution) -> int:
         """Return the L1 sensitivity of the block in all groups together."""
-        factor = math.prod([self.one] * self.degree)
+        factor = math.prod([self.denominator] * self.degree)
         return math.ceil(
             contribution.norm(Fraction(self.row.l1) * factor, distance=Fraction(self.row.l1_distance) * factor)
         )
 
     def squared_norm(self, contribution: Contribution) -> int:
         """Return the squared L2 sensitivity of the block in all groups together, rounded up."""
-        factor = math.prod([self.one] * (2 * self.degree))
+        factor = math.prod([self.denominator] * (2 * self.degree))
         bounds = self.row.squared, self.row.distance, self.row.opposing
         squared, distance, opposing = (Fraction(bound) * factor for bound in bounds)
         return math.ceil(contribution.squared_norm(squared, distance=distance, opposing=opposing))
@@ -303,7 +303,7 @@ class GroupCount(Block):
     row = RowBounds(1, 1, 0, 0)
 
     @property
-    def one(self) -> int:
+    def denominator(self) -> int:
         """A row counts 1."""
         return 1
 
@@ -336,13 +336,13 @@ class ValueBlock(Block):
     ----------
     lower, upper : float
         Public bounds of the column.
-    one : int
+    denominator : int
         S. Tests use other powers of two than `dpsql.kernels.fixed_point`.
     """
 
     lower: float
     upper: float
-    one: int = FIXED_POINT_ONE
+    denominator: int = FIXED_POINT_ONE
 
     @property
     def affine(self) -> tuple[float, float]:
@@ -503,7 +503,7 @@ class DisjointCounts(Block):
     row = RowBounds(1, 1, 2, 2)
 
     @property
-    def one(self) -> int:
+    def denominator(self) -> int:
         """A row counts 1."""
         return 1
 
@@ -542,14 +542,14 @@ class UnitedGroups:
     ----------
     labels : list of list of (str or None)
         The key of each group, a list per column.
-    places : ndarray of int, shape (G,)
+    positions : ndarray of int, shape (G,)
         The group that each finest group is in.
     count : int
         Number of groups.
     """
 
     labels: list[list[str | None]]
-    places: NDArray[np.intp]
+    positions: NDArray[np.intp]
     count: int
 
     @classmethod
@@ -576,7 +576,7 @@ class UnitedGroups:
 
     def _added(self, values: Any) -> Any:
         out = np.zeros((*values.shape[:-1], self.count), dtype=values.dtype)
-        np.add.at(out.T, self.places, values.T)
+        np.add.at(out.T, self.positions, values.T)
         return out
 
 
@@ -603,7 +603,7 @@ def _of_target(block: Block) -> Block:
     if not isinstance(block, ValueBlock):
         return GroupCount()
     kind = DirectSum if isinstance(block, DirectSum) else TransformedPair
-    return kind(block.lower, block.upper, block.one)
+    return kind(block.lower, block.upper, block.denominator)
 
 
 def shortened(rows: int, total: int, most: int) -> tuple[int, int]:
@@ -636,12 +636,12 @@ class SharedTarget(ValueBlock):
     @property
     def row(self) -> RowBounds:  # type: ignore[override]
         """Same as `SharedCount` with one target."""
-        return _shared_row(Fraction(self.weight, self.one), 1)
+        return _shared_row(Fraction(self.weight, self.denominator), 1)
 
     @property
     def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
         """The number of rows is the count's coordinate over w."""
-        return ((self.one / self.weight, 0.0), (0.0, 1.0))
+        return ((self.denominator / self.weight, 0.0), (0.0, 1.0))
 
     def words(self, sums: Sums) -> Words:
         """Return (w n, s1)."""
@@ -677,9 +677,9 @@ class SharedCount(Block):
         return self.shared[0].weight
 
     @property
-    def one(self) -> int:
+    def denominator(self) -> int:
         """S."""
-        return self.shared[0].one
+        return self.shared[0].denominator
 
     @property
     def form(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
@@ -689,12 +689,12 @@ class SharedCount(Block):
     @property
     def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
         """The number of rows; `targets` have the rest."""
-        return ((self.one / self.weight, *(0.0 for _ in self.shared)),)
+        return ((self.denominator / self.weight, *(0.0 for _ in self.shared)),)
 
     @property
     def row(self) -> RowBounds:  # type: ignore[override]
         """The count moves by w, and every sum by at most S."""
-        return _shared_row(Fraction(self.weight, self.one), len(self.shared))
+        return _shared_row(Fraction(self.weight, self.denominator), len(self.shared))
 
     def words(self, sums: Sums) -> Words:
         """Return w n, and s1 of every target, shape (t, G)."""

@@ -98,7 +98,7 @@ class CodedColumn:
         Numbers are multiples of ``10**-digits``.
     draws_keys : bool
         Whether the keys are still to be drawn.
-    drawn : bool
+    is_drawn : bool
         Whether the bounds of the grid are private; values beyond them are then not requested.
     """
 
@@ -109,7 +109,7 @@ class CodedColumn:
     grid: ValueGrid | None
     digits: int
     draws_keys: bool = False
-    drawn: bool = False
+    is_drawn: bool = False
 
     @property
     def count(self) -> int:
@@ -244,7 +244,7 @@ class ValueSlots:
             cells[others], slots[others] = 1 + grid.cells(values[others]), -1
         others = np.flatnonzero((slots < 0) & self.column.wide[cells])
         slots[others] = self.listed + (cells[others] - 1) * BUCKETS + grid.buckets(values[others], cells[others] - 1)
-        if self.column.drawn:
+        if self.column.is_drawn:
             slots[(values < grid.starts[0]) | (values > grid.upper)] = self.size - 1
         return cells, slots[slots >= 0]
 
@@ -350,8 +350,8 @@ class PairTables(Fold):
         unions: Sequence[Longs] | None = None,
         slots: Mapping[int, ValueSlots] | None = None,
     ) -> None:
-        self.columns, self.places = tuple(columns), tuple(positions)
-        self.sizes = [int(position.max(initial=0)) + 1 for position in self.places]
+        self.columns, self.positions = tuple(columns), tuple(positions)
+        self.sizes = [int(position.max(initial=0)) + 1 for position in self.positions]
         self.unions = [np.arange(size) for size in self.sizes] if unions is None else list(unions)
         self.slots = {} if slots is None else dict(slots)
         self._values = {position: np.zeros(of.size, dtype=np.int64) for position, of in self.slots.items()}
@@ -376,7 +376,7 @@ class PairTables(Fold):
     def add_columns(self, columns: Sequence[pa.Array]) -> None:
         """Count a batch of rows, given by column."""
         coded = []
-        for number, (column, position, array) in enumerate(zip(self.columns, self.places, columns, strict=True)):
+        for number, (column, position, array) in enumerate(zip(self.columns, self.positions, columns, strict=True)):
             if number in self.slots:
                 cells, slots = self.slots[number].of(to_numbers(array))
                 np.add.at(self._values[number], slots, 1)

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Longs
 from dpsql.contract.fold import Batch, Fold, RowTransform, Several, field, numbers, record
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.relation import Relation
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.statistics.aggregates import Sums, Words
@@ -186,7 +186,7 @@ class PairedScores(Fold):
         first, second = (
             Concordance.of_scores(*fold.scores)
             if isinstance(fold, ClassScores)
-            else Concordance.of(*known(ScoreCounts, fold).counts.reshape(2, -1))
+            else Concordance.of(*narrow(ScoreCounts, fold).counts.reshape(2, -1))
             for fold in self._scores.folds
         )
         return first, second

@@ -6,10 +6,10 @@ and ``n10_j`` add up the counts of feature j in the positive and in the negative
 sizes. A row without a label is ignored. Repeats of a feature in a row are dropped first, because they would move one
 coordinate by more than 1.
 
-Counts are integers in units of ``1 / denominator`` rows (`fixed_one`), and the share of a crowded row is rounded down
-in it, so that ``k v <= r`` holds exactly. If d <= r no row can be crowded: then the unit is a row. Noise has the same
-unit as the counts, and follows from public numbers alone. No row has random choices: the same rows give the same
-integers on every engine, and rows that differ only in their label count alike.
+Counts are integers in units of ``1 / denominator`` rows (`fixed_denominator`), and the share of a crowded row is
+rounded down in it, so that ``k v <= r`` holds exactly. If d <= r no row can be crowded: then the unit is a row. Noise
+has the same unit as the counts, and follows from public numbers alone. No row has random choices: the same rows give
+the same integers on every engine, and rows that differ only in their label count alike.
 
 Scores of a feature, ``n01 = n1 - n11`` and ``n00 = n0 - n10``:
 
@@ -121,7 +121,7 @@ class Norms:
     squared_l2: int
 
 
-def fixed_one(max_features_per_row: int, n_features: int | None, widest: Fraction) -> int:
+def fixed_denominator(max_features_per_row: int, n_features: int | None, widest: Fraction) -> int:
     """Return one row in the unit of the counts: a power of two that follows from public numbers.
 
     It is 1 if no row can have more features than count. Otherwise it is ``2**20``, or less to keep the noise within the

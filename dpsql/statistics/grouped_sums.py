@@ -282,13 +282,13 @@ class Labels(KeptRows):
 
     Attributes
     ----------
-    found : dict
+    entries : dict
         Rank in the order of the keys' own type, and labels, of every key by its number.
     """
 
     def __init__(self, numbers: Longs, keys: pa.Table | None = None) -> None:
         self.numbers, self.keys = numbers, keys
-        self.found: dict[int, tuple[int, tuple[str | None, ...]]] = {}
+        self.entries: dict[int, tuple[int, tuple[str | None, ...]]] = {}
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Refuse rows: labels are of groups."""
@@ -298,14 +298,14 @@ class Labels(KeptRows):
         """Add the labels of a batch of keys: fields j, rank, label0 and so on."""
         labels = zip(*(rows.field(f"label{column}").to_pylist() for column in range(columns)), strict=True)
         ranked = zip(rows.field("rank").to_pylist(), labels, strict=True)
-        self.found.update(zip(rows.field("j").to_pylist(), ranked, strict=True))
+        self.entries.update(zip(rows.field("j").to_pylist(), ranked, strict=True))
 
     def merge(self, other: Labels) -> None:
         """Add other labels."""
-        self.found |= other.found
+        self.entries |= other.entries
 
     def in_order(self, columns: int) -> tuple[NDArray[np.intp], list[list[str | None]]]:
         """Return the released keys in the order of their type: positions in `numbers`, and labels by column."""
-        entries = [self.found[number] for number in self.numbers.tolist()]
+        entries = [self.entries[number] for number in self.numbers.tolist()]
         order = np.argsort(np.array([rank for rank, _ in entries], dtype=np.int64), kind="stable")
         return order, [[entries[index][1][column] for index in order.tolist()] for column in range(columns)]

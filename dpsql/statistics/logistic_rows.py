@@ -89,10 +89,10 @@ class Scaling:
         middle, scale = affine_maps([_around_zero(pair) for pair in pairs] if about_zero else pairs)
         mapped = RowMap(Scales(middle, scale, 0.0, 1.0), standard=standard)
         if standard is not None or longest**2 < count * (1 - _CLOSE):
-            mapped = replace(mapped, longest=math.floor(longest * mapped.one))
+            mapped = replace(mapped, longest=math.floor(longest * mapped.denominator))
         intercept = math.floor(FIXED_POINT_ONE / math.hypot(longest, 1.0))
         radius = math.isqrt(FIXED_POINT_ONE**2 - intercept**2)
-        shrink = radius / (longest * mapped.one) if count else 1.0
+        shrink = radius / (longest * mapped.denominator) if count else 1.0
         return cls(low, high, mapped, shrink, intercept, radius, nearest)
 
     def rows(self, features: NDArray[np.float64]) -> NDArray[np.float64]:

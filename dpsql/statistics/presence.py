@@ -50,7 +50,7 @@ class FeatureCounts(Fold):
         vocabulary: Vocabulary | None = None,
     ) -> None:
         self.vocabulary = vocabulary
-        self.one = denominator
+        self.denominator = denominator
         self._most = most
         self._above = above
         self._width = width
@@ -74,12 +74,12 @@ class FeatureCounts(Fold):
             crowded = counts > self._most
             if crowded.any():
                 # Sums of a batch stay far below 2**53, so products of doubles are exact integers.
-                shares = feature_shares(counts[crowded], self._most, self.one).astype(np.float64)
+                shares = feature_shares(counts[crowded], self._most, self.denominator).astype(np.float64)
                 few = present[:, crowded].astype(np.float64)
                 sums = np.concatenate([few @ np.where(side[crowded], shares, 0.0) for side in sides])
                 self._counts[:-2] += sums.astype(np.int64)
         totals = np.concatenate([present[:, side & ~crowded].sum(axis=1, dtype=np.int64) for side in sides])
-        self._counts[:-2] += self.one * totals
+        self._counts[:-2] += self.denominator * totals
         self._counts[-2:] += np.array([np.count_nonzero(side) for side in sides])
 
     def add_sparse(
@@ -97,9 +97,9 @@ class FeatureCounts(Fold):
         batch : Batch
         """
         if self.vocabulary is not None:
-            lengths, positions = self.vocabulary.known(lengths, positions)
+            lengths, positions = self.vocabulary.released_only(lengths, positions)
         sides = np.where(target > 0, 0, np.where(target < 0, self._width, -1))
-        add_shares(self._counts, sides, lengths, positions, self._most, self.one)
+        add_shares(self._counts, sides, lengths, positions, self._most, self.denominator)
         self._counts[-2:] += np.array([np.count_nonzero(target > 0), np.count_nonzero(target < 0)])
 
     def state(self) -> pa.RecordBatch:
@@ -138,7 +138,7 @@ class Vocabulary:
         released = np.array([numbers[name.encode()] for name in names], dtype=np.int64)
         self._position[released] = np.arange(len(released))
 
-    def known(
+    def released_only(
         self, lengths: NDArray[np.int64], positions: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the features of the rows, released ones only."""

@@ -168,21 +168,22 @@ class RowMap:
     ----------
     scales : Scales
     longest : int or None
-        Largest norm of the features of a row, in units of `one`; None if they are not shortened by themselves.
+        Largest norm of the features of a row, in units of `denominator`; None if they are not shortened by
+        themselves.
     standard : Standard or None
         Rows in deviations from the mean, with `STANDARD_ONE` for 1, the intercept included; None for rows in half
         widths of the bounds, with S for 1.
-    whole : ndarray of bool, shape (d,), or None
+    unclipped : ndarray of bool, shape (d,), or None
         Which features are not clipped when they are standardised; None if all are. Public, or by released numbers.
     """
 
     scales: Scales
     longest: int | None = None
     standard: Standard | None = None
-    whole: NDArray[np.bool_] | None = None
+    unclipped: NDArray[np.bool_] | None = None
 
     @property
-    def one(self) -> int:
+    def denominator(self) -> int:
         """The integer for 1: the intercept."""
         return FIXED_POINT_ONE if self.standard is None else STANDARD_ONE
 
@@ -196,7 +197,7 @@ class RowMap:
         count = len(self.scales.middle)
         if self.standard is not None and self.longest is None:
             return standard_radius(count)
-        return largest_norm(count, self.longest, self.one)
+        return largest_norm(count, self.longest, self.denominator)
 
     @property
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -227,9 +228,9 @@ class RowMap:
 
     def _farthest(self) -> NDArray[np.float64]:
         """Return the most deviations of a feature from the mean: infinitely many if it is whole."""
-        if self.whole is None or self.longest is not None:
+        if self.unclipped is None or self.longest is not None:
             return np.full(len(self.scales.middle), float(DEVIATIONS))
-        return np.where(self.whole, math.inf, DEVIATIONS)
+        return np.where(self.unclipped, math.inf, DEVIATIONS)
 
     def in_deviations(self, quantised: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return quantised features in deviations from the mean, as multiples of ``1 / STANDARD_ONE``."""
@@ -260,14 +261,14 @@ class RowMap:
         """
         rows, count = quantised.shape
         matrix = np.empty((rows, 1 + count))
-        matrix[:, 0] = self.one
+        matrix[:, 0] = self.denominator
         matrix[:, 1:] = np.nan_to_num(self.in_deviations(quantised))
         if self.longest is not None:
             features = np.ascontiguousarray(matrix[:, 1:])
             clip_rows(features, self.longest)
             matrix[:, 1:] = features
         elif self.standard is not None:
-            factors = np.ones(rows) if self.whole is None else _within_one(matrix)
+            factors = np.ones(rows) if self.unclipped is None else _within_one(matrix)
             return matrix, factors * clip_rows(matrix, self.radius)
         return matrix, np.ones(rows)
 

@@ -64,7 +64,7 @@ class ScoreRows(CellMap):
         ]
         low, high = (np.clip(end, *within) for end in mapped.ends)
         factors = coefficients * scaling.shrink
-        factors[0] = coefficients[0] * scaling.intercept / mapped.one
+        factors[0] = coefficients[0] * scaling.intercept / mapped.denominator
         return cls(mapped, cls.even(low, high), scaling, factors)
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -79,7 +79,7 @@ class ScoreRows(CellMap):
             some = slice(first, first + BLOCK_ROWS)
             matrix = np.nan_to_num(self.mapped.in_deviations(quantised[some]))
             # Integers below 2**53: sums do not depend on their order.
-            starts[some, 0] = (matrix @ integers[1:] + self.mapped.one * integers[0]) * 2.0**-bits
+            starts[some, 0] = (matrix @ integers[1:] + self.mapped.denominator * integers[0]) * 2.0**-bits
         np.clip(np.floor(starts[:, 0] + 0.5), -_FARTHEST_SCORE, _FARTHEST_SCORE, out=starts[:, 0])
         starts[:, 1] = np.nan_to_num(np.sign(target))
         return starts

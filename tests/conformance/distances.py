@@ -147,7 +147,7 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
             n_features=width,
             max_rows_per_unit=unit,
         )
-        one = plan.one(width)
+        one = plan.denominator(width)
         moves = [*moves[:-2], *(one * move for move in moves[-2:])]  # class sizes are in rows
         yield "counts", sum(map(abs, moves)), norms.l1 * one
         yield "squared counts", sum(move * move for move in moves), norms.squared_l2 * one**2

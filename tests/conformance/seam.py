@@ -321,7 +321,7 @@ class Watch:
         batches, self._batches = self._batches, []
         rows = np.concatenate(batches) if batches else np.empty((0, 0), np.int64)
         if isinstance(statistic, Labels):
-            numbers = {labels: number - 1 for number, (_, labels) in statistic.found.items()}
+            numbers = {labels: number - 1 for number, (_, labels) in statistic.entries.items()}
             self._seen.passes.append(Pass(named={repr(labels): 1 for labels in numbers}, numbers=numbers))
             return
         if isinstance(statistic, NameCounts):  # whose names come in any order
@@ -353,7 +353,7 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
         return astuple(Concordance.of_scores(*statistic.scores))
     if isinstance(statistic, KeyedSums):  # whose keys have numbers in any order
         sums = statistic.sums()
-        groups = [_of_groups([one.taken(np.array([place])) for one in sums]) for place in range(len(sums[0].n))]
+        groups = [_of_groups([one.take(np.array([place])) for one in sums]) for place in range(len(sums[0].n))]
         return tuple(number for group in sorted(groups) for number in group)
     for name in ("counts", "total", "sums", "cells"):
         value = getattr(statistic, name, None)

@@ -35,10 +35,10 @@ def ask(url: str, token: str = TOKEN, body: object = None, **headers: str) -> tu
 def test_tokens_that_fail_are_limited_by_address_and_known_ones_are_not() -> None:
     now = 0.0
     addresses = Addresses(clock=lambda: now)
-    addresses.held(bearer("good"))
+    addresses.remember(bearer("good"))
     for number in range(20):
         addresses.refuse("10.0.0.1", bearer(str(number)))
-        addresses.failed("10.0.0.1", bearer(str(number)))
+        addresses.count_failure("10.0.0.1", bearer(str(number)))
     with pytest.raises(GatewayError, match="G030"):
         addresses.refuse("10.0.0.1", bearer("another"))
     addresses.refuse("10.0.0.1", bearer("good"))  # it held
@@ -46,7 +46,7 @@ def test_tokens_that_fail_are_limited_by_address_and_known_ones_are_not() -> Non
     addresses.refuse("10.0.0.2", bearer("another"))
     now = 3.1  # 20 in a minute are one in three seconds
     addresses.refuse("10.0.0.1", bearer("another"))
-    addresses.failed("10.0.0.1", bearer("good"))  # revoked
+    addresses.count_failure("10.0.0.1", bearer("good"))  # revoked
     with pytest.raises(GatewayError, match="G030"):
         addresses.refuse("10.0.0.1", bearer("good"))
     now = 4000.0
@@ -58,8 +58,8 @@ def test_a_flood_of_addresses_and_tokens_does_not_grow() -> None:
     addresses = Addresses(clock=lambda: now)
     for number in range(30_000):
         now += 1.0
-        addresses.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", bearer("x"))
-        addresses.held(bearer(str(number)))
+        addresses.count_failure(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", bearer("x"))
+        addresses.remember(bearer(str(number)))
     assert len(addresses._rates._balances) <= 10_000
     assert len(addresses._tokens) <= 4096
 

@@ -141,7 +141,7 @@ def test_what_needs_no_second_half(boxes: box.Boxes, text: str, whole: bool) -> 
     """A whole statement's result is the answer of its call, as the box would have it."""
     with boxes.open() as opened:
         statement = opened.parse(text)
-        assert statement.whole == whole
+        assert statement.is_whole == whole
         if whole:
             assert opened.finish([ANSWER]) == ANSWER
 
@@ -151,7 +151,7 @@ def test_what_a_function_returns_is_in_types_that_duckdb_keeps(function: str) ->
     """So an answer that goes through a box and one that does not have the same types."""
     given = pa.schema(list(FUNCTIONS[function].shape.arrow)).empty_table()
     with boxed.connect() as connection:
-        boxed.add_table(connection, "released_0", boxed.written(given))
+        boxed.add_table(connection, "released_0", boxed.stream_of(given))
         assert boxed._run(connection, statement.WHOLE, 1).schema == given.schema
 
 
@@ -369,7 +369,7 @@ def test_a_connection_of_a_box_starts_no_thread() -> None:
         "import os; from dpsql.gateway import boxed, sandbox\n"
         "if os.fork() == 0:\n"
         "    c = boxed.connect(); c.execute('SELECT 1').fetchall(); sandbox.check_alone()\n"
-        "    import pyarrow as pa; boxed.add_table(c, 'released_0', boxed.written(pa.table({'n': [1]})))\n"
+        "    import pyarrow as pa; boxed.add_table(c, 'released_0', boxed.stream_of(pa.table({'n': [1]})))\n"
         "    boxed._run(c, 'SELECT n FROM main.released_0', 1); sandbox.check_alone(); os._exit(0)\n"
         "raise SystemExit(os.waitpid(-1, 0)[1])"
     )
@@ -392,7 +392,7 @@ def test_an_answer_of_a_box_that_was_taken_over_is_judged() -> None:
             with pytest.raises(GatewayError) as caught:
                 opened.parse("SELECT 1")
             assert caught.value.code == "DPSQL-G098"
-        stream = bytearray(boxed.written(ANSWER))
+        stream = bytearray(boxed.stream_of(ANSWER))
         for blobs in ([], [b"x"], [bytes(stream[:-30])]):
             frames.send(left, {}, blobs)
             with pytest.raises(GatewayError) as caught:

@@ -460,7 +460,7 @@ def test_no_exception_leaves_a_verb(
     assert Path(__file__).name in caplog.text
 
 
-@pytest.mark.parametrize("method", ["known", "answer", "datasets", "describe"])
+@pytest.mark.parametrize("method", ["check_token", "answer", "datasets", "describe"])
 def test_no_exception_of_the_door_leaves(
     client: RawClient, door: FakeDoor, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpsql.errors import GatewayError
 from dpsql.gateway import flight_catalog
 from dpsql.gateway import flight_messages as messages
-from dpsql.gateway.flight_parameters import literal, places_of, read_values, with_values
+from dpsql.gateway.flight_parameters import literal, positions_of, read_values, with_values
 from dpsql.gateway.flight_session import Shelf, address_of, read_caller, read_headers
 from dpsql.gateway.flight_sql import parameter_schema
 from support.cases import cases
@@ -53,7 +53,7 @@ def sent(table: pa.Table, options: Any = None) -> list[tuple[bytes, bytes]]:
     ],
 )
 def test_where_parameters_are(text: str, count: int) -> None:
-    assert len({number for _, _, number in places_of(text)}) == count
+    assert len({number for _, _, number in positions_of(text)}) == count
     schema = parameter_schema(text, {})
     assert (0 if schema is None else len(schema)) == count
 

@@ -298,7 +298,7 @@ def test_a_gateway_takes_tokens_of_a_provider(tmp_path: Path, tokens: dict[str, 
     def front(broker: str, boxes: str) -> str:
         return FrontSettings(broker, boxes, Listening(port=0)).to_json()
 
-    unlocked = not available().whole
+    unlocked = not available().is_complete
     with Gateway(ServeSettings(gateway.database, front, without_os_sandbox=unlocked, **provider)) as running:
         by_login, by_token = (dpsql.connect_remote(running.url, token) for token in (signed(), gateway.tokens["ana"]))
         release = by_login.query("SELECT count(*) AS n FROM patients", epsilon=0.1)

@@ -25,7 +25,7 @@ from support.gateway_broker import made
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(sys.platform != "linux" or not available().whole, reason="no Landlock or no seccomp"),
+    pytest.mark.skipif(sys.platform != "linux" or not available().is_complete, reason="no Landlock or no seccomp"),
 ]
 ANSWER = pa.table({"n": [3, 1, 2]})
 

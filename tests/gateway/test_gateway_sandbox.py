@@ -18,7 +18,7 @@ from dpsql.gateway import sandbox, system_calls
 
 MODE = 0o640
 ROOT = Path(__file__).resolve().parents[2]
-locked = pytest.mark.skipif(not sandbox.available().whole, reason="this system has no Landlock or no seccomp")
+locked = pytest.mark.skipif(not sandbox.available().is_complete, reason="this system has no Landlock or no seccomp")
 
 
 def inside(kind: str, folder: Path) -> dict[str, str]:

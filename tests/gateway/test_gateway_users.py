@@ -28,7 +28,7 @@ NAME = f"dpsql-test-{os.getpid()}"
 ANSWERED = 120
 _lacking = missing()
 as_root = pytest.mark.skipif(_lacking is not None, reason=str(_lacking))
-locked = pytest.mark.skipif(not available().whole, reason="this system has no Landlock or no seccomp")
+locked = pytest.mark.skipif(not available().is_complete, reason="this system has no Landlock or no seccomp")
 QUESTION = json.dumps({"sql": "SELECT count(*) AS n FROM patients", "epsilon": 0.5}).encode()
 # What a front that was taken over would try, as its user: files, sockets and the processes of others.
 TRIES = """
@@ -140,7 +140,7 @@ def test_a_front_of_another_user_reaches_nothing_and_everything_starts_again(tmp
         rows = asked(url, token)
         running = parts(process)
         assert set(running) == {"broker", "zygote", "locked_front", "owner's locked_front"}
-        number = FrontUser.named(name).uid
+        number = FrontUser.from_name(name).uid
         owners = {part: os.stat(f"/proc/{one}").st_uid for part, one in running.items()}
         assert owners == {"broker": 0, "zygote": number, "locked_front": number, "owner's locked_front": number}
         for part, one in running.items():
@@ -215,7 +215,7 @@ def test_a_database_that_the_front_could_read_is_refused_before_a_token_is_made(
 def test_users_that_cannot_be_the_fronts_are_refused() -> None:
     for name, said in (("nobody-of-this-name", "there is no user"), ("root", "has the data"), ("\0", "no user")):
         with pytest.raises(GatewayError, match=said) as refused:
-            FrontUser.named(name)
+            FrontUser.from_name(name)
         assert refused.value.code == "DPSQL-G044"
 
 
@@ -251,7 +251,7 @@ def test_without_rights_no_other_user_is_taken(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("dpsql.gateway.serving._rights", lambda: 1 << 7)
     monkeypatch.setattr("os.geteuid", lambda: 4711)
     with pytest.raises(GatewayError, match="CAP_SETGID, CAP_KILL") as refused:
-        FrontUser.named("daemon")
+        FrontUser.from_name("daemon")
     assert refused.value.code == "DPSQL-G044"
 
 

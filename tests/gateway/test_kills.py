@@ -134,7 +134,7 @@ def run(folder: Path, kills: int, seed: int) -> tuple[Counter[str], list[Client]
     def front(broker: str, boxes: str) -> str:
         return FrontSettings(broker, boxes, Listening(port=0)).to_json()
 
-    settings = ServeSettings(gateway.database, front, without_os_sandbox=not available().whole)
+    settings = ServeSettings(gateway.database, front, without_os_sandbox=not available().is_complete)
     seen: Counter[str] = Counter()
     stop = threading.Event()
     with Serving(settings) as serving:

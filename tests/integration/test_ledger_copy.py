@@ -102,7 +102,7 @@ def test_restoring_refuses_to_lose_entries(tmp_path: Path) -> None:
         restore(str(copy), str(place))
     assert head(place) == before
     done = restore(str(copy), str(place), set_aside=True)
-    assert (done.entries, done.known) == (2, True)  # the backup's, and the record of what it does not hold
+    assert (done.entries, done.has_note) == (2, True)  # the backup's, and the record of what it does not hold
     assert done.lost is not None
     assert (done.lost.sequence, done.lost.hash) == before[1:]
     assert done.aside is not None
@@ -151,7 +151,7 @@ def test_a_backup_of_version_1_is_restored_and_stays_as_it_is(tmp_path: Path) ->
     copy = shutil.copy(Path(__file__).parents[1] / "fixtures" / "version_1_protected.sqlite", tmp_path / "backup")
     before = copy.read_bytes()
     done = restore(str(copy), str(tmp_path / "x"))
-    assert (done.entries, done.lost, done.known) == (5, None, False)
+    assert (done.entries, done.lost, done.has_note) == (5, None, False)
     assert copy.read_bytes() == before
     assert head(tmp_path / "x")[:2] == (True, 5)
 

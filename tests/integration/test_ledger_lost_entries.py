@@ -189,7 +189,7 @@ def test_a_note_that_is_gone_after_a_crash_is_asked_for(crashed: Path, tmp_path:
     with pytest.raises(LedgerError, match=r"DPSQL-L056.*was not closed"):
         answers(path)
     done = accept(str(path))
-    assert (done.entries, done.lost, done.known) == (5, None, False)
+    assert (done.entries, done.lost, done.has_note) == (5, None, False)
     assert answers(path) == 5
 
 
@@ -289,7 +289,7 @@ def test_restoring_a_whole_backup_after_a_loss_forgets_nothing(path: Path, tmp_p
     whole = shutil.copy(path, tmp_path / "whole")
     shutil.copyfile(earlier(path), path)
     done = restore(str(whole), str(path))
-    assert (done.entries, done.lost, done.known) == (3, None, True)
+    assert (done.entries, done.lost, done.has_note) == (3, None, True)
     assert answers(path) == 3
 
 

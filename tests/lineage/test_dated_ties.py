@@ -17,7 +17,7 @@ import pytest
 from dpsql.contract.names import TableName
 from dpsql.contract.periods import PARTS, PERIODS
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf, Rows, kept
+from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf, Rows, date_column
 from dpsql.engines.duckdb.lineage.stability import walk
 from support.broken.dated import FAULTS
 from support.broken.planting import planted
@@ -370,7 +370,7 @@ def test_what_passes_for_a_date_has_the_period_of_the_date(con: Any, period: str
     passed = 0
     for form in forms:
         [(text,)] = con.execute("SELECT json_serialize_plan(?)::VARCHAR", [f"SELECT {form} FROM corpus"]).fetchall()
-        found = kept(bound.listed(bound.read(text) or {}, "expressions")[0])
+        found = date_column(bound.listed(bound.read(text) or {}, "expressions")[0])
         if found is None or period not in found[1]:
             continue
         passed += 1

@@ -93,7 +93,7 @@ def test_constants_of_one_group_for_two(block):
 def test_a_count_that_is_shared_for_nothing(noise):
     stated = Contribution("add_remove")
     block = shared_count([(0.0, 1.0)] * 3, noise, stated)
-    row = block.words(Sums(np.array([1]), np.full((3, 1), block.one))).integers()[:, 0].astype(object)
+    row = block.words(Sums(np.array([1]), np.full((3, 1), block.denominator))).integers()[:, 0].astype(object)
     linear, squared = count_for_nothing(block)
     assert linear < abs(row).sum() == block.norm(stated)
     assert squared < (row**2).sum() == block.squared_norm(stated)
@@ -103,7 +103,7 @@ def test_the_width_of_bounds_that_are_above_zero():
     law = lambda codes: noisy_law([sum(filter(None, codes))], width_of_the_bounds(1, 2) / EPSILON)  # noqa: E731
     assert loss(law, (1, 2), 2, "replace") == pytest.approx(2.0)
     block = DirectSum(1.0, 2.0)
-    assert block.norm(Contribution("replace", keys=1)) == block.one
+    assert block.norm(Contribution("replace", keys=1)) == block.denominator
 
 
 def test_the_width_of_the_bounds_is_no_sensitivity():

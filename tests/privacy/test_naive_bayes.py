@@ -87,7 +87,7 @@ def test_laplace_noise(
 ) -> None:
     feature, rows = SCALES[more]
     plan = naive_bayes.NaiveBayesPlan.from_arguments("t", _given(more))
-    law = laplace_law(feature * wrong, plan.one(WIDTH))
+    law = laplace_law(feature * wrong, plan.denominator(WIDTH))
     assert fit(drawn_noise(con, noisy, more), law).accepted == (wrong == 1.0)
     assert [float(scale) for scale in plan.scales(WIDTH)] == pytest.approx([rows, feature])
 
@@ -172,7 +172,7 @@ def test_planted_fault_in_the_noise(
     with broken_naive_bayes(fault):
         drawn = drawn_noise(con, noisy, more)
     plan = naive_bayes.NaiveBayesPlan.from_arguments("t", _given(more))
-    assert not fit(drawn, laplace_law(SCALES[more][0], plan.one(WIDTH))).accepted
+    assert not fit(drawn, laplace_law(SCALES[more][0], plan.denominator(WIDTH))).accepted
 
 
 def test_planted_fault_in_the_rows() -> None:
@@ -193,7 +193,7 @@ def test_a_row_moves_no_more_counts_than_it_may(monkeypatch: pytest.MonkeyPatch,
             with pytest.raises(duckdb.Error):
                 made.execute(table_form(f"epsilon := 1, max_features_per_row := {most}")).fetchall()
     made.close()
-    totals = [Fraction(int(counts.positive.sum() + counts.negative.sum()), counts.one) for counts in moved]
+    totals = [Fraction(int(counts.positive.sum() + counts.negative.sum()), counts.denominator) for counts in moved]
     # Shares of a row are rounded down, each by less than one unit.
     assert [math.ceil(total) for total in totals] == ([6] * 7 if broken else [1, 2, 3, 4, 5, 6, 6])
     assert broken or all(most - total < Fraction(6, 2**20) for most, total in zip(range(1, 7), totals, strict=False))

@@ -34,7 +34,7 @@ def stage(generator: np.random.Generator, *, whole: bool = False) -> StepRows:
     """Return a map of rows with random coefficients, some of them absurd."""
     scales = Scales(np.zeros(FEATURES), np.full(FEATURES, float(S)), 0.0, S / 2)
     standard = Standard(generator.uniform(-0.3, 0.3, FEATURES), generator.uniform(0.05, 1, FEATURES))
-    mapped = RowMap(scales, standard=standard, whole=np.array([whole, False, True]))
+    mapped = RowMap(scales, standard=standard, unclipped=np.array([whole, False, True]))
     size = generator.choice([0.0, 0.5, 3.0, 1e6])
     return StepRows.of(mapped, scales, generator.normal(size=1 + FEATURES) * size)
 

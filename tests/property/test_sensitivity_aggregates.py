@@ -137,7 +137,7 @@ def test_one_row(block):
     """The bounds of one row, or of none, hold for all codes; only D2 of `Chebyshev` is not reached."""
     codes = np.array(codes_of(block, range(-ONE, ONE + 1)))
     row = np.vstack([rows_of(block, codes), np.zeros((1, block.size))])
-    unit = float(block.one) ** block.degree
+    unit = float(block.denominator) ** block.degree
     products = row @ row.T / unit**2
     squares = np.diag(products)
     distances = squares[:, np.newaxis] + squares - 2 * products

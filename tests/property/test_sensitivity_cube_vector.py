@@ -45,7 +45,7 @@ def exact(part: CubeVector, unit: tuple[Row, ...]) -> np.ndarray:
     """Return the exact vector of each group on the lattice, shape (d, groups)."""
     rows = Sums(np.bincount([group for group, _ in unit], minlength=GROUPS), np.zeros(GROUPS, dtype=np.int64))
     vector = np.zeros((part.coordinates, GROUPS), dtype=object)
-    for number, (target, places, lattice) in enumerate(zip(part.targets, part.places, part.lattices, strict=True)):
+    for number, (target, places, lattice) in enumerate(zip(part.targets, part.positions, part.lattices, strict=True)):
         low, high = getattr(target.block, "limits", (-ONE, ONE))
         own = np.zeros((3, GROUPS), dtype=np.int64)
         for group, codes in unit:
@@ -86,4 +86,4 @@ def test_the_shared_count_is_one_number() -> None:
         for one, lattice in zip(part.targets, part.lattices, strict=True)
     ]
     assert counts[0] == counts[1]
-    assert part.places == ((0,), (0, 1))
+    assert part.positions == ((0,), (0, 1))

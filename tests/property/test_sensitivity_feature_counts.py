@@ -21,7 +21,7 @@ from dpsql.statistics.feature_counts import (
     RELEASED_FOR,
     SCORES,
     exact_scores,
-    fixed_one,
+    fixed_denominator,
     information_sensitivity,
     is_monotone,
     released_norms,
@@ -215,9 +215,9 @@ def test_exact_scores_of_whole_rows_are_the_same_in_any_unit(score: str) -> None
 
 def test_the_unit_follows_from_public_numbers() -> None:
     zero = Fraction(0)
-    assert [fixed_one(3, d, zero) for d in (1, 3, 4, 10**6, None)] == [1, 1, ONE, ONE, ONE]
+    assert [fixed_denominator(3, d, zero) for d in (1, 3, 4, 10**6, None)] == [1, 1, ONE, ONE, ONE]
     for scale in (Fraction(1 << 30), Fraction((1 << 30) + 1), Fraction(1 << 45), Fraction(1 << 60)):
-        one = fixed_one(3, 4, scale)
+        one = fixed_denominator(3, 4, scale)
         assert one == 1 or scale * one <= LARGEST_SCALE
         assert one == ONE or scale * one * 2 > LARGEST_SCALE
 

@@ -176,7 +176,7 @@ def test_standardised_rows_have_the_stated_norm(width: int, whole: bool) -> None
         deviation = np.maximum(2.0**-40, generator.uniform(0, 1, width) ** 4)
         mapped = plain(width).standardised(Standard(generator.uniform(-1, 1, width), deviation))
         if whole:
-            mapped = replace(mapped, whole=generator.random(width) < 0.7)
+            mapped = replace(mapped, unclipped=generator.random(width) < 0.7)
         assert mapped.radius == radius
         features = np.clip(generator.standard_cauchy((width, 20)), -9, 9)
         features[generator.random(features.shape) < 0.1] = np.nan

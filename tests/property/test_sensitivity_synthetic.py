@@ -31,7 +31,7 @@ COLUMNS = [
     CodedColumn("a", "BIGINT", None, False, ValueGrid((0.0, 1.0, 2.0), 2.0, discrete=True), 0),
     CodedColumn("b", "VARCHAR", ("x", "y"), True, None, 0),
     CodedColumn("c", "BOOLEAN", ("false", "true"), False, None, 0),
-    CodedColumn("x", "DOUBLE", None, False, ValueGrid.of_doubles(-1.0, 9.0), 0, drawn=True),
+    CodedColumn("x", "DOUBLE", None, False, ValueGrid.of_doubles(-1.0, 9.0), 0, is_drawn=True),
 ]
 
 

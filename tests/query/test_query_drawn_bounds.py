@@ -170,7 +170,7 @@ def test_explain_and_estimate_tell_of_them(con: Any) -> None:
     sql = "SELECT ward, median(days), corr(days, age), count(*) FROM visits GROUP BY ward"
     with session_of(con).planning() as planned:
         con.execute(f"DESCRIBE FROM dp_query({literal(sql)}, epsilon := 2)").fetchall()
-    told = planned[-1].shown
+    told = planned[-1].lines
     assert [line for line in told if line.startswith("bounds of")] == [
         "bounds of t0: drawn privately",
         "bounds of t1: 0 to 29",

@@ -163,7 +163,7 @@ def test_errors_are_those_of_the_fit(con: Any) -> None:
 def test_explain_tells_of_sets_that_share_their_sums(con: Any) -> None:
     with session_of(con).planning() as planned:
         con.execute(f"DESCRIBE FROM dp_query({literal(CUBE)}, epsilon := 1)").fetchall()
-    lines = planned[0].shown
+    lines = planned[0].lines
     assert sum(line.startswith("part of") for line in lines) == 1
     assert any(line.startswith("its sums are those of __dp_") for line in lines)
 

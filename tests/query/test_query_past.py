@@ -236,7 +236,7 @@ def test_a_delta_that_noise_spends_makes_another_question(numbers: dpsql.Context
 
 def recorded(kind: Any, given: Any, placed: Any, share: object) -> Any:
     """Return the plan of a part with all that it was given, as it was before what it does not use was left out."""
-    plan = kind.from_arguments(SOURCE, dict(given), dict(placed.stated))
+    plan = kind.from_arguments(SOURCE, dict(given), dict(placed.protection))
     return plan, {}
 
 

@@ -167,7 +167,7 @@ def test_explain_tells_whose_keys_a_part_has(con: Any) -> None:
     call = f"FROM dp_query({literal(SEVERAL)}, epsilon := 1, delta := 1e-6, keys := 'private')"
     with session_of(con).planning() as planned:
         con.execute(f"DESCRIBE {call}").fetchall()
-    assert "its keys are those that part 1 releases" in planned[0].shown
+    assert "its keys are those that part 1 releases" in planned[0].lines
 
 
 @pytest.mark.long

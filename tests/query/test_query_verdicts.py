@@ -169,7 +169,7 @@ def test_a_person_with_one_row_pays_nothing_for_it() -> None:
 def as_before(kind: Any, given: Any, placed: Any, share: object) -> Any:
     """Return the plan of a part as it was before it was told what row limits leave out."""
     untold = {"left_out_share": 0} if issubclass(kind, LeftOutPlan) else {}
-    return kind.from_arguments(SOURCE, {**given, **untold}, dict(placed.stated)), {}
+    return kind.from_arguments(SOURCE, {**given, **untold}, dict(placed.protection)), {}
 
 
 @cases("named", [{}, {"release": "visits"}], ids=["by its question", "by name"])

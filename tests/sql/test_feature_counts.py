@@ -215,7 +215,7 @@ def test_rows_that_differ_in_their_label_alone_count_alike(
         con.execute(f"CREATE TABLE t AS SELECT doc % 2 AS label, {values} FROM range({rows}) AS d(doc)")
         run(con, "features := 'x'" if layout == "array" else f"features := {NAMES!r}", most=2)
     share = 2 * 2**20 // 5
-    assert counted[0].one == 2**20
+    assert counted[0].denominator == 2**20
     assert plain(counted[0]) == ([rows // 2 * share] * 5, [rows // 2 * share] * 5, rows // 2, rows // 2)
 
 

@@ -120,9 +120,9 @@ def test_the_noise_of_every_round(noise: Callable[..., list[np.ndarray]], relati
     def work() -> None:
         rounds = StepRounds(bins, most, mu=MU, neighbours=relation, max_rows_per_unit=3, source=source)
         visited: list[int] = []
-        while rounds.left:
-            visited += rounds.places
-            rounds.take(sums[: len(rounds.places)])
+        while rounds.rounds_left:
+            visited += rounds.features
+            rounds.take(sums[: len(rounds.features)])
         assert sorted(visited) == sorted(list(range(features)) * VISITS)
 
     def draw(factor: float, runs: int) -> np.ndarray:
@@ -145,8 +145,8 @@ def test_the_noise_of_a_classifier(noise: Callable[..., list[np.ndarray]], relat
     def work() -> None:
         rounds = StepRounds.of_scores(weights, relation, 3, mus=mus)
         assert rounds.steps.most == FIXED_POINT_ONE
-        while rounds.left:
-            rounds.take(sums[: len(rounds.places)])
+        while rounds.rounds_left:
+            rounds.take(sums[: len(rounds.features)])
 
     def draw(factor: float, runs: int) -> np.ndarray:
         found: list[np.ndarray] = []

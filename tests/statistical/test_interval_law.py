@@ -66,7 +66,7 @@ def test_far_cells_stop_a_scan_sooner():
 @pytest.mark.parametrize(("epsilon", "neighbours", "rows"), [(8, "add_remove", 1), (20, "replace", 2)])
 def test_start_and_scans(monkeypatch, epsilon, neighbours, rows):
     """The ends are seen whether or not the interval is found."""
-    monkeypatch.setattr(IntervalNoise, "found", lambda *_: True)
+    monkeypatch.setattr(IntervalNoise, "is_found", lambda *_: True)
     monkeypatch.setattr(module, "fine_interval", lambda first, last: (first, last))
 
     def sampler(at, runs):

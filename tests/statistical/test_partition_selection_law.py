@@ -277,7 +277,7 @@ def test_counts_of_random_neighbouring_tables_keep_the_limits(seed: int) -> None
         assert pieces <= limits.pieces
         assert sum(counts.values()) <= limits.total
         assert max(counts.values(), default=0) <= max(rows for _, rows in limits.lone)
-        assert sum(count**2 for count in common) <= limits.left(pieces) * limits.squares
+        assert sum(count**2 for count in common) <= limits.remainder(pieces) * limits.squares
         groups, most = int(generator.integers(1, 5)), int(generator.integers(1, 9))
         limits = limits_by_group(groups, m, most)
         drawn = [int(generator.integers(1, m + 1)) for _ in range(groups)]
@@ -286,7 +286,7 @@ def test_counts_of_random_neighbouring_tables_keep_the_limits(seed: int) -> None
         split = int(generator.integers(0, len(drawn) + 1))
         assert split <= limits.pieces
         assert sum(drawn) <= limits.total
-        assert sum(count**2 for count in drawn[split:]) <= limits.left(split) * limits.squares
+        assert sum(count**2 for count in drawn[split:]) <= limits.remainder(split) * limits.squares
 
 
 @pytest.mark.long

@@ -208,7 +208,7 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         rows, *own = sums
         vector: list[Any] = [None] * part.coordinates
         exact = []
-        for one, places, lattice, given in zip(part.targets, part.places, part.lattices, own, strict=True):
+        for one, places, lattice, given in zip(part.targets, part.positions, part.lattices, own, strict=True):
             words = on_lattice(one.block.words(one.sums(rows, given)), lattice.bits)
             exact.append(NoisyBlock(one.block, lattice, words))
             for place, numbers in zip(places, words.integers(), strict=True):

@@ -68,7 +68,7 @@ class FakeDoor:
         if token != TOKEN:
             raise GatewayError("G020", "the token is not known. Ask the owner for one.")
 
-    def known(self, token: str) -> None:
+    def check_token(self, token: str) -> None:
         """Raise for who has another token."""
         self._let_in(token)
 

@@ -11,7 +11,7 @@ from dpsql.gateway import sandbox
 from dpsql.gateway.box import Boxes
 from dpsql.gateway.serving import Process, boxes_at
 
-LOCKED = sandbox.available().whole
+LOCKED = sandbox.available().is_complete
 
 
 @contextmanager

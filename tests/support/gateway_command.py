@@ -14,7 +14,7 @@ from pathlib import Path
 from dpsql.gateway.sandbox import available
 
 ROOT = Path(__file__).resolve().parents[2]
-UNLOCKED = [] if available().whole else ["--without-os-sandbox"]
+UNLOCKED = [] if available().is_complete else ["--without-os-sandbox"]
 
 
 def _hears_ctrl_c() -> None:

@@ -32,11 +32,11 @@ def test_a_budget_reads_floats_as_their_shortest_decimal() -> None:
     )
     assert (budget.epsilon, budget.delta) == (Fraction(3, 10), Fraction(1, 10**6))
     assert budget.text == "epsilon 0.3, delta 1e-06"
-    assert budget.stated == {
+    assert budget.terms == {
         "lower": [0.0, 1.0], "upper": 16.0, "neighbours": "replace", "privacy_unit": "id", "max_rows_per_unit": 3
     }  # fmt: skip
     assert Budget.of(rho=0.5).text == "rho 0.5"
-    assert Budget.of(rho=0.5).stated == {}
+    assert Budget.of(rho=0.5).terms == {}
     assert Budget.of(epsilon=1) == Budget.of(epsilon=1.0, delta=0.0)
 
 
@@ -45,7 +45,7 @@ def test_a_restated_budget_keeps_its_accountant_unless_it_becomes_one_in_rho() -
     larger = budget.restated({"epsilon": 5})
     assert larger == Budget.of(epsilon=5, delta=1e-6, accountant="rdp", target_levels=["a", "b"])
     assert larger.policy_text == "epsilon 5, delta 1e-06, accountant rdp; protects one row; target_levels ['a', 'b']"
-    assert "accountant" not in larger.stated, "it is no argument of a call"
+    assert "accountant" not in larger.terms, "it is no argument of a call"
     assert budget.restated({"accountant": "basic"}).accountant == "basic"
     rho = budget.restated({"rho": 1})
     assert (rho.rho, rho.epsilon, rho.accountant) == (1, None, "basic")

@@ -15,7 +15,7 @@ import pytest
 
 from dpsql.contract.expression.functions import FUNCTIONS, KNOWN
 from dpsql.contract.expression.kinds import Type
-from dpsql.contract.query.condition import MOST_CHARACTERS, checked, columns_of, expression
+from dpsql.contract.query.condition import MOST_CHARACTERS, check, columns_of, expression
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, UntypedSql
 from dpsql.contract.query.nodes import Expr
 from dpsql.engines.duckdb.typed_expression import TYPING
@@ -158,7 +158,7 @@ def verdicts(rows: Any, sql: str) -> list[Any]:
 def test_a_condition_means_what_duckdb_reads(rows: Any, condition: str) -> None:
     expected = verdicts(rows, condition)
     assert len(set(expected)) > 1
-    assert verdicts(rows, condition_sql(checked(f" {condition}\n"))) == expected
+    assert verdicts(rows, condition_sql(check(f" {condition}\n"))) == expected
 
 
 def _random(chosen: random.Random, depth: int) -> str:
@@ -194,25 +194,25 @@ def test_precedence_is_that_of_duckdb(rows: Any) -> None:
 @cases("condition", REFUSED.values(), ids=REFUSED)
 def test_what_no_condition_may_say(condition: str) -> None:
     with pytest.raises(ParameterError, match=r"DPSQL-P0(70|13)") as refused:
-        checked(condition)
+        check(condition)
     assert len(str(refused.value)) < 400
 
 
 @cases("given", [3, True, ["a > 1"], {"a": 1}, "", "a > '\x00'", "a = '\ud800'"])
 def test_a_condition_is_text(given: object) -> None:
     with pytest.raises(ParameterError, match="DPSQL-P013"):
-        checked(given)
+        check(given)
 
 
 def test_the_time_is_that_of_the_call() -> None:
     """A condition with a clock is another one on another day; what is stored is the day."""
     before = datetime.datetime.now(datetime.UTC)
-    asked = checked("day > today() - 30 AND day < now()::TIMESTAMP")
+    asked = check("day > today() - 30 AND day < now()::TIMESTAMP")
     found = [datetime.datetime.fromisoformat(one) for one in re.findall(r"'(\d[^']*)'", asked)]
     assert columns_of(asked) == ("day",)
     assert found[0].date() == before.date()
     assert before <= found[1].replace(tzinfo=datetime.UTC) <= datetime.datetime.now(datetime.UTC)
-    assert checked(asked) == asked
+    assert check(asked) == asked
 
 
 def test_columns_are_named_once() -> None:

@@ -227,9 +227,9 @@ def test_rows_needed() -> None:
     assert abs(noise_of(neighbours="replace").rows_needed - 2 * noise_of().rows_needed) <= 4
     assert abs(noise_of(rows=4).rows_needed - 4 * noise_of().rows_needed) <= 12
     assert noise_of(failure="0.0001").rows_needed > noise_of().rows_needed
-    assert noise_of().found(140, 0)
-    assert not noise_of().found(1000, 970)
-    assert not noise_of().found(130, 0)
+    assert noise_of().is_found(140, 0)
+    assert not noise_of().is_found(1000, 970)
+    assert not noise_of().is_found(130, 0)
     # Seven noises in place of two, and a surer start: no more rows are needed.
     assert noise_of(tails=True).rows_needed <= noise_of().rows_needed
     assert noise_of(tails=True).majority > 1.6 * noise_of().majority

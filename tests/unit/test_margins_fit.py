@@ -63,7 +63,7 @@ def stored(
 @cases("law", [LAPLACE, GAUSSIAN])
 def test_it_is_the_weighted_least_squares(sizes: tuple[int, ...], sets: tuple[tuple[int, ...], ...], law: str) -> None:
     found, margins, noisy = stored(sizes, sets, law, np.random.default_rng(7))
-    design = [np.eye(margin.count)[margin.places].T for margin in margins]
+    design = [np.eye(margin.count)[margin.positions].T for margin in margins]
     deviations = [Lattice(law, 0, Fraction(4 + 3 * at)).deviation for at in range(len(sets))]
     weights = np.concatenate([np.full(margin.count, 1 / one) for margin, one in zip(margins, deviations, strict=True)])
     whole = np.concatenate(design) * weights[:, np.newaxis]
@@ -83,7 +83,7 @@ def test_finer_groups_add_up_to_coarser_ones(sizes: tuple[int, ...], sets: tuple
     finest = fitted_block(found, 0, 0, 0.95).values[0]
     for number, margin in enumerate(margins):
         total = np.zeros(margin.count)
-        np.add.at(total, margin.places, finest)
+        np.add.at(total, margin.positions, finest)
         assert np.allclose(fitted_block(found, number, 0, 0.95).values[0], total)
 
 

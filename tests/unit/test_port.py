@@ -101,8 +101,8 @@ def test_tasks_and_threads_give_the_same_products() -> None:
     call = resolved(BestSubsetCall, BestSubsetPlan, lower=-2, upper=2, target_lower=-2, target_upper=2)
     collecting = Collecting(call.start())
     in_threads(lambda rows: collecting.add(call, structs(rows), Batch()), batches())
-    of_threads: Any = collecting.whole()
-    assert of_threads.state() == state_of_tasks(call, batches(), 0) == collecting.whole().state()
+    of_threads: Any = collecting.merge()
+    assert of_threads.state() == state_of_tasks(call, batches(), 0) == collecting.merge().state()
 
 
 def test_blocks_cut_anywhere_are_put_together() -> None:
@@ -114,7 +114,7 @@ def test_blocks_cut_anywhere_are_put_together() -> None:
     cuts = np.array_split(np.argsort(keys, kind="stable"), 40)
     rows = structs(table.select(["y", "a", "b"]).combine_chunks().to_batches()[0])
     in_threads(lambda here: collecting.add(call, rows.take(pa.array(here)), Batch(keys[here], sizes[here])), cuts)
-    of_threads: Any = collecting.whole()
+    of_threads: Any = collecting.merge()
     assert isinstance(of_threads, Fold)
     assert of_threads.state() == state_of_tasks(call, table.to_batches(max_chunksize=77), 3)
 
@@ -170,7 +170,7 @@ def test_a_block_in_part_is_refused() -> None:
     keys = np.zeros(len(rows), dtype=np.uint64)
     collecting.add(call, rows, Batch(keys, np.full(len(rows), len(rows) + 1)))
     with pytest.raises(ValueError, match="not complete"):
-        collecting.whole()
+        collecting.merge()
 
 
 class Slow(Fold):
@@ -210,7 +210,7 @@ def test_threads_wait_for_a_fold_that_is_too_large_to_copy(monkeypatch: pytest.M
     monkeypatch.setattr(Slow, "copies", 0)
     collecting = Collecting(Slow())
     in_threads(lambda rows: collecting.add(call, structs(rows), Batch()), batches() * 20)
-    whole: Any = collecting.whole()
+    whole: Any = collecting.merge()
     assert (whole.rows, Slow.copies) == (20 * ROWS, 1)
 
 

@@ -110,7 +110,7 @@ def test_bounds_hold_the_bulk(name: str, neighbours: str) -> None:
         assert found == UNDETERMINED
         return
     assert found.clear
-    assert not found.whole or name in ("binary", "signs")
+    assert not found.is_whole or name in ("binary", "signs")
     lower, upper = found.interval
     known = np.clip(values[~np.isnan(values)], fine_edges()[0], fine_edges()[-1])
     assert np.mean((known >= lower) & (known <= upper)) > 0.98
@@ -283,11 +283,11 @@ def test_two_values_are_a_flag_whatever_the_type() -> None:
         (pa.decimal128(9, 2), 40 * rare),
     ):
         [found] = drawn(column, kind=kind, source=SeededBits(1))
-        assert (found.flag, found.whole) == (True, True)
+        assert (found.flag, found.is_whole) == (True, True)
     [years] = drawn(rng.integers(1990, 2021, ROWS).astype(float), source=SeededBits(1))
-    assert (years.flag, years.whole) == (False, False)
+    assert (years.flag, years.is_whole) == (False, False)
     [skewed] = drawn(rng.exponential(1, ROWS), source=SeededBits(1))
-    assert (skewed.flag, skewed.whole) == (False, False)
+    assert (skewed.flag, skewed.is_whole) == (False, False)
     # Where noise may hide a third value, there is no flag.
     [few] = drawn(rare[:400], source=SeededBits(1), mu=Fraction(1, 4))
     assert not few.flag

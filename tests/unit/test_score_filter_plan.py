@@ -137,7 +137,7 @@ def test_the_applied_threshold(relation: str) -> None:
     for score, sides, squared in (("total_count", 1, 4 * both), ("difference_count", 2, 4 * both**2)):
         laplace, gaussian = plan(score=score, **options), plan(score=score, delta=1e-6, **options)
         chance = Fraction(1, sides * 1000)
-        one = laplace.one(1000)
+        one = laplace.denominator(1000)
         least = LaplaceCountNoise(scale=Fraction(4 * both) * one, unit=one).least(chance)
         assert (one, laplace.applied_threshold(1000)) == (2**20, least / one)
         deviation = math.sqrt(squared) / float(gaussian.mu)

@@ -102,7 +102,7 @@ def test_limits_are_three_deviations_from_the_mean() -> None:
 def test_a_row_far_out_in_a_whole_feature_counts_less_and_stays_in_line() -> None:
     """Features, intercept and target are shortened alike, so a linear truth still goes through the row."""
     standard = released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove")
-    mapped = replace(MAPPED, whole=np.array([False, True, True])).standardised(standard)
+    mapped = replace(MAPPED, unclipped=np.array([False, True, True])).standardised(standard)
     given = np.array([[0.5], [0.9], [-0.21]])
     rows, [weight] = mapped.matrix(mapped.quantised(given))
     far = (0.9 - standard.mean[1]) / standard.deviation[1]

@@ -240,7 +240,7 @@ def test_a_crowd_has_narrower_cells_and_the_rest_wider_ones() -> None:
 
 def test_a_column_whose_noise_hides_all_rows_has_rows_in_any_bounds() -> None:
     """Cells without a count above 0 are filled by their widths, whatever these are."""
-    column = CodedColumn("x", "DOUBLE", None, False, ValueGrid.of_doubles(0.0, 2.0**64), 0, drawn=True)
+    column = CodedColumn("x", "DOUBLE", None, False, ValueGrid.of_doubles(0.0, 2.0**64), 0, is_drawn=True)
     counts = np.full(column.count, -9.0)
     released = ReleasedColumns.of([column], [counts], 5.0, 7.0, 32, {})
     assert np.isfinite(released.shares[0]).all()

@@ -147,7 +147,7 @@ class Allowed:
         Whether all arguments but literals have one type.
     more : bool
         Whether the last argument may repeat.
-    written : str
+    template : str
         SQL to write if a DuckDB setting could change the result: ``{call}`` is the call, ``{0}`` its first argument,
         ``{type0}`` the type of that argument.
     newer : str
@@ -159,7 +159,7 @@ class Allowed:
     because: str
     alike: bool = False
     more: bool = False
-    written: str = "{call}"
+    template: str = "{call}"
     newer: str = ""
 
     def fits(self, types: Sequence[Type]) -> bool:
@@ -358,21 +358,21 @@ FUNCTIONS: tuple[Allowed, ...] = (
         (FLOATS, FLOATS),
         f"{_SUM} Division by zero gives an infinity or NaN under every setting.",
         alike=True,
-        written=_divided("{0}", "{1}", "{type1}"),
+        template=_divided("{0}", "{1}", "{type1}"),
     ),
     Allowed(
         ("/",),
         (_INTERVAL, _DOUBLE),
         f"{_SUM} Division by zero is NULL or an error: by DuckDB's version, not by a setting.",
-        written=_NULL_BY_ZERO,
+        template=_NULL_BY_ZERO,
         newer=_ERROR_BY_ZERO,
     ),
-    Allowed(("%",), (FLOATS, FLOATS), f"{_SUM} Division by zero is NaN under every setting.", written=_NAN_BY_ZERO),
+    Allowed(("%",), (FLOATS, FLOATS), f"{_SUM} Division by zero is NaN under every setting.", template=_NAN_BY_ZERO),
     Allowed(
         ("//", "%"),
         (NUMBERS, NUMBERS),
         f"{_SUM} Division by zero is NULL or an error: by DuckDB's version, not by a setting.",
-        written=_NULL_BY_ZERO,
+        template=_NULL_BY_ZERO,
         newer=_ERROR_BY_ZERO,
     ),
     Allowed(("to_days", "to_months", "to_weeks", "to_years"), (_INTEGER,), _SUM),

@@ -9,7 +9,7 @@ The written SQL does not depend on settings:
 - ``COLLATE C`` compares text if a column's type names no collation (`default_collation`). If the type names a
   collation, DuckDB has put its functions around the text, and the judge treats them like any others.
 - A timestamp with time zone is read as a timestamp in UTC (`TimeZone`, `Calendar`).
-- `Allowed.written` defines division by zero and roots of negative numbers (`ieee_floating_point_ops`).
+- `Allowed.template` defines division by zero and roots of negative numbers (`ieee_floating_point_ops`).
 
 `cannot_fail` finds expressions that cannot fail for any row: they need no TRY, and so no lambda around it. The list is
 short, because DuckDB's optimizer gets these expressions (`dpsql.engines.duckdb.keys` describes its effect on others):
@@ -311,7 +311,7 @@ class Judge:
         kinds = {f"type{number}": kind.sql for number, kind in enumerate(types)}
         if node.type.kind == "DECIMAL" and node.name in _WIDENING:
             values = [self._narrow(child) for child in node.children]
-        template = entry.newer if self.newer and entry.newer else entry.written
+        template = entry.newer if self.newer and entry.newer else entry.template
         if node.name in _REPLACING:
             return _kept_short(node, values)
         return f"({template.format(*values, call=call(node.name, *values), **kinds)})"

@@ -111,7 +111,7 @@ class CoreAggregates:
     stage: Stage
     core: CoreDraft
 
-    def place(self, expr: Expr) -> Expr:
+    def column_of(self, expr: Expr) -> Expr:
         """Return the core's released column for an aggregate."""
         with about(expr):
             return self._placed(expr)
@@ -199,7 +199,7 @@ class CoreAggregates:
             kind = self.stage.write(value).type
             value = by_collation(value, kind.collation) if self.work.revised(kind.collated) else value
             return self._add("items", self._target(self._filtered(expr, value)), Type("BIGINT"))
-        present = self.stage.whole(value) or self.work.revised(self.stage.present(value))
+        present = self.stage.has_number(value) or self.work.revised(self.stage.present(value))
         if expr.filter is None and present:
             return self._add("rows", None, Type("BIGINT"))
         # A count includes NaN, a sum does not.
@@ -235,7 +235,7 @@ class CoreAggregates:
         return self._add(
             kind, self._target(self._filtered(expr, value)), self._result(expr, parts)
             if expr.name not in ("regr_avgx", "regr_avgy") else Type("DOUBLE"), bounds, origin,
-            is_complete=expr.filter is None and self.stage.whole(value),
+            is_complete=expr.filter is None and self.stage.has_number(value),
         )  # fmt: skip
 
     def _pair(self, expr: Expr) -> Expr:
@@ -285,7 +285,7 @@ class CoreAggregates:
 
     def _bounds(self, value: Expr) -> tuple[Limits, str]:
         limits = self.stage.interval(value)
-        position = self.stage.place(value)
+        position = self.stage.column_of(value)
         fallback = [side.get("") for side in (self.work.options.lower, self.work.options.upper)]
         if limits.lower is None or limits.upper is None:
             limits = Limits(
@@ -336,7 +336,7 @@ class CoreAggregates:
     ) -> Expr:
         draft = QueryAggregate(
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
-            *((second.lower, second.upper) if other is not None else (None, None)), whole=is_complete,
+            *((second.lower, second.upper) if other is not None else (None, None)), is_complete=is_complete,
         )  # fmt: skip
         for aggregate in self.core.aggregates:
             if _without_name(aggregate) == draft:

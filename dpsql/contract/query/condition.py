@@ -4,7 +4,7 @@ DuckDB parses the text as the WHERE of a query, in a database without tables, an
 tree. So a condition and a query's WHERE are one language. The text itself never runs: dpsql writes the SQL that runs
 from the tree, with full function names and quoted identifiers.
 
-Behind the gateway another process parses the text, and `written` writes the condition from the tree alone.
+Behind the gateway another process parses the text, and `rewrite` writes the condition from the tree alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SESSION = frozenset(
 )
 
 
-def checked(condition: object) -> str:
+def check(condition: object) -> str:
     """Return a condition stripped of blanks, with the time of the call in UTC for now() and today().
 
     Raises
@@ -51,7 +51,7 @@ def checked(condition: object) -> str:
 
 @lru_cache(maxsize=256)
 def _is_timeless(condition: str) -> bool:
-    """Return whether a condition reads no clock; raise as `checked` does."""
+    """Return whether a condition reads no clock; raise as `check` does."""
     tree = _parsed(condition)
     timed = _simplified(tree, datetime.datetime.min)
     _allowed(timed)
@@ -100,7 +100,7 @@ def _allowed(tree: Expr) -> Expr:
     return spelled
 
 
-def written(tree: str) -> str:
+def rewrite(tree: str) -> str:
     """Write the text of a condition from its tree.
 
     Parameters

@@ -11,7 +11,7 @@ from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_on
 from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns, released
 from dpsql.contract.query.nodes import Expr, Modifiers, Order, about
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
+from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, QueryRelation
 from dpsql.contract.query.spellings import functions_of
 from dpsql.contract.query.split import NoisyNumbers, QueryCore, QueryKey
 from dpsql.contract.query.stages import Stage, replaced
@@ -39,9 +39,9 @@ class CoreSelect:
     having, qualify : Expr or None
     orders : tuple of Order
     modifiers : Modifiers
-    told : bool
+    has_error_columns : bool
         Whether error columns follow the columns.
-    named : list of (Expr, str) or None
+    key_names : list of (Expr, str) or None
         The select list whose names the caller's keys use, if it differs from `items`.
     """
 
@@ -55,14 +55,14 @@ class CoreSelect:
     qualify: Expr | None
     orders: tuple[Order, ...]
     modifiers: Modifiers
-    told: bool = False
-    named: list[tuple[Expr, str]] | None = None
+    has_error_columns: bool = False
+    key_names: list[tuple[Expr, str]] | None = None
     # The replacements and the core of the grouping set written last.
     _last_set: tuple[dict[Expr, Expr], CoreDraft] = field(init=False, repr=False, compare=False)
     # The index of the first core of several grouping sets, which no other part of the query shares; None for one set.
     _first_core: int | None = None
 
-    def relation(self) -> PartOfQuery:
+    def relation(self) -> QueryRelation:
         """Return the released relation."""
         expressions = [expr for expr, _ in self.items] + [
             expr for expr in (self.having, self.qualify) if expr is not None
@@ -93,7 +93,7 @@ class CoreSelect:
 
     def _above_sets(
         self, sets: tuple[tuple[int, ...], ...], aggregates: Sequence[Expr], expressions: Sequence[Expr]
-    ) -> PartOfQuery:
+    ) -> QueryRelation:
         """Return a query of all grouping sets, whose windows and order see every set.
 
         The inner query has the aggregates, keys and GROUPING() of each set; the outer query computes from them.
@@ -102,7 +102,7 @@ class CoreSelect:
         parts = list(dict.fromkeys([*aggregates, *self.groups, *grouping]))
         below = replace(
             self, items=[(expr, f"c{index}") for index, expr in enumerate(parts)], having=None, qualify=None, orders=(),
-            modifiers=Modifiers(), told=False, named=self.items,
+            modifiers=Modifiers(), has_error_columns=False, key_names=self.items,
         )  # fmt: skip
         union, numbers = below._united(sets, aggregates)
         replacements = {expr: Expr("item", f"c{index}", value=_SETS) for index, expr in enumerate(parts)}
@@ -139,7 +139,7 @@ class CoreSelect:
                 return _ordered(str(number), order)
         return None
 
-    def _single_set(self, members: tuple[int, ...], aggregates: Sequence[Expr]) -> PartOfQuery:
+    def _single_set(self, members: tuple[int, ...], aggregates: Sequence[Expr]) -> QueryRelation:
         sql, noisy = self._set(members, aggregates)
         replacements, _ = self._last_set
         writer = self._writer()
@@ -147,13 +147,13 @@ class CoreSelect:
         orders = [_ordered(self._order(order, replacements, writer), order) for order in self.orders]
         ends = qualify + self._ends(orders)
         out = self._released(f"({sql}{ends})", noisy)
-        if self._has_error_columns or self.modifiers.distinct or not self.work.options.errors:
+        if self._writes_errors or self.modifiers.distinct or not self.work.options.errors:
             return out
         return self._with_intervals(out, ends, noisy, [self._over(expr, replacements) for expr, _ in self.items])
 
     def _with_intervals(
-        self, out: PartOfQuery, ends: str, noisy: Sequence[Noisy], columns: Sequence[Expr]
-    ) -> PartOfQuery:
+        self, out: QueryRelation, ends: str, noisy: Sequence[Noisy], columns: Sequence[Expr]
+    ) -> QueryRelation:
         """Return the relation with a function that appends its columns' intervals, for counts of numbers."""
         replacements, core = self._last_set
         errors = ColumnErrors(core, self._around(core, replacements))
@@ -170,20 +170,20 @@ class CoreSelect:
             numbers = [
                 (*number, count) for index, count in pairs for number in sorted(noisy[index]) if number[0] == core.name
             ]
-            self.work.told.update(dict.fromkeys(numbers))
+            self.work.intervals.update(dict.fromkeys(numbers))
             writers = [(index, replace(errors, numbers=count)) for index, count in pairs]
             hidden = [sql for index, error in writers for sql in error.hidden(columns[index], index)]
             return f"({self._text(core, replacements, hidden)}{ends})"
 
         released_columns = tuple(
-            replace(column, made=count) for column, count in zip(out.columns, column_counts, strict=True)
+            replace(column, noisy_numbers=count) for column, count in zip(out.columns, column_counts, strict=True)
         )
         fixed = self._steady(core) and self.qualify is None and not self.modifiers.cuts
-        return replace(out, columns=released_columns, told=write_intervals, fixed=fixed)
+        return replace(out, columns=released_columns, write_intervals=write_intervals, fixed=fixed)
 
     def _noisy_numbers(self, over: Expr, errors: ColumnErrors, replacements: dict[Expr, Expr]) -> NoisyNumbers | None:
         """Count the noisy numbers in a column; count those of all groups if noise chooses among groups."""
-        numbers = errors.made(over)
+        numbers = errors.noisy_numbers(over)
         choosing = [expr for expr in (self.having, self.qualify) if expr is not None]
         choosing += [order.expression for order in self.orders] if self.modifiers.cuts else []
         if not numbers or all(errors.quiet(self._over(expr, replacements)) for expr in choosing):
@@ -191,9 +191,9 @@ class CoreSelect:
         return NoisyNumbers.of_all_groups(errors.noisy(over))
 
     @property
-    def _has_error_columns(self) -> bool:
+    def _writes_errors(self) -> bool:
         """Whether this query writes its own error columns."""
-        return self.told and (len(self.sets) > 1 or self.modifiers.distinct)
+        return self.has_error_columns and (len(self.sets) > 1 or self.modifiers.distinct)
 
     def _steady(self, core: CoreDraft) -> bool:
         """Whether no noise decides which groups exist, before QUALIFY and LIMIT."""
@@ -225,11 +225,11 @@ class CoreSelect:
         core = self._core(members)
         core_aggregates = CoreAggregates(self.work, self.stage, core)
         replacements = {
-            aggregate: self._of_keys(aggregate, members, core) or core_aggregates.place(aggregate)
+            aggregate: self._of_keys(aggregate, members, core) or core_aggregates.column_of(aggregate)
             for aggregate in aggregates
         }
         if not core.aggregates:
-            core_aggregates.place(Expr("call", "count_star"))
+            core_aggregates.column_of(Expr("call", "count_star"))
         for number, group in enumerate(self.groups):
             key = Expr("item", f"k{number}", value=core.name)
             kind = self.stage.write(group).type
@@ -241,7 +241,7 @@ class CoreSelect:
         for expr, _ in self.items:
             over = self._over(expr, replacements)
             noisy.append(ColumnErrors(core, self._around(core, replacements)).noisy(over))
-        errors, standings = self._errors(core, noisy, replacements) if self._has_error_columns else ([], [])
+        errors, standings = self._errors(core, noisy, replacements) if self._writes_errors else ([], [])
         return self._text(core, replacements, errors, standings), noisy
 
     def _text(
@@ -308,7 +308,7 @@ class CoreSelect:
                 over = self._over(expr, replacements)
                 count = self._noisy_numbers(over, errors, replacements) or NoisyNumbers(len(numbers))
                 own = [name for name_of, name in sorted(numbers) if name_of == core.name]
-                self.work.told.update(dict.fromkeys((core.name, name, count) for name in own))
+                self.work.intervals.update(dict.fromkeys((core.name, name, count) for name in own))
                 column_errors = replace(errors, numbers=count)
                 parts = column_errors.columns(over, writer.sql(over))
                 out += [f"{sql} AS {identifier(name)}" for sql, name in zip(parts, theirs, strict=True)]
@@ -353,9 +353,9 @@ class CoreSelect:
         return PostExpressions(self.work, replace(self.env, outer=outer), inner=self._inner)
 
     @property
-    def _inner(self) -> dict[int, PartOfQuery]:
+    def _inner(self) -> dict[int, QueryRelation]:
         self.__dict__.setdefault("_subqueries", {})
-        relations: dict[int, PartOfQuery] = self.__dict__["_subqueries"]
+        relations: dict[int, QueryRelation] = self.__dict__["_subqueries"]
         return relations
 
     def _over(self, expr: Expr, replacements: dict[Expr, Expr]) -> Expr:
@@ -416,7 +416,7 @@ class CoreSelect:
                 f"sql groups by {show(name or 'x')}, which is {expression.type.shown}: equal values of it may be "
                 f"spelled differently. Group by one spelling, {spelling} COLLATE C, which has a name of its own.",
             )
-        key_values: KeyValues | None = self.work.stated_keys(name) if name else None
+        key_values: KeyValues | None = self.work.caller_keys(name) if name else None
         if key_values is None and not self.work.options.private_keys:
             key_values = self.stage.keys.find(group) or self.env.joined.get(fold(name))
         if key_values is None and not (self.work.options.delta or self.work.options.private_keys):
@@ -437,20 +437,20 @@ class CoreSelect:
 
     def _group_name(self, group: Expr) -> str:
         """Return the name of a group in the result, else of its column."""
-        for expr, name in self.items if self.named is None else self.named:
+        for expr, name in self.items if self.key_names is None else self.key_names:
             if expr == group and name:
                 return name
         if group.what == "item":
             return self.stage.scope.column(group).name
         return ""
 
-    def _released(self, sql: str, noisy: Sequence[Noisy]) -> PartOfQuery:
-        more = len(PARTS) * sum(map(bool, noisy)) if self._has_error_columns else 0
+    def _released(self, sql: str, noisy: Sequence[Noisy]) -> QueryRelation:
+        more = len(PARTS) * sum(map(bool, noisy)) if self._writes_errors else 0
         noisy_columns = [*noisy, *[frozenset[tuple[str, str]]()] * more]
         return released(self.work, sql, noisy_columns, within=self.env.outer is not None)
 
 
-def made_core(core: CoreDraft) -> QueryCore:
+def finish_core(core: CoreDraft) -> QueryCore:
     """Return the finished core of a draft."""
     return QueryCore(
         core.name,

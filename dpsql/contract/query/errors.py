@@ -38,8 +38,8 @@ from dpsql.contract.covers import (
     UNDIVIDED,
 )
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, NOTHING, NUMBERS, Type
-from dpsql.contract.query.nodes import Expr, given
-from dpsql.contract.query.relations import PUBLIC, RELEASED, Column, Item, Noisy, PartOfQuery, Scope
+from dpsql.contract.query.nodes import Expr, require
+from dpsql.contract.query.relations import PUBLIC, RELEASED, Column, Item, Noisy, QueryRelation, Scope
 from dpsql.contract.query.split import ONE, NoisyNumbers, error_names
 from dpsql.contract.query.work import CoreDraft, Splitting, UnboundError, check_written
 from dpsql.errors import ParameterError, SourceError
@@ -81,7 +81,7 @@ class ErrorsAround:
     """
 
     over: Callable[[Expr, str | None], str]
-    subquery: Callable[[Expr], PartOfQuery]
+    subquery: Callable[[Expr], QueryRelation]
     steady: bool = False
 
 
@@ -110,8 +110,8 @@ class ColumnErrors:
 
     def hidden(self, expr: Expr, index: int) -> list[str]:
         """Return the SQL of a column's hidden columns, named by `hidden_names` of the column's index."""
-        parts = (self.error(expr), *given(self.ends(expr)), self.standing(expr))
-        return named_ends(parts, index, self.numbers)
+        parts = (self.error(expr), *require(self.ends(expr)), self.standing(expr))
+        return hidden_sql(parts, index, self.numbers)
 
     def error(self, expr: Expr) -> str:
         """Return the SQL of the error of an unchanged number."""
@@ -119,7 +119,7 @@ class ColumnErrors:
             return self.around.over(expr, self.error(expr.parts[0]))
         return self._own(expr)[0] if self._is_number(expr) else _NULL
 
-    def made(self, expr: Expr) -> NoisyNumbers | None:
+    def noisy_numbers(self, expr: Expr) -> NoisyNumbers | None:
         """Return the count of noisy numbers in a column; None if it has no computable interval."""
         if self.ends(expr) is None:
             return None
@@ -145,7 +145,7 @@ class ColumnErrors:
 
     def _read(self, expr: Expr) -> Noisy:
         if self._is_number(expr):
-            return frozenset(((given(self.core).name, expr.name),))
+            return frozenset(((require(self.core).name, expr.name),))
         return self.around.subquery(expr).columns[0].noisy if expr.what == "subquery" else frozenset()
 
     def _counted(self, expr: Expr, seen: dict[object, NoisyNumbers]) -> None:
@@ -155,7 +155,7 @@ class ColumnErrors:
     def _own(self, expr: Expr) -> tuple[str, ...]:
         """Return the SQL of a number's error, ends and standing."""
         names = error_names(expr.name, self.numbers)
-        return tuple(f"{identifier(given(self.core).name)}.{identifier(name)}" for name in names)
+        return tuple(f"{identifier(require(self.core).name)}.{identifier(name)}" for name in names)
 
     def _leaf(self, expr: Expr) -> Ends | None:
         if expr.what != "item":
@@ -163,7 +163,7 @@ class ColumnErrors:
         if self._is_number(expr):
             _, lower, upper, _ = self._own(expr)
             return lower, upper
-        core = given(self.core)
+        core = require(self.core)
         if expr.value != core.name or core.types[expr.name].kind not in NUMBERS:
             return None
         value = cast(f"{identifier(core.name)}.{identifier(expr.name)}", "DOUBLE")
@@ -177,7 +177,7 @@ class ColumnErrors:
             return self._standing_of_leaf(expr)
         if expr.what == "subquery":
             relation = self.around.subquery(expr)
-            is_noisy = bool(relation.columns[0].made) and relation.level != PUBLIC
+            is_noisy = bool(relation.columns[0].noisy_numbers) and relation.level != PUBLIC
             return self._hidden_of_subquery(relation)[3] if is_noisy else PUBLIC_STANDING
         if gathers(expr):
             return _mixed([self.around.over(replace(expr, name="max"), self.standing(expr.parts[0]))])
@@ -191,7 +191,7 @@ class ColumnErrors:
             read = expr.parts[:1]
         parts = [standing for standing in map(self.standing, read) if standing != PUBLIC_STANDING]
         if expr.name == "/" and len(expr.parts) == 2 and self.standing(expr.parts[1]) != PUBLIC_STANDING:
-            lower, upper = given(self.ends(expr.parts[1]))
+            lower, upper = require(self.ends(expr.parts[1]))
             parts.append(f"CASE WHEN {lower} <= 0 AND {upper} >= 0 THEN {UNDIVIDED} ELSE {PUBLIC_STANDING} END")
             passing = False
         if not parts or expr.name in _COUNTING:
@@ -209,10 +209,10 @@ class ColumnErrors:
                 seen["groups", core, number] = NoisyNumbers.of_groups(core)
             return
         if expr.what == "window":  # the numbers of other rows, even of the same column
-            seen[expr] = NoisyNumbers.total(self.made(part) or NoisyNumbers() for part in expr.parts)
+            seen[expr] = NoisyNumbers.total(self.noisy_numbers(part) or NoisyNumbers() for part in expr.parts)
             return
         if expr.what == "subquery":
-            seen["subquery", id(expr.query)] = self.around.subquery(expr).columns[0].made or NoisyNumbers()
+            seen["subquery", id(expr.query)] = self.around.subquery(expr).columns[0].noisy_numbers or NoisyNumbers()
             return
         self._counted(expr, seen)
         for part in expr.parts:
@@ -256,9 +256,9 @@ class ColumnErrors:
         relation = self.around.subquery(expr)
         [column, *_] = relation.columns
         public = relation.level == PUBLIC
-        if expr.name != "SCALAR" or not (public or (relation.fixed and column.made is not None)):
+        if expr.name != "SCALAR" or not (public or (relation.fixed and column.noisy_numbers is not None)):
             return None
-        if not column.made:
+        if not column.noisy_numbers:
             if column.type.kind not in NUMBERS:
                 return None
             value = cast(relation.sql, "DOUBLE")
@@ -266,9 +266,9 @@ class ColumnErrors:
         _, lower, upper, _ = self._hidden_of_subquery(relation)
         return lower, upper
 
-    def _hidden_of_subquery(self, relation: PartOfQuery) -> list[str]:
+    def _hidden_of_subquery(self, relation: QueryRelation) -> list[str]:
         """Return the SQL of the hidden columns of a relation's only column."""
-        source = given(relation.told)([self.numbers])
+        source = require(relation.write_intervals)([self.numbers])
         names = hidden_names(0, self.numbers)
         return [f"(SELECT {identifier(name)} FROM {source} AS dpsql_told)" for name in names]
 
@@ -350,7 +350,7 @@ class ReleasedErrors(ColumnErrors):
         if expr.what != "column":
             return super().error(expr)
         reference = self._reference(expr)
-        if reference is None or not reference[2].made:
+        if reference is None or not reference[2].noisy_numbers:
             return _NULL
         return reference[0].sql(hidden_names(reference[1], self.numbers)[0])
 
@@ -368,16 +368,16 @@ class ReleasedErrors(ColumnErrors):
     def _counted(self, expr: Expr, seen: dict[object, NoisyNumbers]) -> None:
         reference = self._reference(expr)
         if reference is not None:
-            seen[reference[0].id, reference[1]] = reference[2].made or NoisyNumbers()
+            seen[reference[0].id, reference[1]] = reference[2].noisy_numbers or NoisyNumbers()
 
     def _leaf(self, expr: Expr) -> Ends | None:
         reference = self._reference(expr)
         if reference is None:
             return None
         item, index, column = reference
-        if item.relation.level != PUBLIC and column.made is None:
+        if item.relation.level != PUBLIC and column.noisy_numbers is None:
             return None
-        if column.made:
+        if column.noisy_numbers:
             _, lower, upper, _ = (item.sql(name) for name in hidden_names(index, self.numbers))
             return lower, upper
         if column.type.kind not in NUMBERS:
@@ -387,7 +387,7 @@ class ReleasedErrors(ColumnErrors):
 
     def _standing_of_leaf(self, expr: Expr) -> str:
         reference = self._reference(expr)
-        if reference is None or not reference[2].made:
+        if reference is None or not reference[2].noisy_numbers:
             return PUBLIC_STANDING
         return reference[0].sql(hidden_names(reference[1], self.numbers)[3])
 
@@ -431,7 +431,7 @@ def hidden_names(index: int, numbers: NoisyNumbers) -> tuple[str, str, str, str]
     return f"{before}_error", f"{before}_lower", f"{before}_upper", f"{before}_standing"
 
 
-def named_ends(sql: Sequence[str], index: int, numbers: NoisyNumbers) -> list[str]:
+def hidden_sql(sql: Sequence[str], index: int, numbers: NoisyNumbers) -> list[str]:
     """Return the SQL of a column's error, ends and standing, with their hidden names."""
     return [f"{part} AS {identifier(name)}" for part, name in zip(sql, hidden_names(index, numbers), strict=True)]
 
@@ -500,7 +500,7 @@ def error_columns(names: list[str]) -> list[tuple[str, ...]]:
 
 def released(
     work: Splitting, sql: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
-) -> PartOfQuery:
+) -> QueryRelation:
     """Return the relation of SQL over released and public tables.
 
     A subquery `within` an expression may read columns of the outer query, and then does not bind alone.
@@ -518,10 +518,10 @@ def released(
         Column(name, name, kind, noisy=noisy[index] if len(noisy) == len(types) else every)
         for index, (name, kind) in enumerate(types)
     )
-    return PartOfQuery(level, columns, sql)
+    return QueryRelation(level, columns, sql)
 
 
-def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQuery:
+def with_errors(work: Splitting, relation: QueryRelation, columns: int) -> QueryRelation:
     """Return a relation with its noisy columns' errors after the columns.
 
     A relation with more than `columns` columns already has them.
@@ -530,7 +530,9 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
     if len(relation.columns) > columns or not any(noisy):
         return relation
     none = NoisyNumbers()
-    counts = [column.made or none if relation.told is not None else none for column in relation.columns]
+    counts = [
+        column.noisy_numbers or none if relation.write_intervals is not None else none for column in relation.columns
+    ]
     if any(counts):
         try:
             return _with_ends(work, relation, counts)
@@ -540,12 +542,12 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
     return _with_ends(work, relation, [none] * len(counts))
 
 
-def _with_ends(work: Splitting, relation: PartOfQuery, counts: Sequence[NoisyNumbers]) -> PartOfQuery:
+def _with_ends(work: Splitting, relation: QueryRelation, counts: Sequence[NoisyNumbers]) -> QueryRelation:
     """Return a relation with the errors of its noisy columns, from each column's count of numbers."""
     noisy = [column.noisy for column in relation.columns]
     source = relation.sql
-    if relation.told is not None and any(counts):
-        source = relation.told(sorted({count for count in counts if count}))
+    if relation.write_intervals is not None and any(counts):
+        source = relation.write_intervals(sorted({count for count in counts if count}))
     columns = [f"dpsql_told.{identifier(column.sql)}" for column in relation.columns]
     values, listed = list(columns), []
     for index, names in enumerate(error_columns([column.name for column in relation.columns])):

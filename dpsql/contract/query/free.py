@@ -10,7 +10,7 @@ from dpsql.contract.query.errors import released
 from dpsql.contract.query.intervals import number
 from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import PUBLIC, PartOfQuery
+from dpsql.contract.query.relations import PUBLIC, QueryRelation
 from dpsql.contract.query.tree import is_catalog
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
@@ -70,7 +70,7 @@ def _is_false(expr: Expr) -> bool:
     return False
 
 
-def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | None:
+def free_table(work: Splitting, names: tuple[str, str, str]) -> QueryRelation | None:
     """Return the relation of a catalog view; None for any other name."""
     if not is_catalog(names):
         return None
@@ -84,7 +84,7 @@ def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | No
     raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
 
 
-def _catalog_rows(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
+def _catalog_rows(work: Splitting, source: str, columns: Mapping[str, str]) -> QueryRelation:
     nulls = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
     replacements = {"data_type": _WITHOUT_LABELS} | {name: nulls[name] for name in _HIDDEN.intersection(columns)}
     listed = ", ".join(replacements.get(name, identifier(name)) for name in columns)
@@ -93,7 +93,7 @@ def _catalog_rows(work: Splitting, source: str, columns: Mapping[str, str]) -> P
     return released(work, sql, (), PUBLIC)
 
 
-def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQuery:
+def free_function(work: Splitting, source: TableFunction, env: Env) -> QueryRelation:
     """Return the rows that a table function generates from its arguments."""
     name = source.call.name
     if name in _FUNCTIONS:
@@ -113,7 +113,7 @@ def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQue
     return released(work, sql, (), PUBLIC)
 
 
-def free_show(work: Splitting, source: Show) -> PartOfQuery:
+def free_show(work: Splitting, source: Show) -> QueryRelation:
     """Return the relation of SHOW or DESCRIBE: names and types."""
     if source.query is None:
         name = fold(source.name)

@@ -24,7 +24,7 @@ class Limits:
     upper: Fraction | None = None
 
     @property
-    def known(self) -> bool:
+    def is_bounded(self) -> bool:
         """Whether the interval has both ends."""
         return self.lower is not None and self.upper is not None
 
@@ -85,7 +85,7 @@ def number(expr: Expr) -> Fraction | None:
 def interval(expr: Expr, column: Callable[[Expr], Limits]) -> Limits:
     """Return the interval of an expression; `column` gives the interval of a column or of another known part."""
     limits = column(expr)
-    if expr.what == "item" or limits.known:
+    if expr.what == "item" or limits.is_bounded:
         return limits
     literal = number(expr)
     if literal is not None:

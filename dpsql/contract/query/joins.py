@@ -14,7 +14,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Catalogue, PathKey
 from dpsql.contract.query.expressions import RowExpressions, is_text
 from dpsql.contract.query.nodes import Expr
-from dpsql.contract.query.relations import ROWS, Item, PartOfQuery, Scope
+from dpsql.contract.query.relations import ROWS, Item, QueryRelation, Scope
 from dpsql.contract.query.spellings import by_collation
 from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
@@ -22,7 +22,7 @@ from dpsql.rendering import text as sql_text
 
 # The signs of an order, and the signs for swapped sides.
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
-Place = tuple[str, str]  # an item's number, and the SQL name of its column
+ColumnId = tuple[str, str]  # an item's number, and the SQL name of its column
 
 
 @dataclass
@@ -44,15 +44,15 @@ class Member:
 
     items: list[Item]
     text: str
-    whole: bool = True  # whether the text is one FROM item
+    is_single: bool = True  # whether the text is one FROM item
     people: bool = False
     owned: bool = False
-    owner: frozenset[Place] = frozenset()
+    owner: frozenset[ColumnId] = frozenset()
     pending: PathKey | None = None
-    ties: frozenset[tuple[Place, PathKey]] = frozenset()
+    ties: frozenset[tuple[ColumnId, PathKey]] = frozenset()
     tables: tuple[str, ...] = ()
     dated: bool = False
-    dates: frozenset[Place] = frozenset()
+    dates: frozenset[ColumnId] = frozenset()
 
     @property
     def ids(self) -> frozenset[str]:
@@ -62,7 +62,7 @@ class Member:
     @property
     def within(self) -> str:
         """The text for use in another join."""
-        return self.text if self.whole else f"({self.text})"
+        return self.text if self.is_single else f"({self.text})"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Joining:
     ids: Ids
     catalogue: Catalogue
     expressions: RowExpressions
-    table: Callable[[PathKey], PartOfQuery | None]
+    table: Callable[[PathKey], QueryRelation | None]
     revised: Callable[[bool], bool]
     notes: list[str] = field(default_factory=list)
 
@@ -253,7 +253,7 @@ class Joining:
             out,
             items=[*ours.items, *theirs.items],
             text=text,
-            whole=False,
+            is_single=False,
             people=ours.people or theirs.people,
             ties=both,
             dated=ours.dated or theirs.dated,
@@ -324,7 +324,7 @@ def link(ours: Member, theirs: Member, equal: Sequence[JoinEquality], *, outer: 
     return None
 
 
-def _column_of(expr: Expr) -> Place | None:
+def _column_of(expr: Expr) -> ColumnId | None:
     return (str(expr.value), expr.name) if expr.what == "item" else None
 
 

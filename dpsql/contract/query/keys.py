@@ -46,7 +46,7 @@ def cut_date(expr: Expr) -> tuple[Expr, str] | None:
     return (parts[1], part) if name == "date_trunc" and part in _MONTHS else None
 
 
-def days_left(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]]:
+def day_bounds(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]]:
     """Yield comparisons that hold for a date if its truncation by `cut_date` compares with a literal.
 
     Yield nothing if the literal is computed, or no such date.
@@ -199,7 +199,7 @@ class KeyFinder:
             return True
         if expr.what == "item":
             item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
-            return column.whole and not (item.optional or item.hidden)
+            return column.is_present and not (item.optional or item.hidden)
         keeps = expr.what in ("cast", *_BOOLEANS) or finite_part(expr) is not None
         if keeps or (expr.name in _WHOLE and (expr.name != "//" or number(expr.parts[1]))):
             return all(map(self._is_present, expr.parts))
@@ -378,7 +378,7 @@ class KeyFinder:
                 yield sign, literal, forms[compared]
             cut = cut_date(compared)
             if cut is not None and cut[0] in forms:
-                yield from ((comparison, day, False) for comparison, day in days_left(cut[1], sign, literal))
+                yield from ((comparison, day, False) for comparison, day in day_bounds(cut[1], sign, literal))
 
     def _compared(self) -> Iterator[tuple[Expr, str, Expr]]:
         """Yield the compared expression, sign and literal of conditions."""

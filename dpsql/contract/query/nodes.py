@@ -17,7 +17,7 @@ from dpsql.errors import DpsqlError, InternalError
 _Value = TypeVar("_Value")
 
 
-def given(value: _Value | None) -> _Value:
+def require(value: _Value | None) -> _Value:
     """Return a part that is never missing after reading and binding."""
     if value is None:
         raise InternalError("I036", "a part of a query is missing. Report the query as a fault.")
@@ -244,8 +244,8 @@ def about(expr: Expr | None) -> Iterator[None]:
     try:
         yield
     except DpsqlError as error:
-        if error.place is None and expr is not None:
-            error.place = expr.begins
+        if error.offset is None and expr is not None:
+            error.offset = expr.begins
         raise
 
 
@@ -255,7 +255,7 @@ def pointing(sql: str) -> Iterator[None]:
     try:
         yield
     except DpsqlError as error:
-        position = "" if error.place is None else _position_text(sql.encode(), error.place)
+        position = "" if error.offset is None else _position_text(sql.encode(), error.offset)
         if position:
             error.saying(f"{error.message} {position}")
         raise

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.joins import member_of, person_of, without_unit
-from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, about, given
-from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
+from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, about, require
+from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, QueryRelation
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import Env, Splitting, UnboundError
@@ -82,7 +82,7 @@ class Lifter:
         inner = RowBlock(self.work, self._refusing(env), self.lift, env, block.scope)
         inner.open(query.source)
         inner.where(query.where)
-        children = [given(self.lift(block, column, False)) for column in _row_of(expr.parts[0])] if expr.parts else []
+        children = [require(self.lift(block, column, False)) for column in _row_of(expr.parts[0])] if expr.parts else []
         if len(children) > 1 and (not top or expr.value != "="):
             raise ParameterError(
                 "P107",
@@ -152,7 +152,7 @@ class Lifter:
         """Return whether a public query has a row, or a matching row."""
         if others:
             item, columns = self._item(block, stage, [], extremes, alone=True)
-            return Expr("coalesce", parts=(given(_some(others, columns)), _FALSE))
+            return Expr("coalesce", parts=(require(_some(others, columns)), _FALSE))
         item = self._alone(block, f"(SELECT {call('count_star')} > 0 AS there {stage.body})", "SELECT true AS there")
         return Expr("item", "there", value=item.id)
 
@@ -170,8 +170,8 @@ class Lifter:
 
     def _alone(self, block: RowBlock, text: str, stub: str) -> Item:
         """Return a public query of one row as an item of the outer query."""
-        types = given(self.work.catalogue.typing.columns(stub))
-        columns = PartOfQuery(PUBLIC, (), text)
+        types = require(self.work.catalogue.typing.columns(stub))
+        columns = QueryRelation(PUBLIC, (), text)
         from_types = tuple(Column(name, name, kind) for name, kind in types)
         item = block.item(replace(columns, columns=from_types), hidden=True)
         block.chosen.append(member_of(item))
@@ -212,7 +212,7 @@ class Lifter:
     def _refusing(self, env: Env) -> Leaf:
         leaf = self.leaves(env)
 
-        def read(source: From) -> tuple[PartOfQuery, str]:
+        def read(source: From) -> tuple[QueryRelation, str]:
             relation, alias = leaf(source)
             if relation.level == RELEASED:
                 raise ParameterError("P105", TWO_STAGES)
@@ -283,7 +283,7 @@ def _table_names(stage: Stage) -> str:
 
 
 def _query_of(expr: Expr) -> Query:
-    return given(expr.query)
+    return require(expr.query)
 
 
 def _is_plain(query: Query) -> bool:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.expression.functions import ANYWHERE, POST
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.query.nodes import Expr, about, given
-from dpsql.contract.query.relations import ROWS, PartOfQuery, Scope
+from dpsql.contract.query.nodes import Expr, about, require
+from dpsql.contract.query.relations import ROWS, QueryRelation, Scope
 from dpsql.contract.query.work import Env, Splitting, UnboundError
 from dpsql.contract.query.writer import Writer, default_name
 from dpsql.errors import ParameterError, SourceError
@@ -47,7 +47,7 @@ class PostExpressions(Writer):
     work: Splitting
     env: Env
     scope: Scope | None = None
-    inner: dict[int, PartOfQuery] | None = None  # the subqueries already read, by address
+    inner: dict[int, QueryRelation] | None = None  # the subqueries already read, by address
 
     def column(self, expr: Expr, bound: frozenset[str]) -> str:
         """Return the SQL of a column of FROM or of an outer query, or of a parameter."""
@@ -127,13 +127,13 @@ class PostExpressions(Writer):
         relation = self.subquery(expr)
         return self.compared(expr, relation.sql, bound)
 
-    def subquery(self, expr: Expr) -> PartOfQuery:
+    def subquery(self, expr: Expr) -> QueryRelation:
         """Return the relation of a subquery over released and public rows."""
         relations = self.inner if self.inner is not None else {}
         if id(expr.query) not in relations:
             outer = self._outer
             with about(expr):
-                relation = self.work.query(given(expr.query), replace(self.env, outer=outer))
+                relation = self.work.query(require(expr.query), replace(self.env, outer=outer))
                 if relation.level == ROWS:
                     raise ParameterError(
                         "P102",

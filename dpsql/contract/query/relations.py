@@ -11,7 +11,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.expressions import ColumnSql
 from dpsql.contract.query.intervals import NOWHERE, Limits
-from dpsql.contract.query.nodes import Expr, given
+from dpsql.contract.query.nodes import Expr, require
 from dpsql.contract.query.split import NoisyNumbers
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
@@ -68,9 +68,9 @@ class Column:
         Whether the column is the unchanged date of the rows.
     noisy : frozenset of (str, str)
         The released numbers in the column.
-    whole : bool
+    is_present : bool
         Whether types and constraints guarantee a value in every row.
-    made : NoisyNumbers or None
+    noisy_numbers : NoisyNumbers or None
         The count of noisy numbers in the column, 0 without noise; None if it has no computable interval.
     """
 
@@ -84,12 +84,12 @@ class Column:
     tie: PathKey | None = None
     dated: bool = False
     noisy: Noisy = frozenset()
-    whole: bool = False
-    made: NoisyNumbers | None = None
+    is_present: bool = False
+    noisy_numbers: NoisyNumbers | None = None
 
 
 @dataclass(frozen=True)
-class PartOfQuery:
+class QueryRelation:
     """The relation that a part of a query returns.
 
     Attributes
@@ -125,10 +125,10 @@ class PartOfQuery:
     unseen: tuple[Column, ...] = ()
     tables: tuple[str, ...] = ()
     name: tuple[str, ...] = ()
-    told: Callable[[Sequence[NoisyNumbers]], str] | None = None
+    write_intervals: Callable[[Sequence[NoisyNumbers]], str] | None = None
     fixed: bool = False
 
-    def renamed(self, names: Sequence[str]) -> PartOfQuery:
+    def renamed(self, names: Sequence[str]) -> QueryRelation:
         """Return the relation with other names for its first columns."""
         columns = [
             replace(column, name=names[index]) if index < len(names) else column
@@ -145,7 +145,7 @@ class Item:
     ----------
     id : str
         The alias in the written SQL.
-    relation : PartOfQuery
+    relation : QueryRelation
     alias : str
         The name in the query.
     hidden : bool
@@ -155,7 +155,7 @@ class Item:
     """
 
     id: str
-    relation: PartOfQuery
+    relation: QueryRelation
     alias: str
     hidden: bool = False
     optional: bool = False
@@ -273,7 +273,7 @@ class Scope:
 
 
 def _column_of(item: Item, name: str) -> Column:
-    return given(item.column(name))
+    return require(item.column(name))
 
 
 def _fields(expr: Expr, names: tuple[str, ...]) -> Expr:

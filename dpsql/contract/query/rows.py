@@ -8,16 +8,16 @@ from dataclasses import replace
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.joins import Ids, Joining, Member, member_of, of_nobody, person_of
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Order, Select, given
+from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Order, Select, require
 from dpsql.contract.query.presence import columns_of, fails_without
-from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
+from dpsql.contract.query.relations import PUBLIC, ROWS, Item, QueryRelation, Scope, item_column
 from dpsql.contract.query.stages import DISTINCT_ON, Stage
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.contract.query.writer import leaves
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
-Leaf = Callable[[From], tuple[PartOfQuery, str]]
+Leaf = Callable[[From], tuple[QueryRelation, str]]
 # Rewrites a condition with a subquery; None if a join replaces it.
 Lift = Callable[["RowBlock", Expr, bool], Expr | None]
 
@@ -44,7 +44,7 @@ class RowBlock:
             self.scope, self.ids, work.catalogue, work.expressions, work.parent, work.revised, work.notes
         )
         self.conditions: list[Expr] = []
-        self.known: list[Expr] = []
+        self.read_conditions: list[Expr] = []
         self.added: list[Expr] = []  # conditions from subqueries
         self.correlated: list[Expr] = []  # conditions on the outer scope
         self._opened: list[Member] = []
@@ -73,7 +73,7 @@ class RowBlock:
             for condition in own
         ):
             raise of_nobody()
-        self.known += own
+        self.read_conditions += own
         lifted = [self._lifted(condition) for condition in (*own, *self._choosing, *self._outer_conditions)]
         conditions = [*(condition for condition in lifted if condition is not None), *self.added]
         member = self.joining.together([*self._opened, *self.chosen], conditions)
@@ -85,7 +85,7 @@ class RowBlock:
                     "S003", "sql: a subquery is compared with a column of another type. Cast the column in a view."
                 )
             member = self.joining.left(member, looked_up, equal)
-        all_conditions = [condition for condition in [*self.known, *self.added] if not _asks(condition)]
+        all_conditions = [condition for condition in [*self.read_conditions, *self.added] if not _asks(condition)]
         return Stage(self.work, self.scope, member, conditions, all_conditions)
 
     def _of_one_person(self, member: Member, looked_up: Member, on: list[Expr]) -> tuple[Member, list[Expr]]:
@@ -119,12 +119,12 @@ class RowBlock:
         """Return an expression with LEFT JOINs in place of its subqueries."""
         if not _asks(expr):
             return expr
-        return given(self._lift(self, expr, False))
+        return require(self._lift(self, expr, False))
 
     def _lifted(self, condition: Expr) -> Expr | None:
         return self._lift(self, condition, True) if _asks(condition) else condition
 
-    def item(self, relation: PartOfQuery, alias: str = "", *, hidden: bool = False) -> Item:
+    def item(self, relation: QueryRelation, alias: str = "", *, hidden: bool = False) -> Item:
         """Return a new item of the scope."""
         item = Item(self.ids.next(), _computed_first(relation), alias, hidden)
         self.scope.items.append(item)
@@ -263,7 +263,7 @@ class RowBlock:
                 "joined table, such as an OR of both sides. Write the rest into CASE: max(CASE WHEN ... THEN x END).",
             )
         self._optional(ids)
-        return [replace(self.joining.left(outer, inner, equalities, comparisons), whole=False)]
+        return [replace(self.joining.left(outer, inner, equalities, comparisons), is_single=False)]
 
     def _optional(self, ids: set[str]) -> None:
         """Mark items whose columns an outer join may make NULL."""
@@ -286,7 +286,7 @@ class RowBlock:
         return replace(member, text=f"(SELECT * FROM {item.relation.sql} AS {name} WHERE {where}) AS {name}")
 
 
-def _computed_first(relation: PartOfQuery) -> PartOfQuery:
+def _computed_first(relation: QueryRelation) -> QueryRelation:
     """Materialize a public query, so that DuckDB computes all its rows, matched or not.
 
     If the query fails, it must fail for any rows of people.
@@ -326,7 +326,7 @@ def asks(expr: Expr) -> bool:
     return _asks(expr)
 
 
-def levels(relations: Sequence[PartOfQuery]) -> str:
+def levels(relations: Sequence[QueryRelation]) -> str:
     """Return the level of relations read together."""
     kinds = {relation.level for relation in relations}
     return ROWS if ROWS in kinds else next((level for level in kinds if level != PUBLIC), PUBLIC)

@@ -132,7 +132,7 @@ class QueryAggregate:
         The source of the bounds, for explain.
     other_lower, other_upper : Fraction or None
         Public bounds of the other column of a pair.
-    whole : bool
+    is_complete : bool
         Whether the text implies that the column is never NULL.
     """
 
@@ -148,7 +148,7 @@ class QueryAggregate:
     bounds_from: str = ""
     other_lower: Fraction | None = None
     other_upper: Fraction | None = None
-    whole: bool = False
+    is_complete: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Split:
         The released numbers in every column of the result, as names of core and aggregate; for intervals.
     notes : tuple of str
         Lines for explain: levels of blocks, added joins.
-    told : tuple of (str, str, NoisyNumbers)
+    intervals : tuple of (str, str, NoisyNumbers)
         The noisy numbers whose errors the post text reads: core, aggregate, and the count of noisy numbers in the
         resulting column. `error_names` names their columns.
     differs : bool
@@ -220,7 +220,7 @@ class Split:
     columns: tuple[tuple[str, str], ...]
     noisy: tuple[tuple[tuple[str, str], ...], ...] = ()
     notes: tuple[str, ...] = ()
-    told: tuple[tuple[str, str, NoisyNumbers], ...] = ()
+    intervals: tuple[tuple[str, str, NoisyNumbers], ...] = ()
     differs: bool = False
 
 

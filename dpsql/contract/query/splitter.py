@@ -15,13 +15,13 @@ from dpsql.contract.expression.kinds import NUMBERS, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.catalogue import Catalogue, Options
-from dpsql.contract.query.cores import CoreSelect, made_core
+from dpsql.contract.query.cores import CoreSelect, finish_core
 from dpsql.contract.query.errors import (
     PUBLIC_STANDING,
     ErrorsAround,
     ReleasedErrors,
     hidden_names,
-    named_ends,
+    hidden_sql,
     released,
     released_column,
     with_errors,
@@ -59,7 +59,7 @@ from dpsql.contract.query.relations import (
     Item,
     KeyValues,
     Noisy,
-    PartOfQuery,
+    QueryRelation,
     Scope,
     item_column,
 )
@@ -86,7 +86,7 @@ def as_distinct(query: SetOperation) -> Select:
     return Select(query.withs, replace(query.modifiers, distinct=True), (star,), Derived(union, "united"))
 
 
-def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQuery]) -> PartOfQuery:
+def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[QueryRelation]) -> QueryRelation:
     """Return the union of rows of people.
 
     Raises
@@ -151,11 +151,11 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
 
 
 def released_union(
-    work: Splitting, query: SetOperation, env: Env, parts: Sequence[PartOfQuery], level: str
-) -> PartOfQuery:
+    work: Splitting, query: SetOperation, env: Env, parts: Sequence[QueryRelation], level: str
+) -> QueryRelation:
     """Return a set operation of released and public rows; each row of a UNION has the intervals of its part."""
     word = f" {query.kind}{' ALL' if query.every else ''} "
-    inner: dict[int, PartOfQuery] = {}
+    inner: dict[int, QueryRelation] = {}
     below = ends(query, PostExpressions(work, env, inner=inner))
     distinct = "DISTINCT " if query.modifiers.distinct else ""
     sql = f"(SELECT {distinct}* FROM ({word.join(part.sql for part in parts)}){below})"
@@ -178,15 +178,17 @@ def released_union(
 
     return replace(
         out,
-        columns=tuple(replace(column, made=count) for column, count in zip(out.columns, noise_counts, strict=True)),
-        told=with_intervals if any(noise_counts) else None,
+        columns=tuple(
+            replace(column, noisy_numbers=count) for column, count in zip(out.columns, noise_counts, strict=True)
+        ),
+        write_intervals=with_intervals if any(noise_counts) else None,
         fixed=every and not query.modifiers.cuts and all(part.level == PUBLIC or part.fixed for part in parts),
     )
 
 
-def _noise_count(index: int, kind: Type, parts: Sequence[PartOfQuery]) -> NoisyNumbers | None:
+def _noise_count(index: int, kind: Type, parts: Sequence[QueryRelation]) -> NoisyNumbers | None:
     """Return the most noisy numbers in a column of a UNION: a row comes from one part."""
-    candidates = [part.columns[index].made for part in parts if part.told is not None]
+    candidates = [part.columns[index].noisy_numbers for part in parts if part.write_intervals is not None]
     counts = [candidate for candidate in candidates if candidate]
     if kind.kind not in NUMBERS or not counts:
         return None if any(part.columns[index].noisy for part in parts) else NoisyNumbers()
@@ -194,13 +196,13 @@ def _noise_count(index: int, kind: Type, parts: Sequence[PartOfQuery]) -> NoisyN
 
 
 def _part(
-    part: PartOfQuery,
+    part: QueryRelation,
     names: Sequence[str],
     pairs: Sequence[tuple[int, NoisyNumbers]],
     counts: Sequence[NoisyNumbers],
 ) -> str:
     """Return the rows of a part of a UNION, then the error and ends of some columns."""
-    text = part.sql if part.told is None else part.told(counts)
+    text = part.sql if part.write_intervals is None else part.write_intervals(counts)
     listed = [
         f"u.{identifier(source.sql)} AS {identifier(name)}" for source, name in zip(part.columns, names, strict=True)
     ]
@@ -208,11 +210,11 @@ def _part(
         column = part.columns[index]
         value = f"u.{identifier(column.sql)}"
         interval = [_NOTHING] * 4
-        if column.made:
+        if column.noisy_numbers:
             interval = [f"u.{identifier(name)}" for name in hidden_names(index, count)]
         elif column.type.kind in NUMBERS and not column.noisy:
             interval = [_NOTHING, cast(value, "DOUBLE"), cast(value, "DOUBLE"), PUBLIC_STANDING]
-        listed += named_ends(interval, index, count)
+        listed += hidden_sql(interval, index, count)
     return f"(SELECT {', '.join(listed)} FROM {text} AS u)"
 
 
@@ -227,11 +229,11 @@ def _joined_text(joined: str, names: Sequence[str], pairs: Sequence[tuple[int, N
             f"CASE WHEN {unknown} = 0 THEN {call(name, end)} END"
             for name, end in zip(("min", "max"), both, strict=True)
         ]
-        listed += named_ends([alone, *hull, call("max", standing)], index, count)
+        listed += hidden_sql([alone, *hull, call("max", standing)], index, count)
     return f"SELECT {', '.join(listed)} FROM ({joined}) GROUP BY {', '.join(map(identifier, names))}"
 
 
-def _column(index: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:
+def _column(index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
     columns = [part.columns[index] for part in parts]
     bounds = columns[0].interval
     for column in columns[1:]:
@@ -245,7 +247,7 @@ def _column(index: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:
         keys=lambda: _keys(columns),
         owner=all(column.owner for column in columns),
         dated=all(column.dated for column in columns),
-        whole=all(column.whole for column in columns),
+        is_present=all(column.is_present for column in columns),
         tie=ties.pop() if len(ties) == 1 else None,
     )
 
@@ -260,15 +262,20 @@ def _keys(columns: Sequence[Column]) -> KeyValues | None:
 
 
 def released_select(
-    work: Splitting, query: Select, env: Env, leaf: Leaf, relations: Sequence[PartOfQuery], names: Sequence[str] | None
-) -> PartOfQuery:
+    work: Splitting,
+    query: Select,
+    env: Env,
+    leaf: Leaf,
+    relations: Sequence[QueryRelation],
+    names: Sequence[str] | None,
+) -> QueryRelation:
     """Return the relation of a SELECT over released and public rows; `names` are its columns' names, if known."""
     scope = Scope()
     for number, reference in enumerate(leaves(query.source)):
         relation, alias = leaf(reference)
         scope.items.append(Item(f"p{number}", relation, alias))
     scope.aliases = {fold(item.alias): item for item in query.items if item.alias}
-    inner: dict[int, PartOfQuery] = {}
+    inner: dict[int, QueryRelation] = {}
     if names is not None and len(names) == len(query.items) and not any(item.what == "star" for item in query.items):
         items = zip(query.items, names, strict=True)
         query = replace(query, items=tuple(replace(item, alias=name) for item, name in items))
@@ -282,7 +289,7 @@ def released_select(
     return _with_intervals(query, out, scope, writer)
 
 
-def _with_intervals(query: Select, out: PartOfQuery, scope: Scope, writer: PostExpressions) -> PartOfQuery:
+def _with_intervals(query: Select, out: QueryRelation, scope: Scope, writer: PostExpressions) -> QueryRelation:
     """Return a SELECT with the writer of its columns' intervals."""
     modifiers = query.modifiers
     items = _spelled_out(query, scope)
@@ -312,7 +319,7 @@ def _with_intervals(query: Select, out: PartOfQuery, scope: Scope, writer: PostE
         return out
     # Windows of a grouped query read groups, not the rows of FROM.
     counter = errors(ONE, steady=steady)
-    noise_counts = [None if grouped and _windows(item) else counter.made(item) for item in items]
+    noise_counts = [None if grouped and _windows(item) else counter.noisy_numbers(item) for item in items]
     choosing = [*conditions, *(clause for clause in (query.having, query.qualify) if clause is not None)]
     choosing += [order.expression for order in modifiers.orders] if modifiers.cuts else []
     if not all(map(checker.quiet, choosing)):
@@ -329,16 +336,18 @@ def _with_intervals(query: Select, out: PartOfQuery, scope: Scope, writer: PostE
 
         def read(source: From) -> str:
             item = sources[id(source)]
-            sql = item.relation.sql if item.relation.told is None else item.relation.told(counts)
+            sql = item.relation.sql if item.relation.write_intervals is None else item.relation.write_intervals(counts)
             return f"{sql} AS {identifier(item.id)}"
 
         hidden = (errors(count, steady).hidden(items[index], index) for index, count in pairs)
         intervals = [sql for interval in hidden for sql in interval]
         return f"({select_text(replace(query, items=tuple(items)), writer, read, intervals)})"
 
-    columns = tuple(replace(column, made=count) for column, count in zip(out.columns, noise_counts, strict=True))
+    columns = tuple(
+        replace(column, noisy_numbers=count) for column, count in zip(out.columns, noise_counts, strict=True)
+    )
     fixed = steady and query.qualify is None and query.having is None and not modifiers.cuts
-    return replace(out, columns=columns, told=with_intervals if any(noise_counts) else None, fixed=fixed)
+    return replace(out, columns=columns, write_intervals=with_intervals if any(noise_counts) else None, fixed=fixed)
 
 
 def _groups(query: Select, items: Sequence[Expr], scope: Scope) -> list[Expr]:
@@ -407,12 +416,12 @@ def _merges(source: From) -> bool:
     return bool(source.using or source.natural) or _merges(source.left) or _merges(source.right)
 
 
-def _leaf_text(leaf: tuple[PartOfQuery, str]) -> str:
+def _leaf_text(leaf: tuple[QueryRelation, str]) -> str:
     relation, alias = leaf
     return f"{relation.sql} AS {identifier(alias)}" if alias else relation.sql
 
 
-def _noisy(query: Select, scope: Scope, inner: dict[int, PartOfQuery]) -> list[Noisy]:
+def _noisy(query: Select, scope: Scope, inner: dict[int, QueryRelation]) -> list[Noisy]:
     """Return the released numbers in each column of the select list; one set of all if it has a star."""
     every: Noisy = frozenset().union(
         *(column.noisy for item in scope.items for column in item.relation.columns),
@@ -425,7 +434,7 @@ def _noisy(query: Select, scope: Scope, inner: dict[int, PartOfQuery]) -> list[N
     return [_noisy_of(item, scope, inner, every) for item in query.items]
 
 
-def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: Noisy) -> Noisy:
+def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, QueryRelation], every: Noisy) -> Noisy:
     out: set[tuple[str, str]] = set()
     for part in expr.walk():
         if part.what == "column":
@@ -466,7 +475,7 @@ def joined_values(work: Splitting, query: Select, env: Env) -> dict[str, KeyValu
 
 
 class _PublicColumn(NamedTuple):
-    relation: PartOfQuery
+    relation: QueryRelation
     column: str
 
 
@@ -507,7 +516,7 @@ _LATERAL = (
     "sql: LATERAL is not read: a subquery in FROM reads columns of what stands beside it. Join a grouped subquery: "
     "JOIN (SELECT key, count(*) AS n FROM ... GROUP BY key) USING (key); compute of one row in the select list."
 )
-_Reader = Callable[[Mapping[str, KeyValues]], PartOfQuery]
+_Reader = Callable[[Mapping[str, KeyValues]], QueryRelation]
 
 
 def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
@@ -537,7 +546,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
             "sql returns rows of people. Ask for counts, sums, averages or quantiles, with GROUP BY columns whose "
             "values are public.",
         )
-    cores = tuple(map(made_core, splitter.work.cores))
+    cores = tuple(map(finish_core, splitter.work.cores))
     if options.errors:
         relation = with_errors(splitter.work, relation, len(options.columns or relation.columns))
     names = options.columns or tuple((column.name, column.type.sql) for column in relation.columns)
@@ -550,12 +559,12 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         names,
         tuple(tuple(sorted(column.noisy)) for column in relation.columns),
         tuple(splitter.work.notes),
-        tuple(splitter.work.told),
+        tuple(splitter.work.intervals),
         splitter.work.differs,
     )
 
 
-def _renamed(relation: PartOfQuery, names: list[str]) -> str:
+def _renamed(relation: QueryRelation, names: list[str]) -> str:
     if [column.name for column in relation.columns] == names or len(names) != len(relation.columns):
         return relation.sql.removeprefix("(").removesuffix(")") if relation.sql.startswith("(SELECT") else (
             f"SELECT * FROM {relation.sql}"
@@ -591,7 +600,7 @@ class Splitter:
         self._subqueries = 0
         self._lifter = Lifter(self.work, self._leaf)
 
-    def query(self, query: Query, env: Env) -> PartOfQuery:
+    def query(self, query: Query, env: Env) -> QueryRelation:
         """Return the relation of a query, or of a part."""
         self._subqueries += 1
         if self._subqueries > _MOST_SUBQUERIES:
@@ -617,9 +626,9 @@ class Splitter:
         return env, waiting
 
     def _with(self, clause: With, env: Env) -> _Reader:
-        cache: list[PartOfQuery] = []
+        cache: list[QueryRelation] = []
 
-        def read(joined: Mapping[str, KeyValues]) -> PartOfQuery:
+        def read(joined: Mapping[str, KeyValues]) -> QueryRelation:
             if not cache:
                 relation = self.query(clause.query, replace(env, joined={} if clause.columns else joined))
                 cache.append(self._columns_named(relation, clause.columns))
@@ -627,7 +636,7 @@ class Splitter:
 
         return read
 
-    def _columns_named(self, relation: PartOfQuery, names: tuple[str, ...]) -> PartOfQuery:
+    def _columns_named(self, relation: QueryRelation, names: tuple[str, ...]) -> QueryRelation:
         """Return a relation with other column names, also in its text if names are read there."""
         if not names:
             return relation
@@ -640,23 +649,23 @@ class Splitter:
             return f"(SELECT * FROM {sql} AS dpsql_with({listed}))"
 
         columns = tuple(replace(column, sql=column.name) for column in out.columns)
-        write = relation.told
+        write = relation.write_intervals
         intervals = None if write is None else lambda counts: with_names(write(counts))
-        return replace(out, columns=columns, sql=with_names(relation.sql), told=intervals)
+        return replace(out, columns=columns, sql=with_names(relation.sql), write_intervals=intervals)
 
     # FROM.
 
     def _leaf(self, env: Env, joined: Mapping[str, KeyValues] | None = None) -> Leaf:
-        cache: dict[int, tuple[PartOfQuery, str]] = {}
+        cache: dict[int, tuple[QueryRelation, str]] = {}
 
-        def read(source: From) -> tuple[PartOfQuery, str]:
+        def read(source: From) -> tuple[QueryRelation, str]:
             if id(source) not in cache:
                 cache[id(source)] = self._read(source, env, joined or {})
             return cache[id(source)]
 
         return read
 
-    def _read(self, source: From, env: Env, joined: Mapping[str, KeyValues]) -> tuple[PartOfQuery, str]:
+    def _read(self, source: From, env: Env, joined: Mapping[str, KeyValues]) -> tuple[QueryRelation, str]:
         """Return the relation of a FROM item, and its name."""
         alias = str(getattr(source, "alias", ""))
         refuse_name(alias)
@@ -680,7 +689,7 @@ class Splitter:
             raise ParameterError("P101", "sql: a part of FROM is not read. Write tables and subqueries.")
         return self._columns_named(relation, columns), alias
 
-    def _table(self, source: TableRef, env: Env, joined: Mapping[str, KeyValues]) -> PartOfQuery:
+    def _table(self, source: TableRef, env: Env, joined: Mapping[str, KeyValues]) -> QueryRelation:
         names = source.names
         if not names[0] and not names[1] and fold(names[2]) in env.withs:
             return env.withs[fold(names[2])](joined)
@@ -696,7 +705,7 @@ class Splitter:
 
     # SELECT.
 
-    def _select(self, query: Select, env: Env, outer: Env) -> PartOfQuery:
+    def _select(self, query: Select, env: Env, outer: Env) -> QueryRelation:
         top = outer.top
         leaf = self._leaf(env, joined_values(self.work, query, env))
         relations = self._relations(query, leaf)
@@ -708,7 +717,7 @@ class Splitter:
         names = [name for name, _ in self.work.options.columns or ()] if top else None
         return released_select(self.work, query, env, leaf, relations, names)
 
-    def _relations(self, query: Select, leaf: Leaf) -> list[PartOfQuery]:
+    def _relations(self, query: Select, leaf: Leaf) -> list[QueryRelation]:
         """Return the relations of the FROM items; raise P101 if one reads columns of another."""
         sources = leaves(query.source)
         out = []
@@ -730,7 +739,7 @@ class Splitter:
 
     # Rows of people.
 
-    def _rows(self, query: Select, env: Env, leaf: Leaf, top: bool) -> PartOfQuery:
+    def _rows(self, query: Select, env: Env, leaf: Leaf, top: bool) -> QueryRelation:
         block = RowBlock(self.work, leaf, self._lifter.lift, env)
         block.open(query.source)
         items = self._items(query, block.scope)
@@ -788,7 +797,7 @@ class Splitter:
         stage.member = block.joining.with_path(stage.member)
         return CoreSelect(
             self.work, stage, env, inside, groups, sets, having, qualify, orders, replace(modifiers, orders=orders),
-            told=top and self.work.options.errors,
+            has_error_columns=top and self.work.options.errors,
         ).relation()  # fmt: skip
 
     def _refuse_correlated(self, error: SourceError, where: Expr | None, scope: Scope, env: Env) -> None:
@@ -813,7 +822,7 @@ class Splitter:
             return expr.mapped(block.lifted)
         return expr.mapped(lambda part: self._inside(block, part))
 
-    def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> PartOfQuery:
+    def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> QueryRelation:
         """Return rows of people, one by one, with windows of one person's rows."""
         everything = [*(expr for expr, _ in items), *conditions]
         windows = list(dict.fromkeys(part for expr in everything for part in expr.walk() if part.what == "window"))
@@ -834,7 +843,7 @@ class Splitter:
         having: Expr | None,
         qualify: Expr | None,
         cuts: bool,
-    ) -> PartOfQuery:
+    ) -> QueryRelation:
         """Return groups of one person's rows."""
         if cuts or len(sets) > 1:
             raise ParameterError(
@@ -849,7 +858,7 @@ class Splitter:
         above, columns = stage.grouped(groups, aggregates)
         conditions = [replaced(condition, columns) for condition in (having,) if condition is not None]
         above.conditions += conditions
-        above.known += conditions
+        above.all_conditions += conditions
         selection = [(replaced(expr, columns), name) for expr, name in items]
         for expr, _ in selection:
             for part in expr.walk():
@@ -940,7 +949,7 @@ class Splitter:
 
     # Set operations.
 
-    def _set_operation(self, query: SetOperation, env: Env) -> PartOfQuery:
+    def _set_operation(self, query: SetOperation, env: Env) -> QueryRelation:
         parts = [self.query(part, env) for part in query.parts]
         level = levels(parts)
         if level == ROWS:

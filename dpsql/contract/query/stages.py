@@ -19,11 +19,11 @@ from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, T
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.expressions import Written
 from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
-from dpsql.contract.query.joins import Member, Place, member_of
+from dpsql.contract.query.joins import ColumnId, Member, member_of
 from dpsql.contract.query.keys import KeyFinder
 from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.presence import has_value, refuses_null
-from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
+from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, QueryRelation, Scope
 from dpsql.contract.query.spellings import (
     ENDS,
     contents,
@@ -55,7 +55,7 @@ class Window:
     Attributes
     ----------
     expr : Expr
-    given : sequence of str
+    arguments : sequence of str
         The SQL of the arguments.
     kind : Type or None
         The type of the first argument.
@@ -67,7 +67,7 @@ class Window:
     """
 
     expr: Expr
-    given: Sequence[str]
+    arguments: Sequence[str]
     kind: Type | None
     partitions: Sequence[str]
     orders: Sequence[tuple[str, str]]
@@ -102,7 +102,7 @@ class Window:
             return self._over(orders, frame, inside=self._by_value or [*orders, *ties])
         # The frame contains all rows up to the last peer.
         if name == "first_value":
-            nulls = [f"({self.given[0]} IS NULL) ASC"] if self.expr.value else []
+            nulls = [f"({self.arguments[0]} IS NULL) ASC"] if self.expr.value else []
             return self._over([*orders, *nulls, *ties])
         if self.expr.value:
             return self._over(orders, inside=[*orders, *ties])
@@ -120,7 +120,7 @@ class Window:
         if self.orders:
             over += f" ORDER BY {', '.join(f'{sql} {order}'.strip() for sql, order in self.orders)}"
         nulls = f" {self.expr.value}" if self.expr.value else ""
-        return f"system.main.{self.expr.name}({', '.join(self.given)}{nulls}) OVER ({over}{words})"
+        return f"system.main.{self.expr.name}({', '.join(self.arguments)}{nulls}) OVER ({over}{words})"
 
     def _is_decided(self, column: Column) -> bool:
         """Whether rows that tie in a partition and in the caller's order have one value of a column."""
@@ -134,14 +134,14 @@ class Window:
         """The order that puts the least or largest value first, if equal values have several spellings."""
         if not self.is_end or self.kind is None or self.kind.kind in FLOATS or has_one_spelling(self.kind):
             return []
-        return [in_order(self.given[0], self.kind, ENDS[self.expr.name])]
+        return [in_order(self.arguments[0], self.kind, ENDS[self.expr.name])]
 
     def _over(
         self, orders: Sequence[str], frame: str = "", *, inside: Sequence[str] = (), among: Sequence[str] = ()
     ) -> str:
         """Return the SQL over rows in an order; `inside` is the order of a frame's rows, if different."""
         name = "first_value" if self._by_value else self.expr.name
-        arguments = ", ".join(self.given)
+        arguments = ", ".join(self.arguments)
         arguments += f" ORDER BY {', '.join(inside)}" if inside else ""
         arguments += f" {self.expr.value}" if self.expr.value else ""
         over = f"PARTITION BY {', '.join([*self.partitions, *among])}"
@@ -218,7 +218,9 @@ class Stage:
     scope: Scope
     member: Member
     conditions: list[Expr]
-    known: list[Expr] = field(default_factory=list)  # all conditions that rows meet, including those that became joins
+    all_conditions: list[Expr] = field(
+        default_factory=list
+    )  # all conditions that rows meet, including those that became joins
 
     def write(self, expr: Expr, target: str | None = None) -> Written:
         """Return the SQL of an expression over these rows."""
@@ -251,12 +253,12 @@ class Stage:
         """SQL for the date of a row."""
         return self._least(self.member.dates) if self.member.dates else None
 
-    def _least(self, columns: frozenset[Place]) -> str:
+    def _least(self, columns: frozenset[ColumnId]) -> str:
         number_, column = min(columns)
         return self.scope.item(number_).sql(column)
 
     @property
-    def behind(self) -> list[str]:
+    def owner_columns(self) -> list[str]:
         """The last columns of every SELECT over these rows: date and owner."""
         columns = ((self.date, DATE), (self.owner, UNIT))
         return [f"{sql} AS {identifier(name)}" for sql, name in columns if sql is not None]
@@ -271,17 +273,17 @@ class Stage:
                 out.append(Column(name, name, kind, owner=name == UNIT, dated=name == DATE))
         return tuple(out)
 
-    def place(self, expr: Expr) -> Place | None:
+    def column_of(self, expr: Expr) -> ColumnId | None:
         """Return the column of an expression, if it is one."""
         return (str(expr.value), expr.name) if expr.what == "item" else None
 
     def is_owner(self, expr: Expr) -> bool:
         """Whether an expression is the owner of a row."""
-        return self.place(expr) in self.member.owner
+        return self.column_of(expr) in self.member.owner
 
     def ties_of(self, expr: Expr) -> frozenset[PathKey]:
         """Return the keys of paths in an expression."""
-        return frozenset(key for column, key in self.member.ties if self.place(expr) == column)
+        return frozenset(key for column, key in self.member.ties if self.column_of(expr) == column)
 
     def is_tied(self, expr: Expr) -> bool:
         """Whether rows with one owner and equal values of an expression belong to one row of a path."""
@@ -299,31 +301,31 @@ class Stage:
     def _condition_limits(self) -> dict[Expr, Limits]:
         """The intervals of expressions from conditions."""
         out: dict[Expr, Limits] = {}
-        for condition in self.known:
+        for condition in self.all_conditions:
             for expr, limits in _limits(condition):
                 out[expr] = out.get(expr, NOWHERE).within(limits)
         return out
 
-    def whole(self, expr: Expr) -> bool:
+    def has_number(self, expr: Expr) -> bool:
         """Return whether constraints, joins and conditions guarantee a number to add up in every row."""
         return has_value(expr, lambda item: self.scope.column(item).type.kind not in FLOATS and self._is_present(item))
 
     def present(self, expr: Expr) -> bool:
-        """Return whether an expression is non-NULL in every row: as `whole`, but NaN is a value, too."""
+        """Return whether an expression is non-NULL in every row: as `has_number`, but NaN is a value, too."""
         return has_value(expr, self._is_present)
 
     def _is_present(self, expr: Expr) -> bool:
         item, column = self.scope.item(str(expr.value)), self.scope.column(expr)
-        return (column.whole and not item.optional and not item.hidden) or any(
-            refuses_null(condition, expr) for condition in self.known
+        return (column.is_present and not item.optional and not item.hidden) or any(
+            refuses_null(condition, expr) for condition in self.all_conditions
         )
 
     @property
     def keys(self) -> KeyFinder:
         """The finder of public values."""
-        return KeyFinder(self.scope, self.work.expressions, self.known, self.interval, self.work.revised)
+        return KeyFinder(self.scope, self.work.expressions, self.all_conditions, self.interval, self.work.revised)
 
-    def relation(self, outputs: Sequence[tuple[Expr, str]]) -> PartOfQuery:
+    def relation(self, outputs: Sequence[tuple[Expr, str]]) -> QueryRelation:
         """Return the rows with these columns, followed by date and owner."""
         columns, listed = [], []
         for index, (expr, name) in enumerate(outputs):
@@ -331,10 +333,10 @@ class Stage:
             sql = f"c{index}"
             columns.append(self._output(expr, name, sql, expression.type))
             listed.append(f"{expression.sql} AS {identifier(sql)}")
-        listed += self.behind
+        listed += self.owner_columns
         check_written(self.member.text)
         text = f"(SELECT {', '.join(listed) or '1 AS c0'} {self.body})"
-        return PartOfQuery(
+        return QueryRelation(
             ROWS,
             tuple(columns),
             text,
@@ -346,10 +348,10 @@ class Stage:
         )
 
     def _output(self, expr: Expr, name: str, sql: str, kind: Type) -> Column:
-        column = self.place(expr)
+        column = self.column_of(expr)
         tie = min((key for at, key in self.member.ties if at == column), default=None)
         origin = self.scope.column(expr).bounds_from if column is not None else "computed"
-        limits, bounds = self.interval(expr), self.work.stated_limits(name)
+        limits, bounds = self.interval(expr), self.work.caller_limits(name)
         if bounds.lower is not None or bounds.upper is not None:
             lower, upper = (end if end is not None else other for end, other in _sides(bounds, limits))
             limits, origin = Limits(lower, upper), "stated"
@@ -363,7 +365,7 @@ class Stage:
             self.is_owner(expr),
             tie,
             column in self.member.dates,
-            whole=self.present(expr),
+            is_present=self.present(expr),
         )
 
     # Groups and windows of one person's rows.
@@ -426,7 +428,7 @@ class Stage:
         return f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})" if self.work.revised(bool(same)) else text
 
     def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
-        relation = PartOfQuery(
+        relation = QueryRelation(
             ROWS,
             tuple(columns),
             text,
@@ -561,7 +563,7 @@ class Stage:
                 outputs.append(f"{self._over(window, seen)} AS {identifier(name)}")
             wide.append(Column(name, name, kinds[0][1]))
             replacements[window_expr] = Expr("item", name, value="g0")
-        inner += self.behind
+        inner += self.owner_columns
         text = f"(SELECT *, {', '.join(outputs)} FROM (SELECT {', '.join(inner)} {self.body}))"
         text = self._of_equals(text, [column for column, window in zip(wide, read, strict=True) if window.is_end])
         # The owner is among the columns, by its name.
@@ -631,8 +633,8 @@ def _where(condition: Expr, then: Expr) -> Expr:
     return Expr("case", parts=(condition, then, Expr("constant", "NULL")))
 
 
-def _empty(stage: Stage) -> PartOfQuery:
-    return PartOfQuery(ROWS, (), "", owned=stage.member.owned)
+def _empty(stage: Stage) -> QueryRelation:
+    return QueryRelation(ROWS, (), "", owned=stage.member.owned)
 
 
 def _limits(condition: Expr) -> list[tuple[Expr, Limits]]:

@@ -58,7 +58,7 @@ def as_texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
-def place_of(record: Json) -> int | None:
+def offset_of(record: Json) -> int | None:
     """Return the offset of a part of a tree in the text, in bytes; None if unknown."""
     offset = record.get("query_location")
     return offset if isinstance(offset, int) and 0 <= offset < _NOWHERE else None
@@ -222,14 +222,14 @@ class TreeExpressions:
 
     def read(self, record: Json) -> Expr:
         """Return an expression."""
-        offset = place_of(record)
+        offset = offset_of(record)
         try:
             reader = self._readers.get(str(record.get("class")))
             if reader is None:
                 raise unread(f"{str(record.get('class')).replace('_', ' ').lower()}")
             expression = reader(record, str(record.get("type")), str(record.get("alias") or ""))
         except DpsqlError as error:
-            error.place = offset if error.place is None else error.place
+            error.offset = offset if error.offset is None else error.offset
             raise
         return expression if offset is None else replace(expression, at=offset)
 

@@ -23,7 +23,7 @@ from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, Catalogue
 from dpsql.contract.query.expressions import RowExpressions, bucketed, clock, simplified, with_plain_literals
 from dpsql.contract.query.intervals import Limits, number
 from dpsql.contract.query.nodes import Expr, Query, about
-from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, PartOfQuery, Scope
+from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, QueryRelation, Scope
 from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey, error_names
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, with_one_spelling
@@ -175,7 +175,7 @@ class Env:
         The public values that a result column is joined with, by folded name.
     """
 
-    withs: Mapping[str, Callable[[Mapping[str, KeyValues]], PartOfQuery]] = field(default_factory=dict)
+    withs: Mapping[str, Callable[[Mapping[str, KeyValues]], QueryRelation]] = field(default_factory=dict)
     outer: Callable[[tuple[str, ...]], str | None] | None = None
     depth: int = 0
     top: bool = False
@@ -220,11 +220,11 @@ class Splitting:
 
     catalogue: Catalogue
     options: Options
-    query: Callable[[Query, Env], PartOfQuery]
+    query: Callable[[Query, Env], QueryRelation]
     expressions: RowExpressions
     cores: list[CoreDraft] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    told: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.told`
+    intervals: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.intervals`
     without_rows: dict[str, str] = field(default_factory=dict)  # of public SQL, SQL with its columns that reads nothing
     differs: bool = False  # as `Split.differs`
 
@@ -233,7 +233,7 @@ class Splitting:
         self.differs = self.differs or differs
         return differs and not self.options.earlier
 
-    def table(self, table: CatalogueTable) -> PartOfQuery:
+    def table(self, table: CatalogueTable) -> QueryRelation:
         """Return a table of the catalogue as a relation."""
         path = ".".join(map(identifier, table.path))
         units = {fold(unit) for unit in table.units}
@@ -246,7 +246,7 @@ class Splitting:
         sql = read_as_text(source, table.texts)
         if table.public:
             self.without_rows[sql] = nulls_sql((column.name, column.type) for column in table.columns)
-        return PartOfQuery(
+        return QueryRelation(
             PUBLIC if table.public else ROWS,
             columns,
             sql,
@@ -273,11 +273,11 @@ class Splitting:
         """Return the SQL of a core's released columns without rows: keys, aggregates and errors of aggregates."""
         names = [key.column for _, key in core.keys] + [aggregate.name for aggregate in core.aggregates]
         columns = [(name, core.types[name]) for name in names]
-        told = [(name, count) for core_name, name, count in self.told if core_name == core.name]
+        told = [(name, count) for core_name, name, count in self.intervals if core_name == core.name]
         columns += [(error, Type("DOUBLE")) for name, count in told for error in error_names(name, count)]
         return nulls_sql(columns)
 
-    def parent(self, key: PathKey) -> PartOfQuery | None:
+    def parent(self, key: PathKey) -> QueryRelation | None:
         """Return the table at the end of a step of a path."""
         table = self.catalogue.parent(key)
         return None if table is None else self.table(table)
@@ -288,13 +288,17 @@ class Splitting:
         declared = Limits(column.lower, column.upper)
         limits = Limits(*sides)
         origin = (
-            "stated" if limits.lower is not None or limits.upper is not None else "declared" if declared.known else ""
+            "stated"
+            if limits.lower is not None or limits.upper is not None
+            else "declared"
+            if declared.is_bounded
+            else ""
         )
         bounds = Limits(
             limits.lower if limits.lower is not None else declared.lower,
             limits.upper if limits.upper is not None else declared.upper,
         )
-        if column.type.kind == "BOOLEAN" and not bounds.known:
+        if column.type.kind == "BOOLEAN" and not bounds.is_bounded:
             bounds, origin = Limits(Fraction(0), Fraction(1)), "BOOLEAN"
         return Column(
             column.name,
@@ -306,7 +310,7 @@ class Splitting:
             owner,
             tie,
             not table.public and table.date is not None and fold(table.date) == name,
-            whole=column.required,
+            is_present=column.required,
         )
 
     def _bound(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:
@@ -314,7 +318,7 @@ class Splitting:
         return bounds.get(f"{fold(table.path[2])}.{name}", bounds.get(name))
 
     def _keys(self, table: CatalogueTable, column: CatalogueColumn) -> KeyValues | None:
-        keys = self.stated_keys(column.name)
+        keys = self.caller_keys(column.name)
         if keys is not None:
             return keys
         if column.values is not None:
@@ -325,12 +329,12 @@ class Splitting:
         values: tuple[str | None, ...] = ("true", "false") if kind == "BOOLEAN" else column.type.values
         return KeyValues(values if column.required or not self.revised() else (*values, None), None, kind)
 
-    def stated_limits(self, name: str) -> Limits:
+    def caller_limits(self, name: str) -> Limits:
         """Return the caller's bounds for a column of a subquery."""
         sides = ({fold(key): value for key, value in side.items()} for side in (self.options.lower, self.options.upper))
         return Limits(*(side.get(fold(name)) for side in sides))
 
-    def stated_keys(self, name: str) -> KeyValues | None:
+    def caller_keys(self, name: str) -> KeyValues | None:
         """Return the caller's keys for a column."""
         listing = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
         return None if listing is None else KeyValues(listing, None, "stated")

@@ -23,7 +23,7 @@ from dpsql.contract.query.nodes import (
     TableFunction,
     TableRef,
     With,
-    given,
+    require,
 )
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, identifier, text
@@ -108,7 +108,7 @@ class Writer:
 
     def subquery_sql(self, expr: Expr, bound: frozenset[str]) -> str:
         """Return the SQL of a subquery."""
-        return self.compared(expr, f"({query_sql(given(expr.query), self)})", bound)
+        return self.compared(expr, f"({query_sql(require(expr.query), self)})", bound)
 
     def compared(self, expr: Expr, body: str, bound: frozenset[str]) -> str:
         """Return a subquery with its comparison, if any; `body` is in parentheses."""
@@ -330,7 +330,7 @@ def constant_sql(expr: Expr) -> str:
 
 def frame_sql(expr: Expr) -> str:
     """Return the SQL of a window's frame, with literal distances."""
-    frame = given(expr.frame)
+    frame = require(expr.frame)
     mode = next(
         (unit for unit in ("ROWS", "GROUPS", "RANGE") if frame.start.endswith(unit) or frame.end.endswith(unit)), "ROWS"
     )

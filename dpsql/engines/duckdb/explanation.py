@@ -129,8 +129,8 @@ def _explained(session: Session, call: Planned) -> str:
         lines.append("-- The aggregate form has no statement of its own: dpsql gets the rows of yours as one list.")
     elif call.replays:
         lines.append("-- No table is read: the ledger holds the result.")
-    elif call.shown:
-        *notes, statement = call.shown
+    elif call.lines:
+        *notes, statement = call.lines
         lines += [f"-- {' '.join(line.split())}" for line in notes]
         lines += ["", f"{statement};"]
     else:
@@ -148,8 +148,8 @@ def _costs(session: Session, call: Planned) -> list[str]:
     """Return the cost of a call, line by line."""
     plan = call.plan
     name = f"{call.function} on {plan.source}" if plan.source else f"{call.function}, aggregate form"
-    name = call.function if call.shown else name
-    if call.replays and call.shown:
+    name = call.function if call.lines else name
+    if call.replays and call.lines:
         stored = session.past.replay(plan)
         entry = "" if stored is None else f" of entry {stored.sequence} of {stored.recorded_at}"
         return [name, f"charges nothing: free replay{entry}"]

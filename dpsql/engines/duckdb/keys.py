@@ -122,7 +122,7 @@ def exact_text(column: str, zero: str) -> str:
     return f"(CASE WHEN {zero} = 0 THEN {value} ELSE {call('concat', value, value)} END) COLLATE C"
 
 
-def place(ticket: str, *parts: tuple[str, str] | str) -> str:
+def place_hash(ticket: str, *parts: tuple[str, str] | str) -> str:
     """Return a 128-bit hash under the call's key, of identities and of 16 bytes of contents.
 
     The hashed bytes are unambiguous: a colon follows each identity's number and the length of its bytes.
@@ -149,7 +149,7 @@ def short_place(ticket: str, *columns: str) -> str:
 
 def block_hash(ticket: str, *parts: tuple[str, str] | str) -> str:
     """Return the 64 bits of a place that decide a block."""
-    return cast(call(">>", place(ticket, *parts), "64"), "UBIGINT")
+    return cast(call(">>", place_hash(ticket, *parts), "64"), "UBIGINT")
 
 
 def first_rows(rows: str, most: int | str, *sort_keys: str, partition: str = "") -> str:
@@ -208,7 +208,7 @@ def key_parts(name: str) -> tuple[str, str]:
 NAMED, ONE = "dpsql_condition", "dpsql_one"
 
 
-def kept(rows: str, columns: str, judged: Judged | None, zero: str) -> str:
+def filtered_rows(rows: str, columns: str, judged: Judged | None, zero: str) -> str:
     """Return the query of the rows that match a condition.
 
     Parameters

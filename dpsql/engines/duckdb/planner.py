@@ -15,7 +15,7 @@ from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
-from dpsql.contract.query.condition import checked
+from dpsql.contract.query.condition import check
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.refusals import undated
@@ -43,7 +43,7 @@ class Planned:
         Whether it would return a stored release.
     refusal : str
         Why dpsql would refuse it now; ``''`` if it would not.
-    shown : tuple of str
+    lines : tuple of str
         The explanation of a query, line by line; its statement is last. Empty for other calls.
     """
 
@@ -52,7 +52,7 @@ class Planned:
     aggregate: bool
     replays: bool
     refusal: str
-    shown: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 class EngineRegistry(Protocol):
@@ -267,6 +267,6 @@ def condition_queries(source: object, condition: object) -> list[str]:
     `Planner.plan` reports errors in either argument.
     """
     try:
-        return [types_query(source, checked(condition))] if isinstance(source, str) and condition is not None else []
+        return [types_query(source, check(condition))] if isinstance(source, str) and condition is not None else []
     except ParameterError:
         return []

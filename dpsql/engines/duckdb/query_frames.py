@@ -95,7 +95,7 @@ def no_plain_sql() -> ParameterError:
 
 def _claim(session: Session, rows: FrameRows) -> Declaration:
     """Return the caller's claim about the rows, as a declaration for one query."""
-    declarations, dataset = session.sources.declarations(), session.sources.budget_named(rows.dataset)
+    declarations, dataset = session.sources.declarations(), session.sources.budget_of(rows.dataset)
     if dataset is None:
         raise BudgetError(
             "B006",

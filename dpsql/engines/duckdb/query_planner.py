@@ -24,7 +24,7 @@ from dpsql.contract.grant_fields import USUAL_AGE, Asker
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
 from dpsql.contract.names import dotted
-from dpsql.contract.parameters import fold, known, list_items, show
+from dpsql.contract.parameters import fold, list_items, narrow, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
@@ -158,12 +158,14 @@ def during_of(placed: Sequence[PlacedCore], periods: object) -> object:
     ParameterError
         P110: neither exists, and rows are dated.
     """
-    dated = [(core.stated[DATED], core.core.dates) for core in placed if isinstance(core.stated.get(DATED), Dated)]
-    if periods is not None or all(known(Dated, policy).is_undated for policy, _ in dated):
+    dated = [
+        (core.protection[DATED], core.core.dates) for core in placed if isinstance(core.protection.get(DATED), Dated)
+    ]
+    if periods is not None or all(narrow(Dated, policy).is_undated for policy, _ in dated):
         return periods
     spans: dict[str, None] = {}
     for policy, days in dated:
-        rule = known(Dated, policy)
+        rule = narrow(Dated, policy)
         if days is None:
             column = rule.text if rule.tables else rule.base or rule.column
             raise ParameterError(
@@ -512,7 +514,7 @@ class QueryPlanner:
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
         filled["during"] = during_of(placed, filled["during"])
-        parts, answers = parts_of_cores(placed, filled, known(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
+        parts, answers = parts_of_cores(placed, filled, narrow(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
         charged = tuple(dict.fromkeys(name for core in placed for name in core.placement.charged))
         first = placed[0].placement
         dated = [part.plan.during for part in parts if part.plan.during is not None]
@@ -546,12 +548,12 @@ class QueryPlanner:
             keyed=tuple(dict.fromkeys(key for core in placed for key in core.placement.keyed)),
         )
         # Not `read.placement`: an equal query before may have left it.
-        placement = self._sources.known(placement, self._bindings[threading.get_ident()].catalog)
+        placement = self._sources.with_judgement(placement, self._bindings[threading.get_ident()].catalog)
         release = filled["release"]
         plan = QueryPlan(
             source=SOURCE,
             layout=Layout("wide", "", (), None, None, None, None, unit and (self._unit(charged[0]) or unit)),
-            epsilon=known(type(epsilon), epsilon),  # type: ignore[arg-type]
+            epsilon=narrow(type(epsilon), epsilon),  # type: ignore[arg-type]
             target_bounds=None,
             target_levels=None,
             neighbours=parts[0].plan.neighbours,
@@ -566,7 +568,7 @@ class QueryPlanner:
         )
         errors = parameters.boolean("errors", filled["errors"])
         named_plan = self._name_plan(plan, filled, unique=read.binding.claim is not None)
-        confidence = float(known(Fraction, CONFIDENCE.read(filled)))
+        confidence = float(narrow(Fraction, CONFIDENCE.read(filled)))
         statement = QueryStatement(
             named_plan, read.split, [answer.to_json() for answer in answers], errors=errors, confidence=confidence
         )

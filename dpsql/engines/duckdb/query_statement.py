@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dpsql.contract.covers import COVERS
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import fold, known
+from dpsql.contract.parameters import fold, narrow
 from dpsql.contract.query.catalogue import Path
 from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
 from dpsql.engines.duckdb.result_rows import stored_query, tables_sql, texts_sql
@@ -67,7 +67,7 @@ class QueryStatement:
         """The request of the release, as JSON text."""
         cores = []
         for core, answers in zip(self.split.cores, self.answers, strict=True):
-            listed = list(known(list, answers["answers"]))
+            listed = list(narrow(list, answers["answers"]))
             more = [{**listed[index], "over": self._over_numbers(count)} for index, count in self._spread(core)]
             cores.append({**answers, "answers": [*listed, *more]})
         return json.dumps({"confidence": self.confidence, "cores": cores, **({COVERS: True} if self.errors else {})})
@@ -152,7 +152,7 @@ class QueryStatement:
         for number, (frame, chain, _) in enumerate(parts, start=1):
             mine = element(f"(SELECT {field('gate', 'parts')} FROM {relation})", number)
             note = f"The ticket of part {number} of {len(parts)}. Every scan below waits for it."
-            steps.append((frame, Step("gate", note, f"SELECT {mine} AS gate", kept=True)))
+            steps.append((frame, Step("gate", note, f"SELECT {mine} AS gate", is_materialized=True)))
             steps += [(frame, step) for step in chain[2:]]
         listed = ",\n".join(frame.sql(step, noted=noted) for frame, step in steps)
         tickets = call("list_value", *(frame.closing_ticket for frame in frames))
@@ -171,7 +171,7 @@ class QueryStatement:
             _WHOLE,
             "Check arguments, column types and budget of all parts before any row is read.",
             f"SELECT {call('dpsql_query_gate', *arguments)} AS gate",
-            kept=True,
+            is_materialized=True,
         )
 
 
@@ -196,7 +196,7 @@ def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
     If a column combines j noisy numbers, its interval uses for each number an interval whose failure chance is a j-th.
     """
     positions = {column.name: position for position, column in enumerate(core.aggregates)}
-    return [(positions[aggregate], count) for name, aggregate, count in split.told if name == core.name]
+    return [(positions[aggregate], count) for name, aggregate, count in split.intervals if name == core.name]
 
 
 def stub_sql(split: Split, *, errors: bool) -> str:
@@ -214,7 +214,7 @@ def stub_sql(split: Split, *, errors: bool) -> str:
     return f"SELECT * FROM (\n{before}SELECT * FROM (\n{split.post}\n)\n)"
 
 
-def shown(statement: QueryStatement) -> tuple[str, ...]:
+def query_lines(statement: QueryStatement) -> tuple[str, ...]:
     """Return a query's explanation before it runs, line by line, and the statement as the last line."""
     plan, lines = statement.plan, list(statement.split.notes)
     if plan.during is not None:

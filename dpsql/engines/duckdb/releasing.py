@@ -21,7 +21,7 @@ from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import plain_value, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.query_planner import text_of
-from dpsql.engines.duckdb.query_statement import QueryStatement, shown
+from dpsql.engines.duckdb.query_statement import QueryStatement, query_lines
 from dpsql.engines.duckdb.session import FAILED, Session
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError, original
 from dpsql.functions.estimate import of_query, query_to_estimate
@@ -242,7 +242,7 @@ def run_query(
         )
         if statement is None:
             return Answered(_computed(turns, free, has_details=False))
-        session.note(statement.plan.function, statement.plan, aggregate=False, lines=lambda: shown(statement))
+        session.note(statement.plan.function, statement.plan, aggregate=False, lines=lambda: query_lines(statement))
         stored = session.past.replay(statement.plan)
         if stored is None and before is not None:
             before(statement)

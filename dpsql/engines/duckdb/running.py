@@ -139,7 +139,7 @@ class Collecting:
                 raise TypeError("this collector takes no names")
             self.first.learn(names, key)
 
-    def whole(self) -> Collector:
+    def merge(self) -> Collector:
         """Return the collector with every row in it; no more rows may come."""
         with self._free:
             self._blocks.check_empty()
@@ -217,7 +217,7 @@ class RunningCall:
     touched: float = field(default_factory=time.monotonic)
     permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample before the charge
     # For a part of a query: the charged query. For a query: the tickets of its parts.
-    whole: RunningCall | None = None
+    query: RunningCall | None = None
     parts: tuple[int, ...] = ()
     limit: int | None = None  # rows per unit that count, after their draw
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -268,7 +268,7 @@ class RunningCall:
         came = [] if numbers.values is None else numbers.values.to_pylist()
         if self.collecting is None or sorted(came) != list(range(1, self.batches + 1)):
             raise InternalError("I005", "DuckDB did not read each batch of rows exactly once. Report it.")
-        return self.collecting.whole()
+        return self.collecting.merge()
 
 
 class Calls(ABC):

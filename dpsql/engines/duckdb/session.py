@@ -279,7 +279,7 @@ class Session(Calls):
             for part in call.calls:
                 collector = part.start()
                 collecting = None if collector is None else Collecting(collector)
-                running = RunningCall(part, query.function, query.number, collecting, permit=query.permit, whole=query)
+                running = RunningCall(part, query.function, query.number, collecting, permit=query.permit, query=query)
                 number = secrets.randbits(62)
                 self._calls[number] = running
                 query.parts = (*query.parts, number)
@@ -483,7 +483,7 @@ class Session(Calls):
         )
 
     def _charge_failure(self, running: RunningCall) -> None:
-        running = running.whole or running
+        running = running.query or running
         with running.charging:  # several threads read rows of one call; charge the call once
             first, running.charged = not running.charged, True
             if first and running.spends:

@@ -48,7 +48,7 @@ class Remembered:
     ----------
     ledger : str or None
         The ledger's ID; None if the database remembers nothing.
-    place : str
+    location : str
         The location of the ledger.
     file : str or None
         The number of its file.
@@ -57,7 +57,7 @@ class Remembered:
     """
 
     ledger: str | None
-    place: str
+    location: str
     file: str | None
     totals: list[Totals]
 
@@ -134,10 +134,10 @@ class SpendingRecord:
                 "spent: dpsql ledger accept --db, with the database's file.",
             )
         location, file = self._ledger.place
-        if (memory.place, memory.file) != (location, file):
+        if (memory.location, memory.file) != (location, file):
             warnings.warn(
-                f"the ledger of database {alias!r} was copied or moved: it was at {memory.place!r}, and is "
-                f"{'another file there' if memory.place == location else f'at {location!r}'}. If the first one is "
+                f"the ledger of database {alias!r} was copied or moved: it was at {memory.location!r}, and is "
+                f"{'another file there' if memory.location == location else f'at {location!r}'}. If the first one is "
                 "still in use, each of the two spends the budgets once. If it is gone: dpsql ledger accept --db, with "
                 "the database's file.",
                 LedgerWarning,

@@ -17,8 +17,8 @@ ways:
 - *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before any join, grouping,
   partition or hash. Names of features become a string that is compared by its bytes (`exact_text`). Collations apply to
   none of them.
-- *Samples* (which rows of a unit count) and *blocks* follow from `place`, a 128-bit hash of identities and contents
-  under a secret key. With groups, a fast hash of 64 bits replaces `place`, and the hashed values break ties.
+- *Samples* (which rows of a unit count) and *blocks* follow from `place_hash`, a 128-bit hash of identities and
+  contents under a secret key. With groups, a fast hash of 64 bits replaces it, and the hashed values break ties.
 - *Values* go to dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not safe:
   DuckDB may decide it at planning time from the minimum and maximum in a Parquet file, which ignore NaN. Scores are the
   one exception: the statement adds a zero to them that only the gate knows (`steps.scores`).

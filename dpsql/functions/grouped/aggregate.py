@@ -112,7 +112,7 @@ BOUNDS = tuple(
         doc=f"Public {side} bound of the values: one number, a list with one per target, or a struct by name. "
         "Values are clipped to it.",
         statistic=False,
-        shown="drawn privately",
+        default_text="drawn privately",
         stand_in=None,
     )
     for side, bound in zip(("lower", "upper"), COLUMN_BOUNDS, strict=True)
@@ -149,7 +149,7 @@ NULLS = Argument(
     "nulls",
     "With 'middle' a row without a value counts as the middle of the bounds in an average. Then every row counts, so "
     "several targets share one count, which takes less noise.",
-    shown="left out",
+    default_text="left out",
     check=partial(parameters.choice, "nulls", options=("middle",)),
     choices=("middle",),
 )
@@ -171,7 +171,7 @@ def _aggregates(aggregates: object) -> tuple[str, ...]:
 WHICH = Argument(
     "aggregates",
     "What to compute of every target: some of 'count', 'sum', 'avg', 'variance' and 'stddev', from the same noise.",
-    shown=REQUIRED,
+    default_text=REQUIRED,
     check=_aggregates,
     stand_in="count",
     kind="Names",
@@ -203,7 +203,7 @@ def read_sizes(
     lists, rows = own["keys"], own["key_rows"]
     count = None
     if lists is not None:
-        parts = parameters.known(tuple, lists), None if rows is None else parameters.known(tuple, rows)
+        parts = parameters.narrow(tuple, lists), None if rows is None else parameters.narrow(tuple, rows)
         count = PublicKeys(*parts).count
     if count is None:
         raise ParameterError("P046", "group_sizes needs keys that are listed. Give keys := [...].")
@@ -260,7 +260,7 @@ class AggregatePlan(LeftOutPlan):
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
-        WHICH, replace(TARGETS, shown=""), EPSILON, DELTA,
+        WHICH, replace(TARGETS, default_text=""), EPSILON, DELTA,
         *BOUNDS, BOUNDS_SHARE,
         *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, NULLS, GROUP_SIZES, NOISE, DDOF, SAMPLING, CONFIDENCE, *BUDGET,
     )  # fmt: skip
@@ -271,9 +271,9 @@ class AggregatePlan(LeftOutPlan):
     @classmethod
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         arguments = {"unit_value": "rows", "distinct_of": None, "ddof": 1, "lower": None, "upper": None, **arguments}
-        aggregates = cls.computes or parameters.known(tuple, WHICH.read(arguments))
+        aggregates = cls.computes or parameters.narrow(tuple, WHICH.read(arguments))
         own = super()._own(arguments, layout)
-        targets = parameters.known(tuple, own["targets"])
+        targets = parameters.narrow(tuple, own["targets"])
         if not targets and aggregates != (COUNT,):
             raise ParameterError(
                 "P013", "target is missing. Name the column to aggregate; only rows are counted without one."
@@ -497,7 +497,7 @@ class AggregatePlan(LeftOutPlan):
             return [rows]
         return list(targets) if self.nulls is None else [replace(target, n=rows.n) for target in targets]
 
-    def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
+    def block_sums(self, rows: Sums, *targets: Sums) -> list[Sums]:
         """Return the sums for the draw of the blocks."""
         if isinstance(self._drawn_blocks[0], SharedCount):
             return [replace(rows, s1=np.stack([target.s1 for target in targets]))]
@@ -585,7 +585,7 @@ class CountPlan(AggregatePlan):
     function = "dp_count"
     computes = (COUNT,)
     arguments = Signature(
-        replace(TARGETS, shown="", doc="Count the values of this column, or of several, in place of rows."),
+        replace(TARGETS, default_text="", doc="Count the values of this column, or of several, in place of rows."),
         DISTINCT, EPSILON, DELTA, *GROUPS, *UNIT, LEFT_OUT_SHARE, NOISE, CONFIDENCE, *BUDGET,
     )  # fmt: skip
 
@@ -618,12 +618,12 @@ class AggregateCall(DrawnBoundsCall):
 
     Attributes
     ----------
-    drawn : tuple of (PrivateInterval or None)
+    private_bounds : tuple of (PrivateInterval or None)
         The private bounds of each target after their draw; None for a target without private bounds.
     """
 
     plan: AggregatePlan
-    drawn: tuple[PrivateInterval | None, ...] = ()
+    private_bounds: tuple[PrivateInterval | None, ...] = ()
 
     @property
     def remark(self) -> str:
@@ -648,11 +648,11 @@ class AggregateCall(DrawnBoundsCall):
     def blocks(self) -> tuple[Block, ...]:
         """Return the blocks of the targets, within drawn bounds if any; a column without bounds has no values."""
         blocks = self.plan.blocks
-        if not self.drawn:
+        if not self.private_bounds:
             return blocks
         return tuple(
             block if interval is None else within(block, self._clipped_to(target, interval))
-            for target, (block, interval) in enumerate(zip(blocks, self.drawn, strict=True))
+            for target, (block, interval) in enumerate(zip(blocks, self.private_bounds, strict=True))
         )
 
     def _clipped_to(self, target: int, interval: PrivateInterval) -> tuple[float, float] | None:
@@ -674,7 +674,7 @@ class AggregateCall(DrawnBoundsCall):
     @property
     def drawn_codes(self) -> list[ValueCode]:
         """Return the codes of the values of each target within private bounds, after their draw."""
-        if not self.drawn:
+        if not self.private_bounds:
             raise TypeError("no bounds were drawn")
         return [
             NO_CODE if block is None else ValueCode(block.lower, block.upper, *block.affine, *block.limits)
@@ -748,7 +748,7 @@ class AggregateCall(DrawnBoundsCall):
         """
         if not isinstance(collector, TargetMagnitudes):
             return self
-        return replace(self, drawn=drawn_of(self.plan.bounds_parts, collector))
+        return replace(self, private_bounds=drawn_of(self.plan.bounds_parts, collector))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Begin the sums; then draw the noise of private keys, and begin the labels of released keys."""
@@ -757,7 +757,7 @@ class AggregateCall(DrawnBoundsCall):
         if not isinstance(collector, KeyedSums) or not isinstance(self.plan.part, KeyedNoise):
             raise TypeError("the collector is of another call")
         units, rows, *targets = collector.sums()
-        sums = self.plan.given(rows, *targets)
+        sums = self.plan.block_sums(rows, *targets)
         positions, noisy = self.plan.part.draw([units, *sums] if self.plan.counts_units else sums)
         keys = collector.keys(positions) if isinstance(collector, NamedSums) else None
         return ReleasedKeys(positions.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy, keys)
@@ -767,12 +767,12 @@ class AggregateCall(DrawnBoundsCall):
         plan = self.plan
         if isinstance(statistic, ReleasedKeys):
             order, labels = statistic.in_order(len(plan.by))
-            record = self._record([noisy.taken(order) for noisy in statistic.noisy], labels)
+            record = self._record([noisy.take(order) for noisy in statistic.noisy], labels)
             return lambda: record
         index = self.places
         sums = statistic.sums()
         groups = np.arange(index.count)
-        beside = [total.taken(groups) for total in plan.given(*sums)]
+        beside = [total.take(groups) for total in plan.block_sums(*sums)]
         fallen = self._fallen(sums)
 
         def draw() -> Json:
@@ -784,7 +784,7 @@ class AggregateCall(DrawnBoundsCall):
     def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
         """Return the record for the ledger: noise does not depend on bounds, but the results do."""
         blocks = [replace(noisy_block, block=block) for noisy_block, block in zip(noisy, self.blocks, strict=True)]
-        return record_of(blocks, self.plan, labels, self.types, self.drawn)
+        return record_of(blocks, self.plan, labels, self.types, self.private_bounds)
 
     def _fallen(self, sums: Sequence[Sums]) -> list[Sums]:
         """Return the exact sums of dropped rows: of units, then of each target, or of all rows."""
@@ -792,7 +792,7 @@ class AggregateCall(DrawnBoundsCall):
             return []
         count = self.places.count
         rows, units = np.array([count]), np.array([count + 1])
-        return [sums[0].taken(units), *(total.taken(rows) for total in self.plan.counted(*sums))]
+        return [sums[0].take(units), *(total.take(rows) for total in self.plan.counted(*sums))]
 
     def _left_out(self, fallen: Sequence[Sums]) -> dict[str, Json]:
         """Draw the sums of dropped rows; return their record for the ledger, a `dpsql.released.aggregates.LeftOut`."""

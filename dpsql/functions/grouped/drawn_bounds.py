@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from dpsql.contract.arguments import share
 from dpsql.contract.fold import Batch, RowTransform
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import Pass, Quantity
 from dpsql.functions.grouped.plan import GroupedCall, GroupedPlan
 from dpsql.kernels.columns import to_doubles
@@ -48,7 +48,7 @@ def are_missing(arguments: Mapping[str, object]) -> bool:
 
 def read_share(arguments: Mapping[str, object]) -> Fraction:
     """Return the checked share of epsilon for private bounds, or its default."""
-    return known(Fraction, BOUNDS_SHARE.read({BOUNDS_SHARE.name: BOUNDS_SHARE.default, **arguments}))
+    return narrow(Fraction, BOUNDS_SHARE.read({BOUNDS_SHARE.name: BOUNDS_SHARE.default, **arguments}))
 
 
 def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, *, tails: bool) -> IntervalNoise:

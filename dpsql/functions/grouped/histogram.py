@@ -131,7 +131,7 @@ class HistogramPlan(ValuePlan):
         edges = _edges(arguments)
         own = super()._own(arguments, layout)
         read = cls._read(arguments, "null_bin", "delta", "curve", "confidence")
-        law = parameters.known(str, NOISE.read(arguments))
+        law = parameters.narrow(str, NOISE.read(arguments))
         needs = "noise := 'gaussian'" if law == GAUSSIAN else "curve := 'toeplitz'"
         if (law == GAUSSIAN or read["curve"] == "toeplitz") and read["delta"] is None:
             raise ParameterError("P046", f"{needs} needs delta. Give delta, or leave it out.")
@@ -142,7 +142,7 @@ class HistogramPlan(ValuePlan):
     @classmethod
     def _group_count(cls, arguments: Mapping[str, object], keys: PublicKeys | None, *, other: bool) -> int | None:
         count = super()._group_count(arguments, keys, other=other)
-        edges = parameters.known(tuple, _edges(arguments)["bins"])
+        edges = parameters.narrow(tuple, _edges(arguments)["bins"])
         return None if count is None else count * (len(edges) + 1 + bool(arguments["null_bin"]))
 
     @cached_property

@@ -21,7 +21,7 @@ from dpsql.contract.arguments import optional_share
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.relation import Contribution
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan
@@ -41,7 +41,7 @@ LEFT_OUT_SHARE = optional_share(
     "Rows are 'biased' where that is more than their intervals show.",
     None,
     hint="0.05 is usual; 0 pays for nothing.",
-    shown="0.05, where limits may leave rows out",
+    default_text="0.05, where limits may leave rows out",
     earlier=(0,),
     table_only=True,
 )
@@ -93,7 +93,7 @@ def read_left_out_share(arguments: Mapping[str, object], *, may_leave_out: bool)
         P006: the value is not a share. P045: a share is given but nothing can be left out.
     """
     read = LEFT_OUT_SHARE.read(arguments)
-    share = None if read is None else known(Fraction, read)
+    share = None if read is None else narrow(Fraction, read)
     if share is not None and not may_leave_out:
         raise ParameterError(
             "P045",

@@ -70,7 +70,7 @@ KEYS = Argument(
     "The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a list "
     "of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that many units "
     "have, and needs delta.",
-    shown="stated by the owner, or by the column's type",
+    default_text="stated by the owner, or by the column's type",
     table_only=True,
     kind="Keys",
 )
@@ -85,14 +85,14 @@ MAX_GROUPS_PER_UNIT = integer(
     "max_groups_per_unit",
     "Groups in which one person may have rows. A random choice of them counts.",
     hint="Give the groups in which one privacy unit may have rows.",
-    shown="max_rows_per_unit",
+    default_text="max_rows_per_unit",
     table_only=True,
 )
 MAX_ROWS_PER_UNIT_GROUP = integer(
     "max_rows_per_unit_group",
     "Rows that one person may contribute to a group. A random choice of them counts.",
     hint="Give the rows that one privacy unit may contribute to a group.",
-    shown="max_rows_per_unit",
+    default_text="max_rows_per_unit",
     table_only=True,
 )
 UNIT_VALUE = Argument(
@@ -183,7 +183,7 @@ class GroupedPlan(Plan):
     @classmethod
     def _fill(cls, arguments: dict[str, object], protection: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's declared values: public keys for columns of `by` too."""
-        keys = parameters.known(dict, protection.pop("keys", {}))
+        keys = parameters.narrow(dict, protection.pop("keys", {}))
         by = _names("by", arguments.get("by"))
         lists = {name: keys[fold(name)] for name in by if fold(name) in keys}
         if lists and arguments.get("keys") is None:
@@ -198,7 +198,7 @@ class GroupedPlan(Plan):
 
     @classmethod
     def _own(cls, arguments: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        by = parameters.known(tuple, arguments["by"])
+        by = parameters.narrow(tuple, arguments["by"])
         keys = None
         if by:
             keys = read_keys(arguments.get("keys"), by)
@@ -262,7 +262,7 @@ class GroupedPlan(Plan):
     @classmethod
     def _rows_per_unit(cls, arguments: Mapping[str, object], layout: Layout) -> int:
         """Return the most rows of one privacy unit, in all groups together."""
-        by = parameters.known(tuple, arguments["by"])
+        by = parameters.narrow(tuple, arguments["by"])
         keys = read_keys(arguments.get("keys"), by) if by else PublicKeys(())
         return cls._contribution(arguments, layout, keys, other=arguments.get("other") is True).rows
 

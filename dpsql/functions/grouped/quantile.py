@@ -132,7 +132,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             kind="Numbers",
         ),
         EPSILON,
-        *(replace(argument, shown="none; drawn privately with by", stand_in=None) for argument in COLUMN_BOUNDS),
+        *(replace(argument, default_text="none; drawn privately with by", stand_in=None) for argument in COLUMN_BOUNDS),
         replace(
             integer(
                 "cells",
@@ -140,7 +140,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
                 "cell.",
                 hint="Leave it out for cells that follow from the column's type and the bounds.",
                 most=_MOST_CELLS,
-                shown="by the column's type and the bounds",
+                default_text="by the column's type and the bounds",
             ),
             earlier=(1024,),
         ),
@@ -156,7 +156,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             doc="Share of epsilon that draws bounds first where none are given, between 0 and 1. Quantiles need none "
             "without by.",
             default=None,
-            shown="none are drawn; 0.25 with by",
+            default_text="none are drawn; 0.25 with by",
             earlier=(0.25,),
         ),
         *GROUPED_COLUMN,
@@ -318,19 +318,19 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
 
     Attributes
     ----------
-    drawn : PrivateInterval or None
+    interval : PrivateInterval or None
         The private bounds of a call with groups, after their draw.
     """
 
     plan: QuantilePlan
-    drawn: PrivateInterval | None = None
+    interval: PrivateInterval | None = None
 
     @cached_property
     def grid(self) -> EvenCells:
         """Return the cells of the rows of each group, between public bounds, or private bounds after their draw."""
         ends = self.plan.public_bounds
-        if ends is None and self.drawn is not None:
-            ends = whole_steps(*(self.drawn.ends or UNIT_BOUNDS), self.kind)
+        if ends is None and self.interval is not None:
+            ends = whole_steps(*(self.interval.ends or UNIT_BOUNDS), self.kind)
         if ends is None:
             raise InternalError("I032", "cells of groups were asked for without bounds. Report it.")
         return self.plan.grid(*ends)
@@ -343,12 +343,12 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
     @property
     def cells(self) -> int:
         """Return the number of cells of a group; the largest number before the bounds are drawn."""
-        return super().cells if self.drawn is None else self.grid.count
+        return super().cells if self.interval is None else self.grid.count
 
     def start(self) -> Collector:
         """Return the collector of the first pass: empty counts."""
         if self.plan.by:
-            return super().start() if not self.plan.draws_bounds or self.drawn is not None else TargetMagnitudes(1)
+            return super().start() if not self.plan.draws_bounds or self.interval is not None else TargetMagnitudes(1)
         if self.plan.draws_bounds:
             return ColumnMagnitudes(self.plan, self.kind)
         bounds = self.plan.public_bounds
@@ -379,7 +379,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
         if not isinstance(collector, TargetMagnitudes):
             return self
         part: ScannedInterval = self.plan.measurement["bounds"]
-        return replace(self, drawn=part.draw(collector.inner.cells.counts[0]))
+        return replace(self, interval=part.draw(collector.inner.cells.counts[0]))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Begin the counts of groups after the draw of their bounds."""
@@ -392,10 +392,10 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
         plan = self.plan
         if isinstance(statistic, GroupedSums):
             counts, keys = self.counts(statistic), self.keys_record
-            if self.drawn is not None:
+            if self.interval is not None:
                 noise: dict[str, Json] = {"std_error": plan.bounds_noise.deviation} if plan.draws_bounds else {}
-                keys |= {"bounds": {"interval": interval_record(self.drawn), **noise}}
-            if self.drawn is not None and self.drawn.ends is None:
+                keys |= {"bounds": {"interval": interval_record(self.interval), **noise}}
+            if self.interval is not None and self.interval.ends is None:
                 return self._without_bounds({**keys, **undrawn_group_quantiles(plan, len(counts))})
             cells = GroupCells(self.grid, is_whole=plan.cells is None and decimals(self.kind) == 0)
             return lambda: {**keys, **draw_group_quantiles(plan, cells, counts)}
@@ -403,7 +403,7 @@ class QuantileCall(ColumnCall, DrawnBoundsCall):
             column = statistic.cells
             return lambda: draw_quantiles(plan, column)
         known_bounds: dict[str, Json] = {
-            "interval": interval_record(statistic.drawn),
+            "interval": interval_record(statistic.interval),
             "std_error": plan.bounds_noise.deviation,
         }
         if isinstance(statistic, WithoutBounds):
@@ -446,14 +446,14 @@ class BoundedCells(RowTransform[GridHistogram]):
 
     def __init__(self, cells: GridHistogram, interval: PrivateInterval) -> None:
         super().__init__(cells)
-        self.drawn = interval
+        self.interval = interval
 
 
 class WithoutBounds(Ignoring):
     """The end of a call without bounds: only the bounds are charged."""
 
     def __init__(self, interval: PrivateInterval) -> None:
-        self.drawn = interval
+        self.interval = interval
 
 
 def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:

@@ -134,7 +134,7 @@ class RegressionStage(StepStage):
     rows: StepRows
 
     def __init__(self, columns: Columns, fit: LinearFit, mapped: RowMap, scales: Scales) -> None:
-        self.columns, self.kept = columns, columns.kept
+        self.columns, self.positions = columns, columns.positions
         self.rows = StepRows.of(mapped, scales, fit.coefficients)
         self._fit = fit
 
@@ -151,7 +151,7 @@ class RegressionStage(StepStage):
         if not isinstance(method, AdditiveModel):
             raise InternalError("I032", "steps follow a fit that has none. Report it.")
         standard = self.rows.mapped.standard
-        return StepRounds.drawn(
+        return StepRounds.draw(
             counted.cells,
             counted.sizes,
             plan.neighbours,

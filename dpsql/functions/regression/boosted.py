@@ -112,7 +112,7 @@ class BoostedRows(KeptFeatures[StoredRows]):
     """The stored rows; every round reads them."""
 
     def __init__(self, columns: Columns) -> None:
-        super().__init__(columns.kept, StoredRows(columns.mapped, columns.target))
+        super().__init__(columns.positions, StoredRows(columns.mapped, columns.target))
         self._columns = columns
 
     def draw(self, progress: Callable[[float], None]) -> Result:
@@ -122,14 +122,14 @@ class BoostedRows(KeptFeatures[StoredRows]):
     def fitted(self, progress: Callable[[float], None], *, last: bool = True) -> tuple[LinearFit, RowMap, Scales]:
         """Draw the linear fit; free the stored rows if it is the `last` to read them."""
         plan, mapped = self._columns.plan, self._columns.mapped
-        if self._columns.standardizes and self._columns.kept:
+        if self._columns.standardizes and self._columns.positions:
             moments = ColumnMoments(mapped)
             for quantised in self.inner.quantised():
                 moments.add_rows(quantised)
             standard = draw_standard(plan, moments, self._columns.reach)
             mapped = _narrowed(self._columns, standard, self._magnitudes)
         scales = _draw_scales(self._columns, self.inner.cells, self._magnitudes)
-        width = 1 + len(self._columns.kept)
+        width = 1 + len(self._columns.positions)
         rows, gram = ClippedRows(width), GramAccumulator(width)
         for matrix, target in self.inner.given_up(mapped, scales) if last else self.inner.boosted(mapped, scales):
             rows.add(matrix, target)
@@ -168,7 +168,7 @@ class BoostingScales(KeptFeatures[Several]):
         )
         if method.narrows_features or method.narrows_target:
             folds.append(columns.magnitudes(columns.narrowable, target=method.narrows_target))
-        super().__init__(columns.kept, Several(*folds))
+        super().__init__(columns.positions, Several(*folds))
         self._columns = columns
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
@@ -177,7 +177,7 @@ class BoostingScales(KeptFeatures[Several]):
         target, moments, *_ = self.inner.folds
         if not isinstance(target, GridHistogram) or not isinstance(moments, ColumnMoments):
             raise TypeError("the folds are of another pass")
-        if self._columns.standardizes and self._columns.kept:
+        if self._columns.standardizes and self._columns.positions:
             standard = draw_standard(plan, moments, self._columns.reach)
             mapped = _narrowed(self._columns, standard, self._magnitudes)
         scales = _draw_scales(self._columns, target.cells, self._magnitudes)
@@ -217,7 +217,7 @@ class BoostingRound(KeptFeatures[RoundProducts]):
         coefficients: NDArray[np.float64],
         run: Boosting | None = None,
     ) -> None:
-        super().__init__(columns.kept, RoundProducts(mapped, scales, coefficients, first=run is None))
+        super().__init__(columns.positions, RoundProducts(mapped, scales, coefficients, first=run is None))
         self._columns, self._mapped, self._scales, self._run = columns, mapped, scales, run
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
@@ -257,7 +257,7 @@ class BoostingRound(KeptFeatures[RoundProducts]):
 
 
 def _first_round(columns: Columns, mapped: RowMap, scales: Scales) -> Collector:
-    return BoostingRound(columns, mapped, scales, np.zeros(1 + len(columns.kept)))
+    return BoostingRound(columns, mapped, scales, np.zeros(1 + len(columns.positions)))
 
 
 Counted = Callable[[Sequence[int], bool], list[Longs]]
@@ -282,7 +282,7 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     part: GaussianNoise = plan.measurement["fit"]
     most, fit = part.mu_of(ENDS) ** 2, sum((part.mu_of(name) ** 2 for name, _ in method.fit_parts), Fraction(0))
     far = far_bounds(standard, columns.narrowable)
-    if method.numbers(len(columns.kept), len(far) + 1) > MOST_COORDINATES:
+    if method.numbers(len(columns.positions), len(far) + 1) > MOST_COORDINATES:
         far = []
     for positions in (far, []) if method.narrows_target and far else (far,):
         columns_counted: list[int | None] = [*positions, *([None] if method.narrows_target else [])]
@@ -314,8 +314,8 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     for position in clipped:
         columns.narrow(position, by_place[position])
     unclipped = np.array([feature not in clipped for feature in range(len(standard.mean))])
-    unclipped &= True if mapped.whole is None else mapped.whole
-    return replace(mapped, whole=unclipped).standardised(standard)
+    unclipped &= True if mapped.unclipped is None else mapped.unclipped
+    return replace(mapped, unclipped=unclipped).standardised(standard)
 
 
 def _draw_scales(columns: Columns, cells: CellCounts, magnitudes: Counted) -> Scales:

@@ -243,7 +243,7 @@ class Columns:
     call : RegressionCall
     standardizes : bool
         Whether rows are measured in private standard deviations.
-    kept : list of int
+    positions : list of int
         Positions of the features with bounds.
     reach : list of float
         Largest distance of the bounds of each kept feature from its mean, in deviations. A flag gets units so wide that
@@ -269,11 +269,11 @@ class Columns:
         self.call = call
         self.target = self.public_target = target.interval
         self._bounds, self._of_target = features, target
-        self.kept = [position for position, column in enumerate(features) if column.interval is not None]
+        self.positions = [position for position, column in enumerate(features) if column.interval is not None]
         intervals = [column.interval for column in features if column.interval is not None]
         flags = [
             features[column].flag or is_few(pair, call.kinds[column])
-            for column, pair in zip(self.kept, intervals, strict=True)
+            for column, pair in zip(self.positions, intervals, strict=True)
         ]
         self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
         self.narrowable = (
@@ -282,9 +282,9 @@ class Columns:
         self.more = Fraction(1)
         self._ends = np.array(intervals).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(intervals), *affine_map(*self.target))
-        whole_flags = np.array([features[position].whole for position in self.kept], dtype=bool)
+        whole_flags = np.array([features[position].is_whole for position in self.positions], dtype=bool)
         self._whole_flags = whole_flags
-        self.mapped = RowMap(self.scales, method.longest(len(intervals)), whole=whole_flags)
+        self.mapped = RowMap(self.scales, method.longest(len(intervals)), unclipped=whole_flags)
 
     @property
     def pairs(self) -> list[Interval]:
@@ -295,11 +295,11 @@ class Columns:
         """Return the cells within the public bounds of a kept feature, or of the target for None."""
         if position is None:
             return self.target_cells().within(*self.public_target)
-        return TypedCells.of(self.call.kinds[self.kept[position]]).within(*self.pairs[position])
+        return TypedCells.of(self.call.kinds[self.positions[position]]).within(*self.pairs[position])
 
     def magnitudes(self, positions: Sequence[int], *, target: bool) -> QuantisedMagnitudes:
         """Return the empty histogram of the magnitudes of some kept features, and of the target."""
-        cells = {position: TypedCells.of(self.call.kinds[self.kept[position]]) for position in positions}
+        cells = {position: TypedCells.of(self.call.kinds[self.positions[position]]) for position in positions}
         return QuantisedMagnitudes(self.mapped, cells, self.target_cells() if target else None, self.public_target)
 
     def target_cells(self, octave: int = OCTAVE) -> TypedCells:
@@ -315,14 +315,16 @@ class Columns:
     def narrow(self, position: int, column: ColumnBounds) -> None:
         """Record that drawn ends scale and clip a feature: its verdict and error come from these ends."""
         bounds = list(self._bounds)
-        bounds[self.kept[position]] = replace(bounds[self.kept[position]], clear=column.clear, seen=column.seen)
+        bounds[self.positions[position]] = replace(
+            bounds[self.positions[position]], clear=column.clear, seen=column.seen
+        )
         self._bounds = bounds
 
     def standardised(self, standard: Standard) -> RowMap:
         """Return the map to standardised rows; by released numbers alone, it leaves light tails unclipped."""
         mapped = self.mapped.standardised(standard)
         light = [share.slope <= LIGHT for share in self._clipped(mapped, hidden=0.0)]
-        return replace(mapped, whole=np.array(light, dtype=bool) | self._whole_flags)
+        return replace(mapped, unclipped=np.array(light, dtype=bool) | self._whole_flags)
 
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()
@@ -341,9 +343,9 @@ class Columns:
             scaled = matrix / sizes[:, None]
             errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
             errors = self._with_clips(errors, coefficients[1:], mapped)
-        positions = [0, *(1 + position for position in self.kept)]
+        positions = [0, *(1 + position for position in self.positions)]
         bounds: list[Interval | None] = [None] * len(self._bounds)
-        for position, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
+        for position, pair in zip(self.positions, mapped.counted(*self._ends), strict=True):
             bounds[position] = pair
         spread_coefficients = _spread(coefficients, positions, 1 + len(bounds))
         spread_errors = None if errors is None else _spread(errors, positions, 1 + len(bounds))
@@ -353,7 +355,7 @@ class Columns:
         )
         if any(steps):
             shapes: list[Mapping[str, Json] | None] = [None] * len(bounds)
-            for position, step in zip(self.kept, steps, strict=True):
+            for position, step in zip(self.positions, steps, strict=True):
                 shapes[position] = step
             clips = {**clips, "steps": shapes}
         return lambda: self.call.result(spread_coefficients, spread_errors, bounds, clips=clips, unclear=unclear)
@@ -386,8 +388,8 @@ class Columns:
         A row far out weighs as much as a row at `DEVIATIONS`. Noise hides such rows up to a standard deviation of a
         prefix sum. They move the slope by no more than a clip of the tail within the bounds would.
         """
-        tails = self._clipped(replace(mapped, whole=self._whole_flags), hidden=0.0)
-        columns = [self._bounds[feature].seen for feature in self.kept]
+        tails = self._clipped(replace(mapped, unclipped=self._whole_flags), hidden=0.0)
+        columns = [self._bounds[feature].seen for feature in self.positions]
         return [
             0.0 if seen is None else min(tail.slope, DEVIATIONS**2 * seen.unit / max(1.0, float(seen.rows.sum())))
             for seen, tail in zip(columns, tails, strict=True)
@@ -395,7 +397,7 @@ class Columns:
 
     def _clipped(self, mapped: RowMap, **more: float) -> list[ClippedShare]:
         """Return the effect of a map's clips on the coefficients of each kept column."""
-        columns = [self._bounds[feature].seen for feature in self.kept]
+        columns = [self._bounds[feature].seen for feature in self.positions]
         pairs = zip(columns, mapped.counted(*self._ends), strict=True)
         return [ClippedShare() if seen is None else seen.clipped(*ends, **more) for seen, ends in pairs]
 
@@ -410,6 +412,6 @@ def _spread(values: NDArray[np.float64], positions: list[int], width: int) -> ND
 def _unmapping(mapped: RowMap, scales: Scales, unit: float) -> NDArray[np.float64]:
     """Return the matrix from coefficients of mapped columns to coefficients of the columns, intercept first."""
     middle, slopes = mapped.columns
-    matrix = np.diag(np.concatenate(([float(mapped.one)], slopes))) / (scales.target_scale * unit)
+    matrix = np.diag(np.concatenate(([float(mapped.denominator)], slopes))) / (scales.target_scale * unit)
     matrix[0, 1:] = -middle * np.diag(matrix)[1:]
     return matrix

@@ -32,7 +32,7 @@ from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import MOST_ROWS, Pass, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.additive import AdditiveModel, steps_rows_needed
@@ -60,12 +60,12 @@ class AdaSsp(LeastSquares):
         """Return the collector of the moments, or of the products."""
         if not self.standardizes:
             return Products(columns, columns.mapped)
-        if not columns.kept:
+        if not columns.positions:
             return Waiting(Products(columns, columns.mapped))
         mapped = columns.mapped
         return Moments(
             self.plan,
-            columns.kept,
+            columns.positions,
             mapped,
             columns.reach,
             lambda standard: Products(columns, columns.standardised(standard)),
@@ -76,7 +76,7 @@ class Products(KeptFeatures[RowProducts]):
     """Exact products of all columns."""
 
     def __init__(self, columns: Columns, mapped: RowMap) -> None:
-        super().__init__(columns.kept, RowProducts(mapped, columns.target))
+        super().__init__(columns.positions, RowProducts(mapped, columns.target))
         self._columns, self._mapped = columns, mapped
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
@@ -89,7 +89,7 @@ class Products(KeptFeatures[RowProducts]):
             mu=part.spend("fit"),
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
-            denominator=self._mapped.one,
+            denominator=self._mapped.denominator,
             squares_mu=part.spend("squares") if plan.sampling else None,
         )
         return self._columns.result(fit, self._mapped, self._columns.scales)
@@ -120,7 +120,7 @@ class RegressionPlan(FittingPlan):
             "row_norm",
             "Norm to which longer rows of features are scaled down, above 0. Each feature is then measured in half "
             "widths of its bounds, and nothing is standardized.",
-            shown="sqrt(features), in standard deviations",
+            default_text="sqrt(features), in standard deviations",
             hint="Give the longest row of features that is to count in full, or leave it out.",
         ),
         integer(
@@ -202,12 +202,12 @@ class RegressionPlan(FittingPlan):
             )
         own["automatic"] = True if own["method"] == "auto" else None
         if own["automatic"]:
-            blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
-            budget = (known(Fraction, cost) for cost in (EPSILON.read(arguments), own["delta"]))
+            blocks, rows = (None if own[name] is None else narrow(int, own[name]) for name in ("blocks", "n_rows"))
+            budget = (narrow(Fraction, cost) for cost in (EPSILON.read(arguments), own["delta"]))
             counts = own["standardize"] is True and arguments.get(ENGINE.name) is None
             method = automatic(cls._columns(arguments, layout), blocks, rows, *budget, counts=counts)
             own["method"] = "boosted_ada_ssp" if method == "additive" and own["row_norm"] is not None else method
-        own |= _METHODS[known(str, own["method"])].own_arguments(own)
+        own |= _METHODS[narrow(str, own["method"])].own_arguments(own)
         return own
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
@@ -218,7 +218,7 @@ class RegressionPlan(FittingPlan):
     def _columns(cls, arguments: Mapping[str, object], layout: Layout) -> int | None:
         """Return the number of features to fit; None if it depends on the column types."""
         if "n_fitted" in arguments:  # a pipeline states how many features it will select
-            return known(int, arguments["n_fitted"])
+            return narrow(int, arguments["n_fitted"])
         listed = layout.features if isinstance(layout.features, tuple) else layout.chosen or layout.names
         return len(listed) if listed else layout.n_features
 

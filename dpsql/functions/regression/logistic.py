@@ -41,7 +41,7 @@ from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, Part, Within, exchange, measurement_of
-from dpsql.contract.parameters import Side, known
+from dpsql.contract.parameters import Side, narrow
 from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.regression.method import (
@@ -73,7 +73,7 @@ from dpsql.mechanisms.objective_perturbation import (
     calibrate,
 )
 from dpsql.mechanisms.prefix_bounds import ColumnBounds, draw_bounds, ends_factor, far_bounds
-from dpsql.mechanisms.prefix_bounds import narrowed as narrow
+from dpsql.mechanisms.prefix_bounds import narrowed as narrow_bounds
 from dpsql.progress import Progress
 from dpsql.statistics.additive import CellWeights
 from dpsql.statistics.logistic_rows import Scaling, SignedFeatures, StepSums
@@ -150,14 +150,14 @@ class LogisticPlan(Plan):
             "row_norm",
             "Norm to which longer rows of features are scaled down, at least 2**-10. Each feature is then measured in "
             "half widths of its bounds, and nothing is standardized.",
-            shown="sqrt(features), in standard deviations; without delta none is shortened",
+            default_text="sqrt(features), in standard deviations; without delta none is shortened",
             check=_row_norm,
             kind="Number",
         ),
         double(
             "regularization",
             "Ridge penalty: weight of the squared coefficients against the loss summed over all rows, above 0.",
-            shown="chosen from the public arguments",
+            default_text="chosen from the public arguments",
             hint=_ridge_hint,
         ),
         flag(
@@ -192,7 +192,7 @@ class LogisticPlan(Plan):
             other = ", or delta, such as 1e-6, to draw private ones" if layout.kind != "long" else ""
             raise ParameterError("P003", f"{cls.function} needs lower and upper, from domain knowledge{other}.")
         own |= cls._read(arguments, "regularization", "standardize", "bounds_share", "moments_share")
-        if not known(Fraction, own["bounds_share"]) + known(Fraction, own["moments_share"]) < 1:
+        if not narrow(Fraction, own["bounds_share"]) + narrow(Fraction, own["moments_share"]) < 1:
             raise ParameterError("P051", "bounds_share and moments_share must be below 1 together. Lower one of them.")
         return own
 
@@ -463,11 +463,11 @@ class Classifier:
         has_steps: bool,
         ends: Fraction = Fraction(0),
     ) -> None:
-        self.plan, self.kept, self.scaling = plan, list(positions), scaling
+        self.plan, self.positions, self.scaling = plan, list(positions), scaling
         self._call, self._unclear = call, list(unclear)
         self.has_steps = has_steps
         self.ends = ends
-        self._noise = plan.calibrated(len(self.kept), steps=has_steps, ends=ends)
+        self._noise = plan.calibrated(len(self.positions), steps=has_steps, ends=ends)
         self._part = plan.coefficients(has_steps, ends)
 
     def start(self) -> Collector:
@@ -476,7 +476,7 @@ class Classifier:
             return FitStep(self)
         return ScoredRows(self) if self.has_steps else LabelledRows(self)
 
-    def drawn(self, rows: SignedFeatures | LabelledFeatures, progress: Progress) -> NDArray[np.float64]:
+    def draw(self, rows: SignedFeatures | LabelledFeatures, progress: Progress) -> NDArray[np.float64]:
         """Draw the coefficients of kept rows."""
         self._choose()
         return self._part.draw(rows.signed, self._noise, tick=progress.tick)
@@ -484,7 +484,7 @@ class Classifier:
     def begin(self) -> PerturbedFit:
         """Begin a fit that requests sums at coefficients step by step."""
         self._choose()
-        return self._part.start(1 + len(self.kept), self._noise)
+        return self._part.start(1 + len(self.positions), self._noise)
 
     def _choose(self) -> None:
         """Give the linear fit the steps' share if there are no steps. With ends this is done earlier."""
@@ -501,12 +501,12 @@ class Classifier:
         """Return the released model, and its cost; `shapes` has the steps of each kept feature."""
         scaling, features = self.scaling, self._call.features
         coefficients = np.zeros(1 + len(features))
-        coefficients[[0, *(1 + position for position in self.kept)]] = scaling.unmapped(solution)
+        coefficients[[0, *(1 + position for position in self.positions)]] = scaling.unmapped(solution)
         bounds: list[Json] = [None] * len(features)
-        for position, pair in zip(self.kept, scaling.mapped.counted(scaling.low, scaling.high), strict=True):
+        for position, pair in zip(self.positions, scaling.mapped.counted(scaling.low, scaling.high), strict=True):
             bounds[position] = list(pair)
         steps: list[Json] = [None] * len(features)
-        for position, shape in zip(self.kept, shapes or [None] * len(self.kept), strict=True):
+        for position, shape in zip(self.positions, shapes or [None] * len(self.positions), strict=True):
             steps[position] = shape
         left_out = [name for name, pair in zip(features, bounds, strict=True) if pair is None]
         result: dict[str, Json] = {
@@ -534,7 +534,7 @@ class ScoreStage(StepStage):
     rows: ScoreRows
 
     def __init__(self, fit: Classifier, coefficients: NDArray[np.float64]) -> None:
-        self.kept, self.rows = fit.kept, ScoreRows.of(fit.scaling, coefficients)
+        self.positions, self.rows = fit.positions, ScoreRows.of(fit.scaling, coefficients)
         self._fit, self._coefficients = fit, coefficients
 
     def weights(self) -> CellWeights:
@@ -563,24 +563,24 @@ class LabelledRows(KeptFeatures[SignedFeatures]):
     """Rows multiplied by their label, with features that have bounds; the solver reads them in memory."""
 
     def __init__(self, fit: Classifier) -> None:
-        super().__init__(fit.kept, SignedFeatures(fit.scaling))
+        super().__init__(fit.positions, SignedFeatures(fit.scaling))
         self._fit = fit
 
     def draw(self, progress: Progress) -> Draw:
         """Draw the model."""
-        return self._fit.result(self._fit.drawn(self.inner, progress))
+        return self._fit.result(self._fit.draw(self.inner, progress))
 
 
 class ScoredRows(KeptFeatures[LabelledFeatures]):
     """Rows with their label, with features that have bounds; the solver and then the steps read them in memory."""
 
     def __init__(self, fit: Classifier) -> None:
-        super().__init__(fit.kept, LabelledFeatures(fit.scaling))
+        super().__init__(fit.positions, LabelledFeatures(fit.scaling))
         self._fit = fit
 
     def draw(self, progress: Progress) -> Result:
         """Draw the linear fit, the bins and every round of steps."""
-        stage = ScoreStage(self._fit, self._fit.drawn(self.inner, progress))
+        stage = ScoreStage(self._fit, self._fit.draw(self.inner, progress))
         return stage.draw(self.inner.given_up(stage.rows), progress)
 
 
@@ -599,7 +599,7 @@ class FitStep(KeptFeatures[StepSums]):
     ending = ("_fit", "_run")
 
     def __init__(self, fit: Classifier, at: list[int] | None = None, run: PerturbedFit | None = None) -> None:
-        super().__init__(fit.kept, StepSums(fit.scaling, at or [0] * (1 + len(fit.kept))))
+        super().__init__(fit.positions, StepSums(fit.scaling, at or [0] * (1 + len(fit.positions))))
         self._fit, self._run = fit, run
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
@@ -697,7 +697,7 @@ class LogisticCall(Call):
             )
             by_position = dict(zip(far, ends_of, strict=True))
             unclear.extend(self.features[position] for position, column in by_position.items() if not column.clear)
-            return fitted(*narrow(standard, pairs, by_position), ends)
+            return fitted(*narrow_bounds(standard, pairs, by_position), ends)
 
         return Spreads(self.plan, mapped, reach, pairs, self.kinds, narrowed, _LEAST_ROWS)
 

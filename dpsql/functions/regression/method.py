@@ -108,11 +108,11 @@ class KeptFeatures(RowTransform[Inner]):
 
     def __init__(self, positions: Sequence[int], inner: Inner) -> None:
         super().__init__(inner)
-        self.kept = list(positions)
+        self.positions = list(positions)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""
-        self.inner.add(target, features if len(self.kept) == len(features) else features[self.kept], batch)
+        self.inner.add(target, features if len(self.positions) == len(features) else features[self.positions], batch)
 
 
 class Moments(KeptFeatures[ColumnMoments]):

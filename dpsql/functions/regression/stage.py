@@ -26,12 +26,12 @@ class StepStage(ABC):
 
     Attributes
     ----------
-    kept : sequence of int
+    positions : sequence of int
         Positions of the fitted features.
     rows : CellMap
     """
 
-    kept: Sequence[int]
+    positions: Sequence[int]
     rows: CellMap
 
     @abstractmethod
@@ -51,12 +51,12 @@ class StepStage(ABC):
         counted = self.weights()
         rows.into(counted)
         rounds = self.rounds(counted)
-        total = rounds.left
-        while rounds.left:
-            sums = ResidualSums(self.rows, rounds.steps, rounds.places)
+        total = rounds.rounds_left
+        while rounds.rounds_left:
+            sums = ResidualSums(self.rows, rounds.steps, rounds.features)
             rows.into(sums)
             rounds.take(sums.sums())
-            progress(1 - rounds.left / total / 2)
+            progress(1 - rounds.rounds_left / total / 2)
         return self.result(rounds.result())
 
     def shapes(self, steps: AdditiveSteps, unit: float) -> list[Mapping[str, Json] | None]:
@@ -80,7 +80,7 @@ class FirstWeights(KeptFeatures[CellWeights]):
     ending = ("_stage",)
 
     def __init__(self, stage: StepStage) -> None:
-        super().__init__(stage.kept, stage.weights())
+        super().__init__(stage.positions, stage.weights())
         self._stage = stage
 
     def turn(self, progress: Progressing) -> Collector:
@@ -94,7 +94,7 @@ class StepRound(KeptFeatures[ResidualSums]):
     ending = ("_stage", "_rounds")
 
     def __init__(self, stage: StepStage, rounds: StepRounds) -> None:
-        super().__init__(stage.kept, ResidualSums(stage.rows, rounds.steps, rounds.places))
+        super().__init__(stage.positions, ResidualSums(stage.rows, rounds.steps, rounds.features))
         self._stage, self._rounds = stage, rounds
 
     def turn(self, progress: Progressing) -> Collector:
@@ -110,7 +110,7 @@ class StepRound(KeptFeatures[ResidualSums]):
 
 def _round(stage: StepStage, rounds: StepRounds) -> Collector:
     """Return the next round, or the finished call after the last round."""
-    return StepRound(stage, rounds) if rounds.left else Finished(stage.result(rounds.result()))
+    return StepRound(stage, rounds) if rounds.rounds_left else Finished(stage.result(rounds.result()))
 
 
 class Finished(Ignoring):

@@ -16,7 +16,7 @@ import numpy as np
 from dpsql.contract.fold import Collector, RowTransform, Several, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement, Part, measurement_of
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import Pass, Quantity, refuse_wide_noise
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.method import Method, NoModel, RegressionCall
@@ -40,7 +40,7 @@ class Tukey(Method):
     @classmethod
     def own_arguments(cls, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Raise if the count and the range leave no budget for the model."""
-        if not sum(known(Fraction, arguments[name]) for name in ("count_share", "range_share")) < 1:
+        if not sum(narrow(Fraction, arguments[name]) for name in ("count_share", "range_share")) < 1:
             raise ParameterError("P051", "count_share and range_share must be below 1 together. Lower one of them.")
         return {}
 
@@ -74,7 +74,7 @@ class Tukey(Method):
     def range_epsilon(self) -> Fraction:
         """Epsilon spent on the range of predictions; 0 if it is public."""
         needed = self.draws_range and self.plan.range_share is not None
-        return self.plan.epsilon * known(Fraction, self.plan.range_share) if needed else Fraction(0)
+        return self.plan.epsilon * narrow(Fraction, self.plan.range_share) if needed else Fraction(0)
 
     @cached_property
     def range_noise(self) -> IntervalNoise:

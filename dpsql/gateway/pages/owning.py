@@ -54,19 +54,19 @@ class GrantDraft:
 
     Attributes
     ----------
-    said : mapping of str to str
+    texts : mapping of str to str
         Strings by the names of `SAID`.
     stands : bool
         Whether the fields show an existing grant of this principal on this dataset.
     """
 
-    said: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
     stands: bool = False
 
     @property
     def mark(self) -> str:
         """ID of the shown grant, so that the form replaces no grant that it did not show."""
-        return f"{self.said['principal']} {self.said['dataset']}" if self.stands else ""
+        return f"{self.texts['principal']} {self.texts['dataset']}" if self.stands else ""
 
 
 def standing(grants: Iterable[Mapping[str, Any]], principal: str, dataset: str) -> GrantDraft:
@@ -79,7 +79,7 @@ def standing(grants: Iterable[Mapping[str, Any]], principal: str, dataset: str) 
 
 def grant_form(session: WebSession, datasets: list[str], draft: GrantDraft) -> Element:
     """Return the form of a grant."""
-    texts = draft.said
+    texts = draft.texts
     who = [_field(grant_field, texts, datasets) for grant_field in GRANT_FIELDS if grant_field.name in _WHO]
 
     def fields(*kinds: str) -> list[Element]:
@@ -348,7 +348,7 @@ def _grant(door: Any, visit: Visit) -> Response:
             "Nothing was changed: this principal has a grant on the dataset. The form shows it, with what you typed. ",
             "Look at each field, and grant once more.",
         )
-        return _grants_page(door, visit, note, 409, GrantDraft({**before.said, **texts}, True))
+        return _grants_page(door, visit, note, 409, GrantDraft({**before.texts, **texts}, True))
     return _changed(door, visit, "grant", GrantDraft(texts, before.stands), grant=texts)
 
 

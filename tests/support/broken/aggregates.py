@@ -199,7 +199,7 @@ def count_for_nothing(block: SharedCount) -> tuple[int, int]:
     - **Counter-example**: one row with values at the bounds: t + w against t.
     """
     size = len(block.shared)
-    return size * block.one, size * block.one**2
+    return size * block.denominator, size * block.denominator**2
 
 
 def width_of_the_bounds(lower: int, upper: int) -> int:

@@ -1,6 +1,6 @@
 """Conditions that are not of one row: where DuckDB's optimizer reaches them, other rows and a file's statistics decide.
 
-Each fault is a way to keep the rows of a source which meet a condition (`dpsql.engines.duckdb.keys.kept`). The
+Each fault is a way to keep the rows of a source which meet a condition (`dpsql.engines.duckdb.keys.filtered_rows`). The
 checks that catch them are those of ``tests/sql/test_condition_sql.py``: one row that raises ends the statement, or a file
 with NaN loses rows.
 """

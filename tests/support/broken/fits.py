@@ -64,7 +64,7 @@ def _free_bounds(found: Any, cells: Any, **_: Any) -> list[prefix_bounds.ColumnB
     for column, of in zip(found, cells, strict=True):
         filled = np.flatnonzero(column)
         pair = (float(of.low[filled[0]]), float(of.high[filled[-1]])) if len(filled) else (-1.0, 1.0)
-        ends.append(prefix_bounds.ColumnBounds(pair if pair[0] < pair[1] else (pair[0], pair[0] + 1.0), whole=False))
+        ends.append(prefix_bounds.ColumnBounds(pair if pair[0] < pair[1] else (pair[0], pair[0] + 1.0), is_whole=False))
     return ends
 
 

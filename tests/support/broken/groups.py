@@ -20,7 +20,7 @@ from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
-_kept, _sampled, _draw = grouped.kept, keys.sampled, KeyedNoise.draw
+_kept, _sampled, _draw = grouped.sample_rows, keys.sampled, KeyedNoise.draw
 _bounds_pass = values.bounds_pass
 _NO_LIMIT = 1 << 19
 
@@ -69,7 +69,7 @@ def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:
         labels = [[column[place] for place in chosen] for column in call.places.labels]
         given = sums[1:] if plan.targets else sums[:1]
         drawn = aggregate.draw_aggregates
-        return lambda: record_of([noisy.taken(chosen) for noisy in drawn(plan, given)], plan, labels, call.types)
+        return lambda: record_of([noisy.take(chosen) for noisy in drawn(plan, given)], plan, labels, call.types)
 
     return prepare
 
@@ -77,7 +77,7 @@ def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:
 def _exact_counts(part: KeyedNoise, sums: Sequence[Any]) -> tuple[Any, list[NoisyBlock]]:
     places, noisy = _draw(part, sums)
     block, lattice = noisy[0].block, noisy[0].lattice
-    exact = on_lattice(block.words(sums[0]), lattice.bits).taken(places)
+    exact = on_lattice(block.words(sums[0]), lattice.bits).take(places)
     return places, [NoisyBlock(block, lattice, exact), *noisy[1:]]
 
 
@@ -96,15 +96,15 @@ BY_ACCIDENT = Fault(
 )
 GROUPS_ALONE = Fault(
     "Groups of a unit are bounded, and its rows in each are not.",
-    ((grouped, "kept", _without("rows_per_group")),),
+    ((grouped, "sample_rows", _without("rows_per_group")),),
 )
 ROWS_ALONE = Fault(
     "Rows of a unit in each group are bounded, and its groups are not.",
-    ((grouped, "kept", _without("groups")),),
+    ((grouped, "sample_rows", _without("groups")),),
 )
 ROWS_FOR_UNITS = Fault(
     "All rows of a unit count, and noise is drawn for what one row adds.",
-    ((grouped, "kept", _without("groups", "rows_per_group")),),
+    ((grouped, "sample_rows", _without("groups", "rows_per_group")),),
 )
 NOT_EMPTY = Fault(
     "Public keys without rows are not in the result: one row makes a key appear, with any noise.",

@@ -17,7 +17,7 @@ from dpsql.statistics.aggregates import DirectSum, GroupCount, ValueBlock
 from dpsql.statistics.counts import MarginalCounts
 from support.broken.planting import Fault
 
-_kept, _lattice = grouped.kept, aggregates.laplace_lattice
+_kept, _lattice = grouped.sample_rows, aggregates.laplace_lattice
 _limits: Any = vars(ValueBlock)["limits"]
 _direct_limits: Any = vars(DirectSum)["limits"]
 
@@ -56,13 +56,15 @@ def _of_rows(part: CumulativeCounts, strategy: prefix_sums.PrefixStrategy) -> Fr
 
 
 ONE_ROW_MORE = Fault(
-    "A unit counts with one row more than its limit.", ((grouped, "kept", _one_more("rows_per_group")),)
+    "A unit counts with one row more than its limit.", ((grouped, "sample_rows", _one_more("rows_per_group")),)
 )
 ONE_ROW_MORE_IN_ALL = Fault(
     "A unit counts with one row more than its limit in all, without groups.",
     ((Frame, "most_of_unit", property(lambda frame: frame.plan.max_rows_per_unit + 1)),),
 )
-ONE_GROUP_MORE = Fault("A unit counts in one group more than its limit.", ((grouped, "kept", _one_more("groups")),))
+ONE_GROUP_MORE = Fault(
+    "A unit counts in one group more than its limit.", ((grouped, "sample_rows", _one_more("groups")),)
+)
 TWICE_THE_BOUND = Fault(
     "Values beyond their bounds count as twice the bound.",
     ((ValueBlock, "limits", property(_twice)), (DirectSum, "limits", property(_twice_direct))),

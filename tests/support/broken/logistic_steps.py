@@ -89,7 +89,7 @@ BROKEN_STEPS: dict[str, Fault] = {
         "neighbouring cells are joined where their exact weights say so", ((additive, "release_bins", _exact_bins),)
     ),
     "steps on a secret fit": Fault(
-        "scores are those of a fit without noise", ((logistic.Classifier, "drawn", _kept_rows),)
+        "scores are those of a fit without noise", ((logistic.Classifier, "draw", _kept_rows),)
     ),
 }
 

@@ -135,7 +135,7 @@ CORES_OF_DIFFERENT_PEOPLE = Fault(
 )
 UNIT_NOT_CARRIED = Fault(
     "A subquery keeps the columns that it names alone, and not whom a row belongs to.",
-    ((Stage, "behind", property(lambda stage: [])),),
+    ((Stage, "owner_columns", property(lambda stage: [])),),
 )
 DECIMAL_UNSCALED = Fault(
     "A decimal of DuckDB 1.5 is read without its scale: 0.05 is 5.",

@@ -26,7 +26,7 @@ from support.broken.planting import Fault
 def _keys_of_rows(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
     rows = call("list", call("list_value", *(cast(f"k{column}", "VARCHAR") for column in keyed.columns)))
     learned = call("dpsql_learn_keys", frame.ticket, f"(SELECT {rows} FROM {keyed.name('numbered')})")
-    return Step("learned", "", f"SELECT {learned} AS ticket", kept=True)
+    return Step("learned", "", f"SELECT {learned} AS ticket", is_materialized=True)
 
 
 KEYS_OF_ROWS = Fault(
@@ -97,7 +97,7 @@ def _ends_of_the_data(running: CoreBoundsCall, collector: Any) -> CoreBoundsCall
         cells = np.flatnonzero(counts)
         ends = fine_interval(int(cells[0]), int(cells[-1])) if len(cells) else None
         drawn.append(PrivateInterval(ends, 1 << 30, 0))
-    return replace(running, drawn=tuple(drawn))
+    return replace(running, private_bounds=tuple(drawn))
 
 
 def _all_of_a_unit(ticket: str, owner: Any, order: Any, most: Any) -> str:

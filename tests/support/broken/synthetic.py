@@ -63,7 +63,7 @@ def _twice_the_root(square: Any) -> Any:
 
 def _with_exact_total(plan: Any, statistic: Any) -> Any:
     found = _columns(plan, statistic)
-    return ReleasedColumns(found.columns, found.noisy, found.sigma, float(statistic.rows), found.places)
+    return ReleasedColumns(found.columns, found.noisy, found.sigma, float(statistic.rows), found.unions)
 
 
 def _bounds_of_the_data(call: Any, fine: Any) -> Any:

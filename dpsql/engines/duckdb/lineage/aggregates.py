@@ -44,7 +44,7 @@ def place_aggregate(
     If nothing is protected (not `governed`), only the statement's shape counts. `has_release`: it has a name.
     """
     node = paths.read_plan(around.plan)
-    claim = paths.budget_named(dataset, declarations, catalog)
+    claim = paths.budget_of(dataset, declarations, catalog)
     if node is None or not is_shown(node, CATALOGUED):  # EXECUTE, a frame, a file
         _refuse_unseen(declarations, claim, governed=governed, has_release=has_release)
         if governed:

@@ -137,7 +137,7 @@ def as_list(value: object) -> list[object]:
     return value
 
 
-def whole(value: object, what: str) -> int:
+def integer(value: object, what: str) -> int:
     """Return a part of a plan that is an integer."""
     if not isinstance(value, int):
         raise UnreadableError(what)
@@ -206,10 +206,10 @@ def scanned_columns(node: Node) -> list[str | None]:
     """Return the column names of a scan, in order; None for a virtual column, such as rowid."""
     names, indexes = listed(node, "names"), listed(node, "column_indexes")
     if listed(node, "projection_ids"):
-        indexes = [indexes[whole(position, "a scan's columns")] for position in listed(node, "projection_ids")]
+        indexes = [indexes[integer(position, "a scan's columns")] for position in listed(node, "projection_ids")]
     out: list[str | None] = []
     for index in indexes:
-        position = whole(index.get("index", 0) if isinstance(index, dict) else index, "a scan's columns")
+        position = integer(index.get("index", 0) if isinstance(index, dict) else index, "a scan's columns")
         if position >= _VIRTUAL:
             out.append(None)
         elif position < len(names) and not (isinstance(index, dict) and listed(index, "child_indexes")):

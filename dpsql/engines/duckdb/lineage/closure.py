@@ -171,7 +171,7 @@ class Closure:
     catalogued: Catalogued
     enums: bool = False  # whether the source reads a column of an ENUM type
     # The last parts of the names of relations in texts: folded, and as written.
-    named: dict[str, str] = field(default_factory=dict)
+    relations: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)  # the texts that were read, by their paths
     files: dict[str, None] = field(default_factory=dict)  # the files that readers read
     calls: bool = False  # whether a text names a function, a macro or a type, which users may replace
@@ -220,7 +220,7 @@ class Closure:
         """The names of Python variables: no table, view, WITH query or file has these names."""
         paths = (*(view.path for view in self.catalogued.views), *self.catalogued.tables)
         names = self.defined | {fold(path[2]) for path in paths}
-        return [spelling for name, spelling in self.named.items() if name not in names and not is_file(spelling)]
+        return [spelling for name, spelling in self.relations.items() if name not in names and not is_file(spelling)]
 
     def view(self, view: View) -> None:
         """Read a view, and everything that it names."""
@@ -265,8 +265,8 @@ class Closure:
 
     def _note_table(self, name: str) -> None:
         """Note that a text names a table, and read the views and generated columns of that name."""
-        if fold(name) not in self.named:
-            self.named[fold(name)] = name
+        if fold(name) not in self.relations:
+            self.relations[fold(name)] = name
             self.source_of_rows(name)
 
     def _read(self, tree: Tree, bindings: Bindings) -> None:

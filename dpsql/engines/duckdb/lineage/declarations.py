@@ -76,12 +76,12 @@ class Declaration:
     without: tuple[TableName, ...] = ()
     forced: bool = False  # whether its owner declared it although a protected table had its columns
     # Of one of several tables whose budget has periods: its name in the budget, and its declared date.
-    stated: tuple[str, str | None] | None = None
+    table_date: tuple[str, str | None] | None = None
     # The columns with public labels, folded, with digests of their types at the declaration.
     labels: Mapping[str, str] = field(default_factory=dict)
 
     # Whether the table is one of several that share a budget.
-    stated_together: bool = False
+    shares_budget: bool = False
 
     @classmethod
     def of(
@@ -116,8 +116,8 @@ class Declaration:
             shape=tuple(facts.get("shape", ())),
             without=tuple(TableName(*table) for table in facts.get("without", ())),
             forced=facts.get("forced") is True,
-            stated=table_date,
-            stated_together=kind == PROTECT and "name" in facts,
+            table_date=table_date,
+            shares_budget=kind == PROTECT and "name" in facts,
             labels=dict(facts.get("labels", {})),
         )
 
@@ -226,7 +226,7 @@ class Declarations:
     def _is_static(self, declaration: Declaration) -> bool:
         """Whether a table of a dataset with periods has no date, nor a path to a table with a date."""
         end, _ = self._end([declaration])
-        return end is not None and end.stated is not None and end.date is None
+        return end is not None and end.table_date is not None and end.date is None
 
     @cached_property
     def _keys(self) -> Mapping[TableName | None, frozenset[Key]]:
@@ -279,7 +279,7 @@ class Declarations:
         declared = [declaration for declaration in self.listed if declaration.table == view.table]
         return self._leaf(declared) or PUBLIC
 
-    def named(self, dataset: str) -> Declaration | None:
+    def declaration_of(self, dataset: str) -> Declaration | None:
         """Return the declaration that the ledger stores under a name."""
         name = self.aliases.get(fold(dataset), fold(dataset))
         return next((declaration for declaration in self.listed if fold(declaration.dataset) == name), None)
@@ -331,15 +331,15 @@ class Declarations:
         mine = (
             declaration for declaration in self.listed if declaration.kind == PROTECT and declaration.dataset == dataset
         )
-        return any(declaration.stated is not None for declaration in mine)
+        return any(declaration.table_date is not None for declaration in mine)
 
-    def stated_of(self, tables: Iterable[TableName | None]) -> tuple[tuple[str, str | None], ...]:
+    def dates_of_tables(self, tables: Iterable[TableName | None]) -> tuple[tuple[str, str | None], ...]:
         """Return the names and dates of the tables that a source reads, among several with one budget."""
         read = set(tables)
         dates = {
-            declaration.stated
+            declaration.table_date
             for declaration in self.listed
-            if declaration.stated is not None and declaration.table in read
+            if declaration.table_date is not None and declaration.table in read
         }
         return tuple((name, dict(dates)[name]) for name in sorted(dict(dates)))
 

@@ -307,7 +307,7 @@ def _with_spelling(expressions: Sequence[object]) -> set[int]:
     return columns
 
 
-def told_by(rows: Rows, expressions: Sequence[object]) -> frozenset[int]:
+def determined_columns(rows: Rows, expressions: Sequence[object]) -> frozenset[int]:
     """Return the columns that have the same bytes in rows with equal expressions."""
     columns = {column for expression in expressions for column in _image(expression)} | _with_spelling(expressions)
     return _closed(rows, columns)
@@ -354,7 +354,7 @@ def choice(rows: Rows, by: Sequence[object], of: Collection[int] | None = None) 
     """
     if rows.alone:
         return Choice()
-    fixed_columns, compared = told_by(rows, by), _compared(by)
+    fixed_columns, compared = determined_columns(rows, by), _compared(by)
     for key in rows.unique:
         if key <= fixed_columns | compared:
             return Choice()

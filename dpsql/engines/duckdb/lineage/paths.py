@@ -76,7 +76,7 @@ def unique_keys(constraints: Sequence[tuple[str, Sequence[str]]]) -> list[frozen
     return [key for key in keys if key and key <= filled]
 
 
-def places_of(queries: Sequence[str]) -> list[Path]:
+def candidate_paths(queries: Sequence[str]) -> list[Path]:
     """Return the candidate paths of a source, from the queries of `spellings`."""
     candidates = (parts_of(query.removeprefix(FROM)) for query in queries[1:] if query.startswith(FROM))
     return [(parts[0], parts[1], parts[2]) for parts in candidates if len(parts) == 3]
@@ -183,9 +183,9 @@ class Catalog:
         return (alias, table.schema, table.name) if alias else None
 
 
-def named(name: str, declarations: Declarations, catalog: Catalog) -> Declaration | None:
+def declaration_of(name: str, declarations: Declarations, catalog: Catalog) -> Declaration | None:
     """Return the declaration of a name, which is the ledger's name or any spelling of the table."""
-    declaration = declarations.named(name)
+    declaration = declarations.declaration_of(name)
     if declaration is not None:
         return declaration
     try:
@@ -206,9 +206,9 @@ def named(name: str, declarations: Declarations, catalog: Catalog) -> Declaratio
     return None
 
 
-def budget_named(dataset: str | None, declarations: Declarations, catalog: Catalog) -> str | None:
+def budget_of(dataset: str | None, declarations: Declarations, catalog: Catalog) -> str | None:
     """Return the budget that the caller names, or None."""
-    declaration = None if dataset is None else named(dataset, declarations, catalog)
+    declaration = None if dataset is None else declaration_of(dataset, declarations, catalog)
     return declaration.dataset if declaration is not None and declaration.kind == PROTECT else None
 
 
@@ -220,7 +220,7 @@ def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str
     ParameterError
         P071: no table of this name was declared public, or it is a view.
     """
-    declaration = named(table, declarations, catalog)
+    declaration = declaration_of(table, declarations, catalog)
     path = None
     if (
         declaration is not None

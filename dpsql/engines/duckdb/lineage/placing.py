@@ -148,7 +148,7 @@ def place(
         texts=labels.of_source(source, node, direct=direct),
     )
     name = source if own is None else catalog.display(own)
-    claim = paths.budget_named(dataset, declarations, catalog)
+    claim = paths.budget_of(dataset, declarations, catalog)
     columns, unit_column, read = bound.output(node) or [], privacy_unit, node
     if direct and own is not None and rows.pending is not None:
         item, joined = _along_path(own, name, seen, reading)
@@ -172,7 +172,7 @@ def place(
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
     unit = _refuse_far(source, columns, rows, first, declarations, unit_column)
     date, undated = _date_of(source, columns, rows, first, declarations)
-    dated = declarations.stated_of(reading.declared)
+    dated = declarations.dates_of_tables(reading.declared)
     numbered = bound.is_numbered(read, privacy_unit or unit)
     return placed(charged=first, unit=unit, date=date, dated=dated, undated=undated, numbered=numbered)
 
@@ -243,7 +243,7 @@ def place_text(
         seen=True,
         unit=unit,
         date=date,
-        dated=declarations.stated_of(reading.declared),
+        dated=declarations.dates_of_tables(reading.declared),
         undated=undated,
         content=paths.digest(bound.meaning(node, labels=not private)),
         checked=all(map(bound.is_checked, bound.scans(node))),
@@ -386,7 +386,7 @@ def _unseen(
         raise replaced(catalog.display(own))
     if own is not None and any(declaration.kind == PUBLIC_KIND and declaration.shape for declaration in declared):
         raise refusals.other_columns(catalog.display(own))  # it was a table
-    claim = paths.budget_named(dataset, declarations, catalog)
+    claim = paths.budget_of(dataset, declarations, catalog)
     if not mine and not declared and claim is None:
         raise refusals.cannot_see(source, "a file or a frame")
     charged = tuple(dict.fromkeys([*mine, *([] if claim is None else [claim])]))

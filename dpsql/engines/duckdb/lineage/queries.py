@@ -45,7 +45,7 @@ _CATALOG: Mapping[str, frozenset[str]] = {
 SHOW_TABLES = "SELECT * FROM (SHOW TABLES)"
 
 
-def whole(path: paths.Path) -> str:
+def path_sql(path: paths.Path) -> str:
     """Return a path as SQL."""
     return ".".join(map(identifier, path))
 
@@ -58,12 +58,12 @@ def spelled(reference: Reference) -> str:
 def parents_of(queries: Sequence[str], declarations: Declarations, catalog: paths.Catalog) -> list[str]:
     """Return the queries whose plans show the tables along the paths of all named tables."""
     parents: dict[str, None] = {}
-    for position in paths.places_of(queries):
+    for position in paths.candidate_paths(queries):
         owner = declarations.owner(catalog.table(position), position[0])
         for step in () if owner is None else owner.steps:
             path = catalog.path(step.parent)
             if path is not None:
-                parents[f"{_PARENT}FROM {whole(path)}"] = None
+                parents[f"{_PARENT}FROM {path_sql(path)}"] = None
     return list(parents)
 
 
@@ -95,7 +95,7 @@ def _column_cells(plan: str, column: int) -> list[tuple[str, object]]:
 
 def parent_path(query: str) -> paths.Path | None:
     """Return the table of a `parents_of` query."""
-    return paths.places_of(["", query.removeprefix(_PARENT)])[0] if query.startswith(_PARENT) else None
+    return paths.candidate_paths(["", query.removeprefix(_PARENT)])[0] if query.startswith(_PARENT) else None
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def read_texts(
     database, schema, name = parts_of(placement.source)
     own = database, schema, name
     if not placement.governed or (placement.seen and is_judged):
-        return _digest(behind(own[2], texts)), True, ()
+        return _digest(view_texts(own[2], texts)), True, ()
     closure = Closure(placement.written, texts, enums=placement.enums)
     closure.source_of_rows(own[2])
     if not placement.seen:
@@ -61,7 +61,7 @@ def read_texts(
         charged = () if placement.claimed else placement.charged
         refuse_unseen(placement.written, closure, declarations, catalog, charged=charged, claimed=placement.claimed)
         free = _without_budget(closure, declarations, catalog)
-    return _digest(behind(own[2], texts)), closure.calls, free
+    return _digest(view_texts(own[2], texts)), closure.calls, free
 
 
 def refuse_lost_keys(placement: Placement, texts: Catalogued) -> None:
@@ -74,7 +74,7 @@ def refuse_lost_keys(placement: Placement, texts: Catalogued) -> None:
             )
 
 
-def behind(name: str, texts: Catalogued) -> dict[str, str]:
+def view_texts(name: str, texts: Catalogued) -> dict[str, str]:
     """Return the texts of the views of a name, and of the views that they name; all texts of views of one name.
 
     Named releases store a digest of these texts, so the form stays.
@@ -122,23 +122,23 @@ def refuse_unseen(
     `charged` are the budgets of the source's own declaration, never a claimed budget. The source is `claimed` if the
     caller names its budget.
     """
-    files = [*closure.files, *(name for name in closure.named.values() if is_file(name))]
+    files = [*closure.files, *(name for name in closure.relations.values() if is_file(name))]
     mine = {fold(name) for name in charged}
     names: set[str] = set()
     for declaration in declarations.listed:
         name = fold(declaration.dataset) if declaration.table is None else declaration.table.name
         names.add(name)
         roots = {fold(root) for root in declarations.roots([declaration])}
-        if name in closure.named and roots and not roots <= mine:
+        if name in closure.relations and roots and not roots <= mine:
             raise refusals.beside_unseen(source, declaration.dataset, files)
     for path in closure.catalogued.tables:
-        if claimed and fold(path[2]) in closure.named and fold(path[2]) not in names:
+        if claimed and fold(path[2]) in closure.relations and fold(path[2]) not in names:
             raise refusals.undeclared(catalog.display(path), declarations)
 
 
 def _without_budget(closure: Closure, declarations: Declarations, catalog: paths.Catalog) -> tuple[paths.Path, ...]:
     """Return the tables in the texts without rows of people, as far as names tell."""
-    tables = (path for path in closure.catalogued.tables if fold(path[2]) in closure.named)
+    tables = (path for path in closure.catalogued.tables if fold(path[2]) in closure.relations)
     return tuple(path for path in tables if not declarations.roots(declarations.about(catalog.table(path), path[0])))
 
 
@@ -157,7 +157,7 @@ def _refuse_replaced(own: paths.Path, closure: Closure, declarations: Declaratio
         path = None if view.table is None else catalog.path(view.table)
         if path is None or view.view is None or not view.view.startswith(BY_TEXT):
             continue
-        read = _folded(path) == _folded(own) or fold(path[2]) in closure.named
+        read = _folded(path) == _folded(own) or fold(path[2]) in closure.relations
         if read and text_digest(path, closure.catalogued) != view.view:
             raise replaced(catalog.display(path))
 

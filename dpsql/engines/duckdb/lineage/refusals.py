@@ -259,7 +259,7 @@ def refuse_alike(
 
 def second_budget(mine: Declaration, other: Declaration, what: str) -> str:
     """Return the warning to an owner whose table may hold people that already have a budget."""
-    if mine.stated_together:
+    if mine.shares_budget:
         step = f"Add the table to that budget, or end that budget in this one with merge := [{literal(other.dataset)}]"
     else:
         own = "one_row_each := true" if other.unit is None else "own_rows_only := true"

@@ -11,12 +11,12 @@ databases are neighbours for ``(u, t)`` if one lacks
 This is the relation of `stability` with owners in place of persons, and so is its proof, which shows that an owner's
 rows are a function of the rows that this owner has or reaches. Periods require two more things:
 
-1. *A date* (`Dates.columns`) is a column whose values are all in the period of the row's owner: the declared column,
-   or an expression that keeps a date in its period (`kept`), such as ``date_trunc('month', day)``, or a cast between
-   DATE and TIMESTAMP. Rows with an equal person's id and an equal date have one owner: groups, DISTINCT and windows
-   that contain both keep to the owner, and so do joins with equal ids and two equal dates. An id alone would mix
-   periods. Pending rows belong to the value of a key, as in `stability`: they have no date, and need none, until they
-   match their parent.
+1. *A date* (`Dates.columns`) is a column whose values are all in the period of the row's owner: the declared column, or
+   an expression that keeps a date in its period (`date_column`), such as ``date_trunc('month', day)``, or a cast
+   between DATE and TIMESTAMP. Rows with an equal person's id and an equal date have one owner: groups, DISTINCT and
+   windows that contain both keep to the owner, and so do joins with equal ids and two equal dates. An id alone would
+   mix periods. Pending rows belong to the value of a key, as in `stability`: they have no date, and need none, until
+   they match their parent.
 2. *An undated table* (`Dates.static`) has rows of a person at all times. These rows are the same in two neighbours for
    ``(u, t)``, so rows of ``(u, t)`` may depend on them: a dated row may look up its person's undated rows, as if these
    were public. A join of both is dated. But dated rows may not keep, choose or make an undated row, because it would
@@ -59,12 +59,12 @@ _PLAIN = frozenset(("DATE", "TIMESTAMP"))
 
 
 class Equality(NamedTuple):
-    """Two equal columns: in bytes (`whole`), or only in their periods; whether NULL equals NULL."""
+    """Two equal columns: in bytes (`is_bytewise`), or only in their periods; whether NULL equals NULL."""
 
     left: int
     right: int
     null: bool
-    whole: bool = True
+    is_bytewise: bool = True
     periods: frozenset[str] = EVERY_PERIOD  # that rows with the two dates share
 
 
@@ -90,7 +90,7 @@ class Dates:
         """Return the same with dates in other columns."""
         return replace(self, columns=frozenset(columns))
 
-    def behind(self, width: int) -> Dates:
+    def shift(self, width: int) -> Dates:
         """Return the same with the columns after `width` others."""
         return self.at(width + column for column in self.columns)
 
@@ -99,7 +99,7 @@ class Dates:
         return self.period == other.period and self.period != ""
 
 
-def kept(expression: object) -> tuple[int, frozenset[str]] | None:
+def date_column(expression: object) -> tuple[int, frozenset[str]] | None:
     """Return the column that an expression makes a date of, and the periods that the expression keeps.
 
     `TRY_CAST` makes NULL of dates that a TIMESTAMP cannot hold; neither is in a period.
@@ -110,10 +110,10 @@ def kept(expression: object) -> tuple[int, frozenset[str]] | None:
     node = expression if isinstance(expression, dict) else {}
     arguments = bound.arguments(node) or [node.get("child")]
     if node.get("type") == "OPERATOR_CAST":
-        return kept(arguments[0]) if {bound.type_of(node), bound.type_of(arguments[0])} <= _PLAIN else None
+        return date_column(arguments[0]) if {bound.type_of(node), bound.type_of(arguments[0])} <= _PLAIN else None
     if bound.called(node) not in _TRUNCATES or not bound.is_own(node) or len(arguments) != 2:
         return None
-    part, below = bound.constant(arguments[0]), kept(arguments[1])
+    part, below = bound.constant(arguments[0]), date_column(arguments[1])
     periods = _KEEPS.get(part.lower()) if isinstance(part, str) else None
     if periods is None or below is None or not {bound.type_of(node), bound.type_of(arguments[1])} <= _PLAIN:
         return None
@@ -124,7 +124,7 @@ def is_date(expression: object, dates: Dates | None) -> bool:
     """Whether an expression over rows is a date of these rows."""
     if dates is None or not dates.columns:
         return False
-    source = kept(expression)
+    source = date_column(expression)
     return source is not None and source[0] in dates.columns and dates.period in source[1]
 
 
@@ -138,7 +138,7 @@ def is_whole_period(expression: object, dates: Dates | None) -> bool:
     return bound.called(node) in _TRUNCATES and str(bound.constant(bound.arguments(node)[0])).lower() == dates.period
 
 
-def places_of_dates(expressions: Sequence[object], dates: Dates | None) -> Dates | None:
+def dates_among(expressions: Sequence[object], dates: Dates | None) -> Dates | None:
     """Return the dates among expressions over rows."""
     return dates and dates.at(index for index, expression in enumerate(expressions) if is_date(expression, dates))
 
@@ -172,10 +172,10 @@ def of_one_owner(
     if right.static:
         return Met(left)
     if left.static:  # rows must not choose the rows that they look up
-        return Met(right.behind(width)) if name == "INNER" else None
+        return Met(right.shift(width)) if name == "INNER" else None
     if not _in_one_period(left, right, equal):
         return None
-    return Met(left.at(left.columns | right.behind(width).columns) if name == "INNER" else left)
+    return Met(left.at(left.columns | right.shift(width).columns) if name == "INNER" else left)
 
 
 def of_owner(owner: Dates | None, parent: Dates | None) -> Met | None:
@@ -328,7 +328,7 @@ class Rows:
         """Return the keys that a column holds."""
         return frozenset(key for column, key in self.ties if column == position)
 
-    def behind(self, width: int) -> tuple[frozenset[int], frozenset[tuple[int, Key]]]:
+    def shift(self, width: int) -> tuple[frozenset[int], frozenset[tuple[int, Key]]]:
         """Return the columns of the unit, and the ties, after `width` other columns."""
         return frozenset(width + column for column in self.unit), frozenset(
             (width + column, key) for column, key in self.ties

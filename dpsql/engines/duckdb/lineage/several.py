@@ -43,7 +43,7 @@ _OF_ONE_FORM = frozenset(
 
 
 @dataclass(frozen=True)
-class Stated:
+class TableEntry:
     """An owner's declaration of one table."""
 
     name: str
@@ -52,7 +52,7 @@ class Stated:
     end: tuple[str, ...] = ()  # of a path: the parts of the parent's name, and its column
 
 
-def stated_of(tables: object, owned: Mapping[str, Owned]) -> list[Stated]:
+def read_entries(tables: object, owned: Mapping[str, Owned]) -> list[TableEntry]:
     """Read the argument `tables`; the catalog has each table.
 
     Raises
@@ -67,14 +67,14 @@ def stated_of(tables: object, owned: Mapping[str, Owned]) -> list[Stated]:
         description = text("tables", description, hint=_HINT).strip()
         path = _ARROW.match(description)
         if path is None:
-            entries.append(Stated(name, owned[name], _column(description)))
+            entries.append(TableEntry(name, owned[name], _column(description)))
             continue
         end = parts_of(path["end"], most=4) if path["end"] else []
         if len(end) < 2:
             raise ParameterError(
                 "P111", f"the path of {show(name)} ends at no column; got {show(description)}. {_HINT}"
             )
-        entries.append(Stated(name, owned[name], _column(path["column"]), tuple(end)))
+        entries.append(TableEntry(name, owned[name], _column(path["column"]), tuple(end)))
     return entries
 
 
@@ -90,7 +90,7 @@ def protect_tables(
     sources: Sources,
     dataset: str,
     arguments: Mapping[str, object],
-    entries: Sequence[Stated],
+    entries: Sequence[TableEntry],
     *,
     public: Sequence[Owned] = (),
     merge: Sequence[str] = (),
@@ -173,7 +173,7 @@ def protect_tables(
     return f"{message}; tables {listed}{unsaid}{alike}"
 
 
-def _standing(sources: Sources, name: str, entries: Sequence[Stated]) -> list[Facts]:
+def _standing(sources: Sources, name: str, entries: Sequence[TableEntry]) -> list[Facts]:
     """Return the recorded facts of a dataset's tables; raise if its name has another meaning."""
     budget, recorded = sources.recorded(name)
     if budget is None:
@@ -276,7 +276,7 @@ def _is_same(column: object, other: object) -> bool:
 def _dates(
     standing: Budget | None,
     arguments: Mapping[str, object],
-    entries: Sequence[tuple[Stated, Facts]],
+    entries: Sequence[tuple[TableEntry, Facts]],
     tables: Sequence[Facts],
     *,
     replace: bool,
@@ -340,7 +340,7 @@ def _path_words(table: Facts, tables: Sequence[Facts]) -> str:
 _DATED = "Give each dated table the column of its date: period_of := {visits: 'day'}."
 
 
-def _columns_of_dates(argument: object, entries: Sequence[tuple[Stated, Facts]]) -> dict[str, str | None]:
+def _columns_of_dates(argument: object, entries: Sequence[tuple[TableEntry, Facts]]) -> dict[str, str | None]:
     """Return the date columns by table name; a single column is for every table that has it."""
     if argument is None:
         return {}
@@ -361,7 +361,7 @@ def _columns_of_dates(argument: object, entries: Sequence[tuple[Stated, Facts]])
     return dict.fromkeys(having, column)
 
 
-def _refuse_no_date(entry: Stated, column: str, *, zoned: bool) -> None:
+def _refuse_no_date(entry: TableEntry, column: str, *, zoned: bool) -> None:
     """Raise unless a table has a column of a type that has dates."""
     kind = bound.type_of(_expression(entry, column))
     if kind not in (("TIMESTAMP WITH TIME ZONE",) if zoned else ("DATE", "TIMESTAMP")):
@@ -377,7 +377,7 @@ def _is_longer(standing: Budget | None, dates: Mapping[str, str | None] | None) 
     return isinstance(before, dict) and dates is not None and before.items() < dates.items()
 
 
-def _refuse_taken(sources: Sources, mine: Collection[str], entry: Stated) -> None:
+def _refuse_taken(sources: Sources, mine: Collection[str], entry: TableEntry) -> None:
     """Raise if a table belongs to another dataset."""
     declarations = sources.declarations()
     other = [root for root in declarations.roots(sources.about(entry.table.path)) if root not in mine]
@@ -389,7 +389,7 @@ def _refuse_taken(sources: Sources, mine: Collection[str], entry: Stated) -> Non
         )
 
 
-def _caps(argument: object, entries: Sequence[Stated]) -> dict[str, int]:
+def _caps(argument: object, entries: Sequence[TableEntry]) -> dict[str, int]:
     """Return the row limits per person by folded table name; none if one limit is for all tables."""
     if not isinstance(argument, Mapping):
         return {}
@@ -405,7 +405,7 @@ def _caps(argument: object, entries: Sequence[Stated]) -> dict[str, int]:
     return caps
 
 
-def _facts(sources: Sources, entries: Sequence[Stated], caps: Mapping[str, int], *, labels: bool) -> list[Facts]:
+def _facts(sources: Sources, entries: Sequence[TableEntry], caps: Mapping[str, int], *, labels: bool) -> list[Facts]:
     """Return the facts to record of each table."""
     pairs = [(entry, sources.facts(entry.table, is_permanent=True, labels=labels)) for entry in entries]
     out: list[Facts] = []
@@ -426,7 +426,7 @@ def _facts(sources: Sources, entries: Sequence[Stated], caps: Mapping[str, int],
                 "not compared as they are. Give both columns one type.",
             )
         for side in (entry, parent):
-            if side.table.shown:
+            if side.table.is_traced_view:
                 raise ParameterError(
                     "P111", f"a path leads through tables, and {show(side.name)} is a view. Make it one."
                 )
@@ -435,7 +435,7 @@ def _facts(sources: Sources, entries: Sequence[Stated], caps: Mapping[str, int],
     return out
 
 
-def _parent(entry: Stated, pairs: Sequence[tuple[Stated, Facts]]) -> tuple[Stated, Facts]:
+def _parent(entry: TableEntry, pairs: Sequence[tuple[TableEntry, Facts]]) -> tuple[TableEntry, Facts]:
     """Return the table that a path's step leads to."""
     name = [fold(part) for part in entry.end[:-1]]
     parents = [pair for pair in pairs if [fold(part) for part in pair[0].table.path][-len(name) :] == name]
@@ -448,7 +448,7 @@ def _parent(entry: Stated, pairs: Sequence[tuple[Stated, Facts]]) -> tuple[State
     return parents[0]
 
 
-def _kind(entry: Stated, column: str) -> str:
+def _kind(entry: TableEntry, column: str) -> str:
     """Return how a column's values are compared: as integers, as text, or as another type.
 
     Raises
@@ -471,7 +471,7 @@ def _kind(entry: Stated, column: str) -> str:
     return kind if kind == "VARCHAR" else str(bound.as_node(expression).get("return_type"))
 
 
-def _expression(entry: Stated, column: str) -> object:
+def _expression(entry: TableEntry, column: str) -> object:
     """Return a column's expression in its table's plan."""
     names = [fold(name) for name in entry.table.columns]
     if entry.table.node is None or not names:

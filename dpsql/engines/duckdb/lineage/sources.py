@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class Judgements(Standing):
     """The declarations in force, and the judgements in the present state of the catalog."""
 
-    def known(self, placement: Placement, catalog: paths.Catalog) -> Placement:
+    def with_judgement(self, placement: Placement, catalog: paths.Catalog) -> Placement:
         """Return a placement that notes whether its texts were judged in the present state of the catalog."""
         state = catalog.state
         return replace(placement, state=state, read=self.state.is_judged(placement.key, state))
@@ -157,7 +157,7 @@ class Owned:
     """A table or view that its owner names; the DuckDB fields are empty for a table of an engine."""
 
     path: paths.Path  # for a table of an engine: `TableName.on_engine`
-    written: str  # the owner's spelling
+    spelling: str  # the owner's spelling
     columns: tuple[str, ...] = ()  # their names; empty if they are unclear
     seen: Seen = ()  # the queries and plans that show its inputs
     node: bound.Node | None = None  # its plan; None if DuckDB cannot serialise it
@@ -176,7 +176,7 @@ class Owned:
         return self.node is not None and all(bound.table_of(scan) is not None for scan in bound.scans(self.node))
 
     @property
-    def shown(self) -> bool:
+    def is_traced_view(self) -> bool:
         """Whether it is a view whose plan shows its inputs."""
         return self.node is not None and not is_direct(self.node, self.path)
 
@@ -212,7 +212,7 @@ class Sources(Judgements):
         declared = [view.table for view in declarations.views() if view.table is not None]
         views = [path for path in map(catalog.path, declared) if path is not None]
         queries = paths.spellings(source, search_path, database, list(dict.fromkeys(views)))
-        joined = (joined_from(path, declarations, catalog) for path in paths.places_of(queries))
+        joined = (joined_from(path, declarations, catalog) for path in paths.candidate_paths(queries))
         return queries + [joined_query(item) for item in joined if item is not None]
 
     def place(
@@ -226,7 +226,7 @@ class Sources(Judgements):
         if not placement.is_plain:
             plan = paths.digest(seen[0][1]) if placement.seen else ""
             placement = replace(placement, plan=plan, enums='"id":"ENUM"' in seen[0][1])
-        return self.known(placement, catalog)
+        return self.with_judgement(placement, catalog)
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
         """Identify the table behind a source if nothing is protected: a named release must keep its table."""
@@ -410,7 +410,7 @@ class Sources(Judgements):
             raise BudgetError(
                 "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
             )
-        if table.node is not None and table.shown:
+        if table.node is not None and table.is_traced_view:
             read = {bound.table_of(scan) for scan in bound.scans(table.node)} - {None}
             protected = [
                 path for path in read if path and declarations.roots(declarations.about(catalog.table(path), path[0]))
@@ -421,7 +421,7 @@ class Sources(Judgements):
                     f"{show(name)} reads {show(catalog.display(protected[0]))}, which has a budget: it is not public.",
                 )
         if not force:
-            refuse_alike(name, table.columns, declarations, engine=table.engine, spelling=table.written)
+            refuse_alike(name, table.columns, declarations, engine=table.engine, spelling=table.spelling)
 
     def derive(
         self,
@@ -435,7 +435,7 @@ class Sources(Judgements):
         """Record that a table is derived from a protected table."""
         declarations, catalog = self.declarations(), self.catalog()
         name = catalog.display(table.path)
-        parent = paths.named(base, declarations, catalog)
+        parent = paths.declaration_of(base, declarations, catalog)
         if parent is None or parent.kind == PUBLIC_KIND:
             raise BudgetError(
                 "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
@@ -452,13 +452,13 @@ class Sources(Judgements):
                     f"{show(name)} has no column {show(unit)}, the privacy unit of {show(parent.dataset)}. Keep it in "
                     "the table, or give privacy_unit := its name there.",
                 )
-            if not own_rows_only and not (table.shown and self._keeps(name, table.seen, unit)):
+            if not own_rows_only and not (table.is_traced_view and self._keeps(name, table.seen, unit)):
                 raise ParameterError(
                     "P061",
                     "own_rows_only := true is missing: say that each row is made of rows of its own privacy unit and "
                     "of public tables alone. A table with means, ranks or encodings over other people is none.",
                 )
-        elif not one_row_each and not (table.shown and self._keeps(name, table.seen, None)):
+        elif not one_row_each and not (table.is_traced_view and self._keeps(name, table.seen, None)):
             raise ParameterError(
                 "P061",
                 f"one_row_each := true is missing: say that one row of {show(parent.dataset)} gives at most one row "
@@ -531,7 +531,7 @@ class Sources(Judgements):
             form = paths.view_form(table.seen[0][1])
             if table.node is None or not is_shown(table.node):
                 view = text_digest(table.path, table.texts)
-            elif table.shown:
+            elif table.is_traced_view:
                 view = "" if form is None else paths.digest(form)
         own = self.catalog().table(table.path)
         if is_permanent and own.database.startswith(ATTACHED):

@@ -72,13 +72,13 @@ from dpsql.engines.duckdb.lineage.rows import (
     Leaf,
     Met,
     Rows,
+    date_column,
+    dates_among,
     is_date,
     is_whole_period,
-    kept,
     leaf_rows,
     of_one_owner,
     of_owner,
-    places_of_dates,
     together,
     union_of,
 )
@@ -164,7 +164,7 @@ def numbering_of(rows: Rows, window: bound.Node) -> frozenset[int] | None:
     if not rows.public:
         return frozenset() if all(map(says_whose(rows), parts)) else None
     keys = [bound.reference(part) for part in parts]
-    return None if None in keys else places(keys)
+    return None if None in keys else columns_among(keys)
 
 
 def firsts_of(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int, frozenset[int]]]:
@@ -174,11 +174,11 @@ def firsts_of(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int,
         parts = [bound.reference(part) for part in bound.listed(window, "partitions")]
         plain = window.get("type") == "WINDOW_ROW_NUMBER" and not bound.listed(window, "arg_orders")
         if plain and None not in parts:
-            numbers.add((column, places(parts)))
+            numbers.add((column, columns_among(parts)))
     return frozenset(numbers)
 
 
-def places(columns: Iterable[int | None]) -> frozenset[int]:
+def columns_among(columns: Iterable[int | None]) -> frozenset[int]:
     """Return the columns among expressions."""
     return frozenset(column for column in columns if column is not None)
 
@@ -227,12 +227,12 @@ class _Owned(TypedDict, total=False):
 
 def passed_on(left: Rows, right: Rows) -> _Owned:
     """Return the owners of rows in a join with public rows."""
-    unit, ties = right.behind(left.width)
+    unit, ties = right.shift(left.width)
     return {
         "unit": left.unit | unit,
         "pending": (right if left.public else left).pending,
         "ties": left.ties | ties,
-        "date": left.date if right.public else right.date and right.date.behind(left.width),
+        "date": left.date if right.public else right.date and right.date.shift(left.width),
     }
 
 
@@ -294,7 +294,7 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
     """
     if name not in ("INNER", "LEFT") and not choosing:
         return None
-    unit, ties = right.behind(left.width)
+    unit, ties = right.shift(left.width)
     tied = left.ties | ties
     if left.pending == right.pending and _meet(left.unit, right.unit, equal, null=True):
         pending = left.pending is not None
@@ -310,7 +310,7 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
     above = frozenset(column for column, key in right.ties if key == left.pending)
     if left.pending is not None and not choosing and _meet(left.unit, above, equal):
         result_ties = tied | frozenset((column, left.pending) for column in left.unit)
-        met = of_owner(right.date and right.date.behind(left.width), left.date)
+        met = of_owner(right.date and right.date.shift(left.width), left.date)
         return _owned(met, unit, right.pending, result_ties)
     return None
 
@@ -358,7 +358,7 @@ def _key(expression: object) -> int | None:
 def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality], *, null: bool = False) -> bool:
     """Whether a column of the left side equals a column of the right side; NULL may equal NULL if `null`."""
     return any(
-        equality.whole and equality.left in left and equality.right in right and (null or not equality.null)
+        equality.is_bytewise and equality.left in left and equality.right in right and (null or not equality.null)
         for equality in equal
     )
 
@@ -378,7 +378,7 @@ def _equality(left: object, right: object, *, null: bool) -> Equality | None:
     columns = _identity(left), _identity(right)
     if columns[0] is not None and columns[1] is not None:
         return Equality(columns[0], columns[1], null)
-    dates = kept(left), kept(right)
+    dates = date_column(left), date_column(right)
     if dates[0] is None or dates[1] is None:
         return None
     return Equality(dates[0][0], dates[1][0], null, False, dates[0][1] & dates[1][1])
@@ -563,7 +563,7 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
     out = rows.columns([bound.reference(expression) for expression in expressions])
     return replace(
         out,
-        date=places_of_dates(expressions, rows.date),
+        date=dates_among(expressions, rows.date),
         unique=out.unique | orders.keys_of(expressions, rows),
         tells=out.tells | orders.tells(expressions, rows),
         loose=frozenset(column for column, is_loose in enumerate(loose) if is_loose),
@@ -575,12 +575,12 @@ def _same(walking: _Walk, node: bound.Node) -> Rows:
     conditions: list[bound.Node] = []
     if bound.kind(node) == "FILTER":
         conditions = list(conjuncts(bound.listed(node, "expressions")))
-        walking.demand(node, places(map(bound.reference, conditions)))
+        walking.demand(node, columns_among(map(bound.reference, conditions)))
         walking.equated.update((id(child), equal_columns_of(conditions)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
     rows, _ = blind(one_number(rows, conditions), conditions)
     columns = bound.listed(node, "projection_map")
-    return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in columns]) if columns else rows
+    return rows.columns([bound.integer(position, _PROJECTION_MAP) for position in columns]) if columns else rows
 
 
 def _broken(walking: _Walk, node: bound.Node) -> Rows:
@@ -600,7 +600,7 @@ def _made_up(walking: _Walk, node: bound.Node) -> Rows:
 def _distinct(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     targets = [bound.reference(target) for target in bound.listed(node, "distinct_targets")]
-    keys = places(targets)
+    keys = columns_among(targets)
     by = [*bound.listed(node, "distinct_targets"), *orders.ordering(node, "order_by")]
     name = "DISTINCT ON" if node.get("distinct_type") == "DISTINCT_ON" else "DISTINCT"
     rows = _chosen(*blind(rows, by)[:1], name, orders.choice(rows, by), node)
@@ -654,7 +654,7 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
         rows = rows.unfixed_by(judged.unfixed, orders.words(columns, judged.missing, judged.begun))
         loose.append(judged.loose)
     unit = frozenset(position for position, group in enumerate(groups) if group in rows.unit and position in in_all)
-    date = places_of_dates(bound.listed(node, "groups"), rows.date)
+    date = dates_among(bound.listed(node, "groups"), rows.date)
     ties = frozenset(
         (position, key) for position, group in enumerate(groups) if position in in_all for key in rows.tied(group)
     )
@@ -680,7 +680,7 @@ def _window(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     windows = [bound.as_node(window) for window in bound.listed(node, "expressions")]
     by_unit = all(
-        rows.one_unit(places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
+        rows.one_unit(columns_among(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
         for parts in (bound.listed(window, "partitions") for window in windows)
     )
     rows, loose = windows_of(rows, windows, node)
@@ -792,11 +792,13 @@ def _projected(rows: Rows, node: bound.Node, left: int, right: int) -> Rows:
     maps = _maps(node)
     if not any(maps):
         return rows
-    first = [bound.whole(column, _PROJECTION_MAP) for column in maps[0]] or list(range(left))
+    first = [bound.integer(column, _PROJECTION_MAP) for column in maps[0]] or list(range(left))
     if rows.width <= left + 1:  # no column of the right side, or only a mark
         second: list[int] = list(range(left, rows.width))
     else:
-        second = [left + bound.whole(column, _PROJECTION_MAP) for column in maps[1]] or list(range(left, left + right))
+        second = [left + bound.integer(column, _PROJECTION_MAP) for column in maps[1]] or list(
+            range(left, left + right)
+        )
     return rows.columns([*first, *second])
 
 

@@ -299,9 +299,9 @@ class Standing:
                 "B008", "the owners of the data declared something since the statement was prepared. Prepare it again."
             )
 
-    def budget_named(self, dataset: str) -> str | None:
+    def budget_of(self, dataset: str) -> str | None:
         """Return the budget that a caller names; None for none."""
-        return paths.budget_named(dataset, self.declarations(), self.catalog())
+        return paths.budget_of(dataset, self.declarations(), self.catalog())
 
     def public_path(self, table: str) -> str:
         """Return the full path of a table that was declared public; see `paths.public_path`."""

@@ -35,7 +35,7 @@ def limited(frame: GroupedFrame) -> Iterator[Step]:
     if frame.plan.merges_units or frame.plan.counts_items:
         yield _merged(frame, rows)
         rows = "merged"
-    yield from kept(frame, rows)
+    yield from sample_rows(frame, rows)
     if frame.plan.measures_left_out:
         yield from apart(frame)
 
@@ -64,7 +64,7 @@ def _merged(frame: GroupedFrame, rows: str) -> Step:
     )
 
 
-def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
+def sample_rows(frame: GroupedFrame, step: str) -> Iterator[Step]:
     """Yield the steps of each unit's rows that count: a sample determined by its own rows and a secret key.
 
     Limits implied by others are not enforced twice: a unit with m rows is in at most m groups, and has at most m rows
@@ -136,7 +136,9 @@ def public_keys(frame: GroupedFrame) -> Iterator[Step]:
         ticket = frame.ticket_of("learned")
     elif plan.keys_table is not None and frame.only is None:  # a call with a single pass has learned them
         learned = call("dpsql_learn_keys", frame.ticket, f"({listed_keys(plan)})")
-        yield Step("learned", "Read the keys that a public table lists.", f"SELECT {learned} AS ticket", kept=True)
+        yield Step(
+            "learned", "Read the keys that a public table lists.", f"SELECT {learned} AS ticket", is_materialized=True
+        )
         ticket = frame.ticket_of("learned")
     for column in frame.columns:
         yield _listed(frame, column, ticket)
@@ -146,12 +148,12 @@ def public_keys(frame: GroupedFrame) -> Iterator[Step]:
         lists.append(f"(SELECT {rows} FROM {frame.name(f'listed{column}')})")
     checked = call("dpsql_check_keys", ticket, call("list_value", *lists))
     note = "Refuse a key that is no value of its column's type, or stands twice, before any row is read."
-    yield Step("checked", note, f"SELECT {checked} AS ticket", kept=True)
+    yield Step("checked", note, f"SELECT {checked} AS ticket", is_materialized=True)
     if plan.lists_combinations:
         combined = call("unnest", call("dpsql_key_rows", ticket))
         parts = [f"{call('list_extract', 'f', str(column + 1))} AS p{column}" for column in frame.columns]
         note = "The public combinations of keys, by their positions."
-        yield Step("combinations", note, select(parts, f"(SELECT {combined} AS f)"), kept=True)
+        yield Step("combinations", note, select(parts, f"(SELECT {combined} AS f)"), is_materialized=True)
 
 
 def released_keys(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
@@ -161,7 +163,7 @@ def released_keys(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
     listing = f"(SELECT {rows} FROM {keyed.name('labelled')})"
     learned = call("dpsql_learn_released", frame.ticket, keyed.closing_ticket, listing)
     note = "The groups are those whose keys another part has released."
-    return Step("learned", note, f"SELECT {learned} AS ticket", kept=True)
+    return Step("learned", note, f"SELECT {learned} AS ticket", is_materialized=True)
 
 
 def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
@@ -178,7 +180,7 @@ def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
             ["p", f"{key('value', frame.zero)} AS key", "given IS NOT NULL AND value IS NULL AS wrong"],
             f"(SELECT p, given, {value} AS value FROM ({texts}) LEFT JOIN ({witness}) ON true)",
         ),
-        kept=True,
+        is_materialized=True,
     )
 
 
@@ -291,13 +293,13 @@ def by_private_keys(frame: GroupedFrame) -> Iterator[Step]:
         return
     # The order of key numbers is arbitrary; they only replace the keys and decide nothing.
     numbered = select(["*", f"{call('row_number')} OVER () AS j"], frame.name("grouped"))
-    yield Step("numbered", "Number the private keys; the numbers mean nothing.", numbered, kept=True)
+    yield Step("numbered", "Number the private keys; the numbers mean nothing.", numbered, is_materialized=True)
     yield batches(frame, number, frame.name("numbered"), frame.ticket, struct({"j": "j"} | handed_over(frame)))
     yield turn(frame, number)
     ticket = frame.ticket_of(f"turn{number}")
     released = call("unnest", call("dpsql_released_keys", ticket))
     note = "The numbers of the keys whose noisy count reaches the threshold."
-    yield Step("released", note, f"SELECT {released} AS j", kept=True)
+    yield Step("released", note, f"SELECT {released} AS j", is_materialized=True)
     yield from _labelled(frame, f"{frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j)", ticket)
 
 
@@ -310,7 +312,7 @@ def labels_alone(frame: GroupedFrame) -> Iterator[Step]:
     listed = call("unnest", call("dpsql_released_values", frame.ticket))
     note = "The keys whose noisy count reached the threshold."
     rows = f"(SELECT {listed} AS f) LEFT JOIN {_witnesses(frame)} ON true"
-    yield Step("released", note, select(parts, rows), kept=True)
+    yield Step("released", note, select(parts, rows), is_materialized=True)
     yield from _labelled(frame, frame.name("released"), frame.ticket)
 
 

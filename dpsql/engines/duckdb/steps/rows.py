@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.contract.plan import COLLECTED
-from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identity, place, text_bytes
+from dpsql.engines.duckdb.keys import block_hash, exact_text, first_rows, identity, place_hash, text_bytes
 from dpsql.engines.duckdb.steps.step import UNIT, Frame, Step, rows_of, select
 from dpsql.functions.query_rows import STEPS, step_of
 from dpsql.functions.roc import ScorePlan
@@ -74,7 +74,9 @@ def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:
         contents = call("dpsql_contents", frame.ticket, "dpsql_row")
         # Contents distinguish rows with one id; rows with equal contents are interchangeable.
         order = (
-            (place(frame.ticket, contents),) if layout.row_id is None else (place(frame.ticket, owner("row")), contents)
+            (place_hash(frame.ticket, contents),)
+            if layout.row_id is None
+            else (place_hash(frame.ticket, owner("row")), contents)
         )
         rows = first_of_units(frame, rows, *order)
         note += f": at most {plan.max_rows_per_unit} of one privacy unit, chosen by a keyed hash"
@@ -189,7 +191,7 @@ def turn(frame: Frame, number: int) -> Step:
         before = frame.opening_ticket if number == 1 else frame.ticket_of(f"turn{number - 1}")
         ticket = call("dpsql_turn", before, str(number), numbers)
     note = "Draw what the next pass over the rows needs, which the call pays for."
-    return Step(f"turn{number}", note, f"SELECT {ticket} AS ticket", kept=True)
+    return Step(f"turn{number}", note, f"SELECT {ticket} AS ticket", is_materialized=True)
 
 
 def statistic(frame: Frame, last: int) -> Step:
@@ -316,7 +318,7 @@ def limited(frame: Frame, drawing: Frame) -> Step:
         "limited",
         "As many rows of each unit count as were drawn. Every scan below waits for this ticket.",
         select(["ticket", f"{call('dpsql_limit', 'ticket')} AS most"], f"(SELECT {learned} AS ticket)"),
-        kept=True,
+        is_materialized=True,
     )
 
 
@@ -338,7 +340,7 @@ def _cells(frame: Frame, *more: str) -> Step:
         "cells",
         "The cells of the long rows, read once and kept: so no join can be planned around the gate.",
         select([*identities(*owners(frame)), *more], rows_of(frame), condition),
-        kept=True,
+        is_materialized=True,
     )
 
 
@@ -353,7 +355,7 @@ def features(frame: Frame) -> Step:
     name = exact_text(field("f", "name"), frame.zero)
     parts = [f"{field('f', 'j')} AS j", f"{name} AS name", f"{field('f', 'absent')} AS absent"]
     note = "The public names of the features, by their position."
-    return Step("features", note, select(parts, f"(SELECT {listed} AS f)"), kept=True)
+    return Step("features", note, select(parts, f"(SELECT {listed} AS f)"), is_materialized=True)
 
 
 def documents(frame: Frame) -> Iterator[Step]:
@@ -363,7 +365,7 @@ def documents(frame: Frame) -> Iterator[Step]:
     yield _cells(frame, f"{_name_of_cell(frame)} AS name", f"{value} AS value", f"{target} AS target")
     rows = select([document(frame), f"{call('max', 'target')} AS target"], f"{frame.name('cells')}", "GROUP BY ALL")
     note = "One row for each row id: of several targets the largest counts."
-    yield Step("documents", f"{note}{_cap(frame)}", _capped(frame, rows), kept=True)
+    yield Step("documents", f"{note}{_cap(frame)}", _capped(frame, rows), is_materialized=True)
 
 
 def _cap(frame: Frame) -> str:
@@ -376,7 +378,7 @@ def _cap(frame: Frame) -> str:
 def _capped(frame: Frame, rows: str) -> str:
     if frame.plan.layout.privacy_unit is None:
         return rows
-    return first_of_units(frame, rows, place(frame.ticket, owner("row")))
+    return first_of_units(frame, rows, place_hash(frame.ticket, owner("row")))
 
 
 def present(frame: Frame) -> Step:
@@ -402,7 +404,7 @@ def gathered(frame: Frame) -> Iterator[Step]:
         "gathered",
         "One row for each row id, with its target, and the lists of its features and their values.",
         select([document(frame), "target", *cells], joined, f"GROUP BY {document(frame)}, target"),
-        kept=frame.plan.readings > 1,
+        is_materialized=frame.plan.readings > 1,
     )
 
 
@@ -428,9 +430,9 @@ def gathered_names(frame: Frame) -> Iterator[Step]:
     rows, note = _capped(frame, rows), f"One row for each row id, with its labels and features.{_cap(frame)}"
     most = frame.opening.most_rows
     if most is not None:
-        rows = first_rows(rows, most, place(frame.ticket, *map(owner, owners(frame))))
+        rows = first_rows(rows, most, place_hash(frame.ticket, *map(owner, owners(frame))))
         note += f" At most {most} count in all."
-    yield Step("gathered", note, rows, kept=plan.readings > 1)
+    yield Step("gathered", note, rows, is_materialized=plan.readings > 1)
 
 
 def _private_names(frame: Frame) -> Iterator[Step]:
@@ -442,14 +444,14 @@ def _private_names(frame: Frame) -> Iterator[Step]:
         "names",
         "The names that occur in the rows, which are private, and a number for each. The numbers mean nothing.",
         select(["name", f"{call('row_number')} OVER () AS j"], f"({distinct})"),
-        kept=True,
+        is_materialized=True,
     )
-    yield Step("vocabulary", "Tell the collector the names.", f"SELECT {vocabulary} AS ticket", kept=True)
+    yield Step("vocabulary", "Tell the collector the names.", f"SELECT {vocabulary} AS ticket", is_materialized=True)
     yield Step(
         "features",
         "The private names by their numbers, once the collector has learned them. Which are released is drawn.",
         select(["j", "name"], frame.name("names"), f"WHERE {frame.ticket_of('vocabulary')} IS NOT NULL"),
-        kept=True,
+        is_materialized=True,
     )
 
 
@@ -463,7 +465,7 @@ def products(frame: Frame) -> Iterator[Step]:
         "centred",
         "The target less its centre, clipped again to its bounds.",
         select([document(frame), f"{centred} AS target"], frame.name("documents")),
-        kept=True,
+        is_materialized=True,
     )
     yield present(frame)
     product = call("dpsql_product", frame.ticket, "j", "value", "target")
@@ -482,7 +484,7 @@ def _center(frame: Frame) -> Iterator[Step]:
         raise TypeError("the statistic is of another plan")
     if frame.plan.center == "public":
         note = "The centre of the target: 0, the middle of its public bounds."
-        yield Step("center", note, f"SELECT 0::BIGINT AS mean, {frame.ticket} AS ticket", kept=True)
+        yield Step("center", note, f"SELECT 0::BIGINT AS mean, {frame.ticket} AS ticket", is_materialized=True)
         return
     unity, target = str(FIXED_POINT_ONE), cast("target", "BIGINT")
     terms = [plus(unity, target), call("-", unity, target)]
@@ -492,4 +494,4 @@ def _center(frame: Frame) -> Iterator[Step]:
     yield Step("target_sums", note, select([f"{totals} AS sums"], frame.name("documents")))
     note = "The centre of the target: a private mean, which the call pays for."
     query = f"SELECT mean, CASE WHEN mean IS NOT NULL THEN {frame.ticket} END AS ticket FROM (SELECT {mean} AS mean)"
-    yield Step("center", note, query, kept=True)
+    yield Step("center", note, query, is_materialized=True)

@@ -23,7 +23,7 @@ from dpsql.contract.names import read_as_text, source_sql
 from dpsql.contract.periods import PARTS, During
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
 from dpsql.contract.query.condition import columns_of
-from dpsql.engines.duckdb.keys import NAMED, identity, kept, key_parts, short_place, text_of_label, valid_text
+from dpsql.engines.duckdb.keys import NAMED, filtered_rows, identity, key_parts, short_place, text_of_label, valid_text
 from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import function_of
@@ -49,14 +49,14 @@ class Step:
     note : str
         Its purpose, as a sentence.
     query : str
-    kept : bool
+    is_materialized : bool
         Whether DuckDB runs it once and keeps its rows.
     """
 
     name: str
     note: str
     query: str
-    kept: bool = False
+    is_materialized: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Frame:
     def sql(self, step: Step, *, noted: bool) -> str:
         """Return a step as in a WITH clause; after its note, if `noted`."""
         note = f"-- {step.note}\n" if noted else ""
-        return f"{note}{self.name(step.name)} AS {'MATERIALIZED ' if step.kept else ''}(\n  {step.query}\n)"
+        return f"{note}{self.name(step.name)} AS {'MATERIALIZED ' if step.is_materialized else ''}(\n  {step.query}\n)"
 
 
 def select(columns: Iterable[str], rows: str, *clauses: str) -> str:
@@ -336,7 +336,7 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
         del parts[DATE]
     if not filtered or plan.condition is None:
         return rows
-    return f"({kept(rows, ', '.join(parts), plan.judged, frame.zero)}) AS input"
+    return f"({filtered_rows(rows, ', '.join(parts), plan.judged, frame.zero)}) AS input"
 
 
 def source_of(plan: Plan) -> str:
@@ -394,7 +394,7 @@ def types(frame: Frame) -> Step:
             rows_of(frame, filtered=False, typed=True),
             "LIMIT 0",
         ),
-        kept=True,
+        is_materialized=True,
     )
 
 
@@ -417,7 +417,7 @@ def gate(frame: Frame) -> Step:
             "gate",
             "Arguments, column types and budget were checked where the call began. Every scan waits for this ticket.",
             f"SELECT {call('dpsql_part')} AS gate",
-            kept=True,
+            is_materialized=True,
         )
     plan, keys, condition = frame.plan, key_types(frame), _condition_types(frame)
     texts = texts_sql(plan) if function_of(frame.function).spends else "NULL"
@@ -427,7 +427,7 @@ def gate(frame: Frame) -> Step:
         "gate",
         "Check arguments, column types and budget before any row is read. Every scan below waits for this ticket.",
         f"SELECT {call('dpsql_gate', *arguments)} AS gate",
-        kept=True,
+        is_materialized=True,
     )
 
 

@@ -74,8 +74,13 @@ def within(frame: Frame, name: str, cap: Cap, rows: str, flag: str = "") -> tupl
     owner = ", ".join(cap.owner)
     counted = f"SELECT {owner} FROM {relation}\n  GROUP BY {owner} HAVING {call('count_star')} > {cap.most}"
     steps = [
-        Step(f"{name}rows", "The rows of all owners, read once.", f"SELECT * FROM {rows}", kept=True),
-        Step(f"{name}above", "The owners with more rows than count: only these are put in order.", counted, kept=True),
+        Step(f"{name}rows", "The rows of all owners, read once.", f"SELECT * FROM {rows}", is_materialized=True),
+        Step(
+            f"{name}above",
+            "The owners with more rows than count: only these are put in order.",
+            counted,
+            is_materialized=True,
+        ),
     ]
     light, heavy = (_joined(word, relation, above, cap.owner) for word in ("ANTI", "SEMI"))
     all_of_them = f"SELECT *, true AS {flag} FROM {light}" if flag else f"SELECT * FROM {light}"
@@ -100,7 +105,12 @@ def flagged(frame: GroupedFrame, rows: str, caps: Sequence[Cap], note: str) -> I
     for number, cap in enumerate(caps, start=1):
         before, chosen = within(frame, f"limit{number}", cap, rows, COUNTS)
         yield from before
-        yield Step(f"flagged{number}", f"{note} Whether a row meets the limit of number {number}.", chosen, kept=True)
+        yield Step(
+            f"flagged{number}",
+            f"{note} Whether a row meets the limit of number {number}.",
+            chosen,
+            is_materialized=True,
+        )
         relation = frame.name(f"flagged{number}")
         rows = f"(SELECT * EXCLUDE ({COUNTS}) FROM {relation} WHERE {COUNTS})"
         fallen.append(select([*frame.unit, *frame.codes], relation, f"WHERE NOT {COUNTS}"))
@@ -186,10 +196,10 @@ def drawn_bounds(frame: GroupedFrame) -> Iterator[Step]:
     else:
         learned = call("dpsql_learn_bounds", frame.checked_ticket, frame.bounding.closing_ticket)
         note = "The bounds are those that another part has drawn. Every scan below waits for this ticket."
-        yield Step("bounded", note, f"SELECT {learned} AS ticket", kept=True)
+        yield Step("bounded", note, f"SELECT {learned} AS ticket", is_materialized=True)
     coded = call("dpsql_drawn_codes", frame.coding_ticket)
     note = "The private bounds of each column, and how its values are coded within them."
-    yield Step("drawn", note, f"SELECT {coded} AS drawn", kept=True)
+    yield Step("drawn", note, f"SELECT {coded} AS drawn", is_materialized=True)
 
 
 # A unit's sum saturates far beyond any bounds; 2**47 rows fit into 128 bits.
