@@ -135,7 +135,7 @@ def release_bins(
     squared_mu : Fraction
         > 0.
     total : float, optional
-        Rows, released before. They replace a feature's rows if noise explains the difference.
+        Rows, released before. They replace a feature's rows unless these are fewer than noise explains.
     denominator : int
         A power of two.
     source : BitSource

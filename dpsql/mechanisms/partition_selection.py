@@ -124,7 +124,7 @@ def key_threshold(
     Returns
     -------
     threshold : int
-        In lattice steps: least noisy count of a released key.
+        In lattice steps: a key with at least this noisy count is released.
 
     Raises
     ------
@@ -229,7 +229,7 @@ class PartitionSelection:
     noise : CountNoise
         Law of the noise on each count.
     threshold : int
-        In lattice steps of the noise: least noisy count of a released key.
+        In lattice steps of the noise: a key with at least this noisy count is released.
     """
 
     noise: CountNoise

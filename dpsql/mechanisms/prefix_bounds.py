@@ -735,9 +735,9 @@ def released_standard(
     Returns
     -------
     standard : Standard
-        Means in [-1, 1], and deviations in (0, 1]: at least the deviation of a constant with noise, so that scaling
-        does not blow up a noisy feature. A finite `reach` may raise a feature's deviation, even above 1. Depends on
-        noisy and public numbers alone.
+        Means in [-1, 1], and deviations in (0, 1]: at least the deviation that noise alone gives a constant, so that
+        scaling does not blow up a noisy feature. A finite `reach` may raise a feature's deviation, even above 1.
+        Depends on noisy and public numbers alone.
 
     Notes
     -----

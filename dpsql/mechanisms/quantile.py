@@ -186,11 +186,13 @@ def quantile_event(epsilon: Fraction, levels: int, neighbours: str) -> GumbelNoi
     neighbours : {'add_remove', 'replace'}
         The relation of the quantiles.
 
-    Notes ----- A level is ``epsilon / levels``-bounded-range under either relation, so it costs one round of the
-    exponential mechanism. The selection in a sub-range has a log ratio that lies, over its outputs, in an interval of
-    length coefficient times utility range. The selections of a level are independent, so the interval of the level has
-    the sum of the lengths, and the rows that leave or enter divide at most ``epsilon / levels`` among all the
-    sub-ranges that they touch (`dpsql.statistics.counts`). Levels compose adaptively.
+    Notes
+    -----
+    A level is ``epsilon / levels``-bounded-range under either relation, so it costs one round of the exponential
+    mechanism. The selection in a sub-range has a log ratio that lies, over its outputs, in an interval of length
+    coefficient times utility range. The selections of a level are independent, so the interval of the level has the sum
+    of the lengths, and the rows that leave or enter divide at most ``epsilon / levels`` among all the sub-ranges that
+    they touch (`dpsql.statistics.counts`). Levels compose adaptively.
     """
     relation_of(neighbours)
     return GumbelNoise(epsilon, rounds=levels)

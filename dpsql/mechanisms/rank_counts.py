@@ -46,7 +46,9 @@ def cuts_around(centres: Sequence[int], cells: int) -> Longs:
     cells : int
         Number of cells.
 
-    Notes ----- Distances from a private cell grow by a constant factor; the last is short of all cells.
+    Notes
+    -----
+    Distances from a private cell grow by a constant factor; the last is short of all cells.
     """
     steps = steps_of(len(centres))
     away = np.rint(float(cells) ** (np.arange(steps) / max(steps, 1))).astype(np.int64)

@@ -353,7 +353,9 @@ def area_bound(smaller: int, neighbours: str, beta: Fraction) -> SmoothBound:
     beta : Fraction
         > 0.
 
-    Notes ----- With j rows in the smaller class, and the area 1/2 if it has none, a step moves the area by at most
+    Notes
+    -----
+    With j rows in the smaller class, and the area 1/2 if it has none, a step moves the area by at most
 
     ==========  =================  =====================================================================
     step        U(j)               why

@@ -346,7 +346,7 @@ class SubsetRejection:
             if self._accepts(branch, int(self._scores[branch]), int(words[position]), reader):
                 winner, end = tuple(self._listed.rows[branch].tolist()), position
                 break
-        # Earlier rounds come first, and only they matter.
+        # Only rounds before the first listed subset matter.
         tail = np.flatnonzero(branches[:end] >= len(self._listed))
         if not len(tail):
             return winner

@@ -104,9 +104,11 @@ def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
     ParameterError
         P039, when the test needs more models than the mechanism accepts.
 
-    Notes ----- K assumes models whose order statistics are Gaussian quantiles, which simulated models match within 2;
-    it does not depend on the scale of a coordinate, nor on correlations of the coefficients. Least-squares models of
-    blocks with as few as p rows each have heavier tails, which lowered K by 5 at most (p from 3 to 31).
+    Notes
+    -----
+    K assumes models whose order statistics are Gaussian quantiles, which simulated models match within 2; it does not
+    depend on the scale of a coordinate, nor on correlations of the coefficients. Least-squares models of blocks with as
+    few as p rows each have heavier tails, which lowered K by 5 at most (p from 3 to 31).
     """
     test = epsilon / 2
     target = passing_score(test, delta) + math.ceil(-math.log(2 * _FAILURE) / float(test)) + _SPREAD

@@ -45,8 +45,10 @@ class WordReader:
     source : BitSource
         Source of words.
 
-    Notes ----- Reads ahead a few words. Make one reader per call and drop it at the end of the call: do not share a
-    reader between threads or store it, because ``fork`` would copy words read ahead.
+    Notes
+    -----
+    Reads ahead a few words. Make one reader per call and drop it at the end of the call: do not share a reader between
+    threads or store it, because ``fork`` would copy words read ahead.
     """
 
     __slots__ = ("_ahead", "_source")
