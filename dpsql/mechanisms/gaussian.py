@@ -103,7 +103,7 @@ def gaussian_noise(variance: Fraction, size: int, *, source: BitSource = SYSTEM)
     -----
     - **Guarantee**: added to an integer statistic, (epsilon, delta)-DP for ``mu = gaussian_mu(epsilon, delta)``, and
       ``mu**2 / 2``-zCDP.
-    - **Neighbouring relation**: the one that the sensitivity in `variance` was derived for.
+    - **Neighbouring relation**: the relation behind the sensitivity in `variance`.
     - **Sensitivity**: L2, over all coordinates and rounds of the release: their mu add up in squares.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: a release of at most 2**24 numbers, rounds included; no overflow of statistic plus noise.
@@ -161,7 +161,7 @@ def gaussian_release(
     Notes
     -----
     - **Guarantee**: mu-GDP with ``mu**2 = squared_mu``, in the sense of `gaussian_mu`; ``squared_mu / 2``-zCDP.
-    - **Neighbouring relation**: the one that `sensitivity` was derived for.
+    - **Neighbouring relation**: the relation behind `sensitivity`.
     - **Sensitivity**: L2, weighted by `twice`.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: see `gaussian_noise`.
