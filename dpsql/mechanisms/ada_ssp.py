@@ -1,8 +1,8 @@
 """Private linear regression from noisy sufficient statistics: AdaSSP [1]_, and boosted AdaSSP [2]_.
 
-Both release a noisy Gram matrix G and its least eigenvalue, from which the ridge ``lam`` follows. AdaSSP releases
-``h = X'y`` as well and solves ``(G + lam I) theta = h`` once. Boosted AdaSSP goes over the rows in rounds: residuals
-are clipped to [-1, 1], their products with the rows are released, and ``theta += (G + lam I)^-1 h_t``.
+Both release a noisy Gram matrix G and its least eigenvalue, which gives the ridge ``lam``. AdaSSP also releases ``h =
+X'y`` and solves ``(G + lam I) theta = h`` once. Boosted AdaSSP repeats rounds: it clips residuals to [-1, 1], releases
+their products with the rows, and adds ``theta += (G + lam I)^-1 h_t``.
 
 References
 ----------
@@ -35,15 +35,15 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, least_eigenvalue_sensitivity
 
 SPLITS = ("even", "thirds")
-# Tables have fewer rows than this: the error of a computed eigenvalue grows with its matrix.
+# Limit on the rows of a table: the error of a computed eigenvalue grows with the matrix.
 MOST_ROWS = 1 << 32
 # Shift of the released least eigenvalue and threshold of the ridge, in standard deviations, as in boosted AdaSSP [2]_.
 _BOOSTED_QUANTILE = 1.96
 # Yields coefficients, takes residual products, returns the fit.
 Boosting: TypeAlias = Generator[NDArray[np.float64], Integers, "LinearFit"]
-# Rounds after which no noise is left to add up: it shrinks geometrically.
+# Rounds after which no noise remains to add up: it shrinks geometrically.
 _MOST_POWERS = 1000
-# A variance that says that nothing is known.
+# Variance of an unknown number.
 _UNKNOWN = 1e60
 
 
@@ -56,7 +56,7 @@ class LinearFit:
     coefficients : ndarray of float64, shape (p,)
         The intercept first.
     covariance : ndarray of float64, shape (p, p), or None
-        Covariance that the privacy noise gives the coefficients, to first order, and sampling where that was asked for.
+        Covariance of the coefficients from privacy noise, to first order, and from sampling if requested.
     """
 
     coefficients: NDArray[np.float64]
@@ -64,7 +64,7 @@ class LinearFit:
 
     @property
     def std_errors(self) -> NDArray[np.float64] | None:
-        """Standard deviation that the privacy noise gives each coefficient, shape (p,)."""
+        """Standard deviation of each coefficient from privacy noise, shape (p,)."""
         return None if self.covariance is None else np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
 
@@ -85,8 +85,8 @@ def ada_ssp(
     Parameters
     ----------
     products : ndarray of int64 or of Python ints, shape (p + 1, p + 1)
-        Exact sums of products of intercept, features and target, the target last; in units of ``S**2``. See
-        `dpsql.statistics.regression` for what rows look like.
+        Exact sums of products of intercept, features and target, the target last; in units of ``S**2``.
+        `dpsql.statistics.regression` describes the rows.
     radius : int
         R: bound on the norm of a row without its target, intercept included; >= 1, in units where S is 1.
     mu : Fraction
@@ -99,8 +99,8 @@ def ada_ssp(
     denominator : int
         Code of the intercept.
     squares_mu : Fraction or None
-        Privacy loss of one further number, the sum of squares of the target, from which the covariance also counts the
-        sampling of the rows; None for noise alone.
+        Privacy loss of the sum of squares of the target, which adds the sampling of the rows to the covariance; None
+        for noise alone.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -119,10 +119,10 @@ def ada_ssp(
     -----
     - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, hence (epsilon, delta)-DP and ``mu**2 / 2``-zCDP. G, its
       least eigenvalue and h are released with a third of ``mu**2`` each; the rest is post-processing. The sum of
-      squares of the target is ``squares_mu``-GDP beside that.
+      squares of the target is ``squares_mu``-GDP in addition.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
     - **Sensitivity**: see `dpsql.statistics.regression`. A row raises the sum of squares of the target by at most
-      ``S**2``, and so a unit of m rows moves it by at most ``m S**2`` under either relation.
+      ``S**2``, so a unit of m rows moves the sum by at most ``m S**2`` under either relation.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: rows clipped to `radius`, targets in [-S, S], fewer than 2**32 rows.
     - **Does not protect**: running time; p and the bounds, which are public.
@@ -143,7 +143,7 @@ def ada_ssp(
     ridge = max(0.0, threshold - max(0.0, floor))
     inverse = _inverse(gram, width, ridge)
     coefficients = inverse @ cross.values
-    # With a ridge between its limits, the noise of the least eigenvalue is in it.
+    # A ridge between its limits contains the noise of the least eigenvalue.
     ridge_sigma = least.sigma if floor > 0.0 and ridge > 0.0 else 0.0
     covariance = gram_noise_covariance(coefficients, gram.sigma)
     covariance += cross.sigma**2 * np.eye(width) + ridge_sigma**2 * np.outer(coefficients, coefficients)
@@ -154,12 +154,12 @@ def ada_ssp(
         products[width:, width], neighbours, max_rows_per_unit, squared_mu=squares_mu**2, source=source
     )
     rows = max(1.0, float(gram.values[0]) / denominator**2)
-    # Of the residuals' sum of squares an upper end: of its noise to first order.
+    # Upper end of the residuals' sum of squares, with its noise to first order.
     moved = math.hypot(squares.sigma, 2.0 * math.sqrt(max(0.0, float(cross.values @ covariance @ cross.values))))
     residuals = (
         float(squares.values[0]) - float(coefficients @ cross.values) + NormalDist().inv_cdf(1 - failure) * moved
     )
-    # Rows of a unit may be alike, so that their number counts as that of units.
+    # Rows of a unit may be alike, so the sampling variance counts units.
     return LinearFit(coefficients, covariance + max_rows_per_unit * max(0.0, residuals) / rows * inverse)
 
 
@@ -209,16 +209,16 @@ def boosted_ada_ssp(
     rounds : int
         T >= 1, public: fixed in advance, never chosen by the data.
     split : {'even', 'thirds'}
-        How ``mu**2`` is shared: the same for each of the T + 2 releases, or a third each for the Gram matrix, its least
+        Shares of ``mu**2``: equal for each of the T + 2 releases, or a third each for the Gram matrix, its least
         eigenvalue and all rounds together.
     progress : callable, optional
-        Called with the fraction done after every round; what it raises ends the fit.
+        Called with the fraction done after every round; an exception from it ends the fit.
 
     Returns
     -------
     fit : LinearFit
-        The covariance is that of the noise of the rounds, and of the noise in the Gram matrix where that slows them
-        down, as far as both are known: no residual is clipped.
+        The covariance includes the noise of the rounds, and the noise of the Gram matrix if it slows the rounds down.
+        It assumes that no residual is clipped.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def boosted_ada_ssp(
     Notes
     -----
     - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, hence (epsilon, delta)-DP and ``mu**2 / 2``-zCDP. Each round
-      is a Gaussian release whatever the coefficients it starts from; these are functions of earlier releases.
+      is a Gaussian release for any starting coefficients, which are functions of earlier releases.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
     - **Sensitivity**: see `dpsql.statistics.regression`; residuals are clipped to [-1, 1] in every round.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
@@ -259,7 +259,7 @@ def boosted_ada_ssp(
 
 
 def next_step(run: Boosting, products: Integers) -> LinearFit | NDArray[np.float64]:
-    """Give a fit the products of a round; return the coefficients of the next round, or after the last one the fit."""
+    """Give a fit the products of a round; return the next round's coefficients, or the fit after the last round."""
     try:
         return run.send(products)
     except StopIteration as end:
@@ -280,8 +280,8 @@ def boosting(
 ) -> Boosting:
     """Yield the coefficients of every round, take their exact residual products, and return the fit.
 
-    So whoever has the rows computes the products of a round, in one pass over them. The coefficients are functions of
-    earlier releases, hence as public as these. Parameters and guarantee as of `boosted_ada_ssp`.
+    The owner of the rows computes the products of a round in one pass. The coefficients are functions of earlier
+    releases, hence as public as these. Parameters and guarantee as for `boosted_ada_ssp`.
     """
     if split not in SPLITS:
         raise ParameterError("P018", f"split must be one of {', '.join(SPLITS)}; got {show(split)}.")
@@ -304,7 +304,7 @@ def boosting(
             products, sensitivity=cross_sensitivity(*arguments), squared_mu=round_share, source=source
         )
         sigma = step.sigma
-        # The residuals of the next round are those of these very coefficients.
+        # The next round takes its residuals from exactly these coefficients.
         integers, bits = fixed_coefficients(coefficients + inverse @ step.values)
         coefficients = integers * 2.0**-bits
     return LinearFit(coefficients, _rounds_covariance(noisy, inverse, rounds, sigma, coefficients))
@@ -341,8 +341,8 @@ def release_gram(
     -----
     - **Guarantee**: mu-GDP with ``mu**2 = squared_mu``, in the sense of `gaussian_mu`.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
-    - **Sensitivity**: `dpsql.statistics.regression.gram_sensitivity`, in the Frobenius norm, in which what is
-      off the diagonal counts twice.
+    - **Sensitivity**: `dpsql.statistics.regression.gram_sensitivity`, in the Frobenius norm, which counts off-diagonal
+      entries twice.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: rows clipped to `radius`.
     - **Does not protect**: running time; p.
@@ -398,9 +398,9 @@ def least_eigenvalue(gram: Integers) -> int:
 def eigenvalue_error(width: int, radius: int) -> int:
     """Return a bound on the error of `least_eigenvalue`, in its unit.
 
-    LAPACK's symmetric eigenvalues are those of a matrix that differs from the given one by a share of a small multiple
-    of ``2**-53`` of its norm, and so are entries rounded to doubles. The share allowed here is ``8 p 2**-53``, of the
-    trace of a table with `MOST_ROWS` rows; one more for the integer.
+    LAPACK returns the eigenvalues of a matrix that differs from the given matrix by a small multiple of ``2**-53`` of
+    its norm. Rounding entries to doubles differs as little. The bound allows ``8 p 2**-53`` of the trace of a table
+    with `MOST_ROWS` rows, and one more for the integer.
 
     Parameters
     ----------
@@ -439,14 +439,14 @@ def _check_size(width: int, rounds: int) -> None:
 def _rounds_covariance(
     release: GaussianRelease, inverse: NDArray[np.float64], rounds: int, sigma: float, coefficients: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the covariance of the coefficients about those without noise; post-processing.
+    """Return the covariance of the coefficients about the noiseless fit; post-processing.
 
-    A round takes theta to ``M theta + inverse (h + z)`` with ``M = I - inverse G``, where no residual is clipped. So
-    the noise z of all rounds has the covariance ``sigma**2 sum of M**t inverse inverse' M'**t``, and of the way from
-    zero to the fit without noise ``M**T`` is left. G is not known: ``M = (I - inverse N) + inverse E`` with N the noisy
-    G and E its noise. So ``M C M'`` is about ``(I - inverse N) C (I - inverse N)' + inverse F inverse'`` with F = ``E C
-    E`` on average, which is ``s**2 / 2 (C + trace(C) I)`` for noise of standard deviation s on the diagonal. Where that
-    is as large as the eigenvalues, it is most of the variance: without it verdicts would be clear too often.
+    A round takes theta to ``M theta + inverse (h + z)`` with ``M = I - inverse G``, if no residual is clipped. So the
+    noise z of all rounds has the covariance ``sigma**2 sum of M**t inverse inverse' M'**t``, and ``M**T`` of the way
+    from zero to the noiseless fit remains. G is not public: ``M = (I - inverse N) + inverse E`` with N the noisy G and
+    E its noise. So ``M C M'`` is about ``(I - inverse N) C (I - inverse N)' + inverse F inverse'`` with F = ``E C E``
+    on average, which is ``s**2 / 2 (C + trace(C) I)`` for noise of standard deviation s on the diagonal. If that noise
+    is as large as the eigenvalues, it is most of the variance: without F, verdicts would be clear too often.
     """
     width = len(inverse)
     step = np.eye(width) - inverse @ _symmetric(release, width)
@@ -469,7 +469,7 @@ def _rounds_covariance(
 
 
 def _symmetric(release: GaussianRelease, width: int) -> NDArray[np.float64]:
-    """Return the matrix whose upper triangle was released."""
+    """Return the symmetric matrix of an upper triangle."""
     matrix = np.zeros((width, width))
     upper = np.triu_indices(width)
     matrix[upper] = release.values

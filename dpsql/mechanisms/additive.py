@@ -1,35 +1,35 @@
 """Steps per feature on the residuals of a linear fit: an additive model, as explainable boosting machines fit it [1]_.
 
-First rows are counted per cell of each feature, and per size of their residual. Neighbouring cells are joined to
-*bins* of about as many rows each, and the bound B of residuals is the size that a tenth of the rows exceed. Then rounds
-go over the features, each feature `VISITS` times: in a round the residuals of the rows are summed per bin of a few
-features, and the steps of these follow.
+The first pass counts rows per cell of each feature, and per size of their residual. Neighbouring cells join into *bins*
+of about as many rows each. The bound B of residuals is the size that a tenth of the rows exceed. Rounds then go over
+the features and visit each feature `VISITS` times: a round sums the residuals of the rows per bin of a few features,
+and computes the steps of these features.
 
-*Two losses.* Of a classifier the residual is the label less its probability, B is 1, and no size is counted. In place
-of 1 a row weighs the curvature of its loss (`dpsql.statistics.score_rows`), and bins hold about as much weight each:
-what is said of rows below holds of weights. A step is then one of Newton's, cut off at `LOGISTIC.farthest`, as the
-curvature is that of the linear fit's scores. `Loss` has what differs.
+*Two losses.* The residual of a classifier is the label less its probability, B is 1, and no size is counted. A row
+weighs the curvature of its loss instead of 1 (`dpsql.statistics.score_rows`), and bins hold about as much weight each:
+statements about rows below hold for weights. A step is then a Newton step, cut off at `LOGISTIC.farthest`, because the
+curvature is computed at the scores of the linear fit. `Loss` has the differences.
 
-*Steps from noisy sums.* Let s be the noisy sums of a feature, N the noisy rows per bin, and f the steps that are looked
-for: ``s = N f`` plus noise of known variance, that of the release and that of the rows themselves. Steps of
-neighbouring bins are alike: f is taken for a centred random walk over the bins of variance t, and t for 0 or a power of
-4, 0 being as likely as all others together. f is its mean given s, over all t by how likely s makes them. So where
-noise explains what is seen, there are next to no steps; elsewhere they are as smooth as the noise demands. N is found
-alike: rows per cell are even ones, a walk, and jumps of single cells, of the variances that noisy counts make likeliest
-(sums over too few rows would be taken for steps that are too high). All of this reads released numbers alone.
+*Steps from noisy sums.* Let s be the noisy sums of a feature, N the noisy rows per bin, and f the unknown steps:
+``s = N f`` plus noise of known variance, from the release and from the rows themselves. Steps of neighbouring bins are
+alike: the prior of f is a centred random walk over the bins of variance t, and t is 0 or a power of 4, 0 being as
+likely as all others together. The steps are the mean of f given s, over all t by the likelihood of s. So if noise
+explains the sums, the steps are close to 0; elsewhere they are as smooth as the noise demands. N has a similar prior:
+rows per cell are even rows, a walk, and jumps of single cells, with the variances that make noisy counts likeliest
+(sums over too few rows would look like steps that are too high). All of this reads released numbers alone.
 
-*Rounds.* Features that are alike have like sums, so steps that are taken for g features at once add up to g times too
-much at most. They are therefore multiplied by ``2 / (1 + g)``, and the rest is left for the next visit. There are at
-most `MOST_ROUNDS` rounds in a visit, and up to so many features g = 1.
+*Rounds.* Features that are alike have like sums, so steps for g features at once add up to at most g times too much.
+The fit therefore multiplies them by ``2 / (1 + g)``, and leaves the rest for the next visit. A visit has at most
+`MOST_ROUNDS` rounds, and up to so many features g = 1.
 
-*Privacy.* Every release is Gaussian with the sensitivities of `dpsql.statistics.additive`, whatever the loss. A round
+*Privacy.* Every release is Gaussian with the sensitivities of `dpsql.statistics.additive`, for either loss. A round
 that sums g of c features spends ``g / (c VISITS)`` of the squared mu of all rounds: so the noise of each sum is the
 same, and the shares add up to 1. Bins, B and steps are functions of earlier releases.
 
 References
 ----------
 .. [1] H. Nori, R. Caruana, Z. Bu, J. H. Shen, J. Kulkarni, Accuracy, interpretability, and differential privacy via
-   explainable boosting, ICML 2021. There the rounds are many, and nothing ties the steps of neighbouring bins.
+   explainable boosting, ICML 2021. It has many rounds, and nothing ties the steps of neighbouring bins.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ from dpsql.statistics.additive import (
     sizes_sensitivity,
 )
 
-# Bins of a feature at most, visits of each feature, and rounds of a visit.
+# Most bins of a feature, visits of each feature, most rounds of a visit.
 BINS = 32
 VISITS = 2
 MOST_ROUNDS = 16
-# Rows of a feature are fewer than all where they are so many deviations below.
+# A feature has fewer rows than the table if its rows are this many deviations below.
 _FEWER = 3.0
-# Variances of rows per cell, over the square of even ones, that are tried.
+# Tried variances of rows per cell, over the square of even rows.
 _ROW_VARIANCES = tuple(4.0**power for power in range(-4, 4))
-# Share of the rows whose residual exceeds B, about.
+# Approximate share of rows with a residual above B.
 _BEYOND = 0.1
-# Variances of the random walk, over the square of B, that are tried.
+# Tried variances of the random walk, over the square of B.
 _VARIANCES = tuple(4.0**-power for power in range(8))
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What is known of the residuals of a loss beforehand.
+    """Public facts about the residuals of a loss.
 
     Attributes
     ----------
     spread : float
         Their variance per weight of a row, over the square of B.
     farthest : float
-        How far a step moves in a round, over B.
+        Largest move of a step in a round, over B.
     """
 
     spread: float
@@ -89,7 +89,7 @@ class Loss:
 
 # A tenth of a normal law of this variance exceeds 1.
 SQUARED = Loss(0.37, math.inf)
-# A label of chance p has the variance p (1 - p), which is its weight.
+# A label of probability p has the variance p (1 - p), its weight.
 LOGISTIC = Loss(1.0, 2.0)
 
 
@@ -110,7 +110,7 @@ class Bins:
 
     @property
     def features(self) -> list[int]:
-        """Features with more than one bin: the others are constant as far as noise tells."""
+        """Features with more than one bin: noise explains the others as constant."""
         return [feature for feature, rows in enumerate(self.rows) if len(rows) > 1]
 
 
@@ -135,7 +135,7 @@ def release_bins(
     squared_mu : Fraction
         > 0.
     total : float, optional
-        Rows, released before. A feature's rows are taken for these where they are no fewer than noise explains.
+        Rows, released before. They replace a feature's rows unless these are fewer than noise explains.
     denominator : int
         A power of two.
     source : BitSource
@@ -175,10 +175,10 @@ def release_bins(
 
 
 def likely_rows(noisy: Doubles, total: float, sigma: float) -> Doubles:
-    """Return the rows per cell that noisy ones show, by how much noise there is; post-processing.
+    """Return the likely rows per cell from noisy rows and the size of the noise; post-processing.
 
-    Rows that differ from even ones are taken for a walk over the cells and jumps of single cells. The likelihood of
-    what was found chooses the variance of both, and 0 is among the choices.
+    The prior of the difference from even rows is a walk over the cells and jumps of single cells. The likelihood of
+    the noisy rows chooses the variance of both, and 0 is among the choices.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def release_bound(
     sizes : ndarray of int64, shape (1 + len(SIZES),)
         Exact rows per size of the residual, the largest first.
     neighbours, max_rows_per_unit, squared_mu, source
-        As for `release_bins`, whose guarantee it has with `dpsql.statistics.additive.sizes_sensitivity`.
+        As for `release_bins`, with the same guarantee for `dpsql.statistics.additive.sizes_sensitivity`.
     """
     noisy = gaussian_counts(
         sizes,
@@ -272,9 +272,9 @@ def release_residuals(
     sums : ndarray of Python ints
         Exact, of all bins of these features.
     neighbours, features, most, max_rows_per_unit
-        As for `dpsql.statistics.additive.residuals_sensitivity`, whose sensitivity it has.
+        As for `dpsql.statistics.additive.residuals_sensitivity`, the sensitivity.
     squared_mu, source
-        As for `release_bins`, whose guarantee it has.
+        As for `release_bins`, with the same guarantee.
     """
     return gaussian_counts(
         sums,
@@ -291,9 +291,9 @@ class AdditiveSteps:
     Attributes
     ----------
     values : ndarray of float64, shape (d, CELLS)
-        Integers, where S is the scale of the target; log odds of a classifier.
+        Integers, with S the scale of the target; log odds of a classifier.
     std_errors : ndarray of float64, shape (d, CELLS)
-        Standard deviation that the privacy noise of the rounds gives each, to first order.
+        Standard deviation of each from the noise of the rounds, to first order.
     """
 
     values: Doubles
@@ -301,7 +301,7 @@ class AdditiveSteps:
 
 
 class StepRounds:
-    """The rounds: which residuals are summed next, and what follows from their sums.
+    """Rounds of a fit: the next residuals to sum, and the steps from their sums.
 
     Parameters
     ----------
@@ -318,10 +318,10 @@ class StepRounds:
 
     Notes
     -----
-    - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, for all rounds together, whatever steps they start from.
+    - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, for all rounds together, from any starting steps.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
     - **Sensitivity**: `dpsql.statistics.additive.residuals_sensitivity`, in every round of its features; residuals are
-      clipped in every round. A sum over a bin is one of cells, which leaves the norm of one row what it is.
+      clipped in every round. A sum over a bin adds sums of cells, which keeps the norm of one row.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: `take` gets the sums of `ResidualSums` for the present `steps` and `features`; fewer than 2**32 rows.
     - **Does not protect**: running time; d, the bins and B, which are released.
@@ -399,7 +399,7 @@ class StepRounds:
 
     @property
     def rounds_left(self) -> int:
-        """Number of rounds that are left."""
+        """Number of remaining rounds."""
         return len(self._rounds) - self._next
 
     @property
@@ -409,7 +409,7 @@ class StepRounds:
 
     @property
     def steps(self) -> Steps:
-        """The present steps, of which the next round's residuals are taken."""
+        """The present steps, which define the residuals of the next round."""
         return Steps(self._values.copy(), self._most)
 
     def take(self, sums: Integers) -> None:
@@ -444,12 +444,12 @@ class StepRounds:
             self._variances[feature] += ((rate * self._most) ** 2 * variance)[of]
 
     def result(self) -> AdditiveSteps:
-        """Return the steps once no round is left."""
+        """Return the steps after the last round."""
         return AdditiveSteps(self._values[:, :CELLS], np.sqrt(self._variances))
 
 
 def _groups(features: list[int], visit: int) -> list[list[int]]:
-    """Return the features of each round of a visit; neighbours in the table are apart, and other ones in each visit."""
+    """Return the features of each round of a visit; table neighbours are apart, and each visit groups differently."""
     count = min(len(features), MOST_ROUNDS)
     groups: list[list[int]] = [[] for _ in range(count)]
     for number, feature in enumerate(features):
@@ -458,7 +458,7 @@ def _groups(features: list[int], visit: int) -> list[list[int]]:
 
 
 def _joined(sums: Integers, of: Longs, length: int) -> Integers:
-    """Return exact sums of bins from those of cells."""
+    """Return exact sums of bins from exact cell sums."""
     totals = np.zeros(length, dtype=object)
     np.add.at(totals, of, sums)
     return totals
@@ -467,12 +467,12 @@ def _joined(sums: Integers, of: Longs, length: int) -> Integers:
 def smooth_steps(
     sums: Doubles, rows: Doubles, sigma: float, of_residuals: float = SQUARED.spread
 ) -> tuple[Doubles, Doubles]:
-    """Return the steps that noisy sums show, and the variance that the noise gives each; post-processing.
+    """Return the likely steps from noisy sums, and their variance from the noise; post-processing.
 
     Parameters
     ----------
     sums : ndarray of float64, shape (bins,)
-        Noisy sums of residuals, where B is 1.
+        Noisy sums of residuals, with B = 1.
     rows : ndarray of float64, shape (bins,)
         Rows per bin, >= 1.
     sigma : float
@@ -483,11 +483,11 @@ def smooth_steps(
     Returns
     -------
     steps, variances : ndarray of float64, shape (bins,)
-        Next to nothing where noise explains the sums best.
+        Close to 0 if noise explains the sums best.
     """
     walk = _walk(len(sums)) * rows[:, None]
     noise = sigma**2 + of_residuals * rows
-    # No steps are as likely beforehand as any, and of these each variance as likely as another.
+    # Prior: no steps are as likely as all variances together, which are equally likely.
     none = math.log(len(_VARIANCES)) - 0.5 * float((sums**2 / noise + np.log(noise)).sum())
     likelihoods, gains = [none], [np.zeros_like(walk)]
     with one_thread():

@@ -1,18 +1,17 @@
 """Noise on the blocks of an aggregate call: all groups and all targets in one release.
 
 Every block gets its share of epsilon (Laplace) or of ``mu**2`` (Gaussian), so the joint vector of all blocks is one
-mechanism and one event. The groups need no shares: `dpsql.contract.relation` bounds the change of all of them
-together.
+mechanism and one event. The groups need no shares: `dpsql.contract.relation` bounds the change of all groups together.
 
-The block's integers are released on a *lattice*, as multiples of ``2**bits``. Laplace noise is exact in integers,
-and only noise too wide for the sampler gets a coarser lattice. Gaussian noise gets one so fine that it is practically
-continuous (`dpsql.mechanisms.gaussian`), or a coarser one if it is too wide. On a coarser lattice the sums are rounded
-first. A coordinate that moves by d then moves by at most ``ceil(abs(d) / 2**bits)``, which is below
-``abs(d) / 2**bits + 1``; and only coordinates of groups in which the unit has rows move at all. With C of them, the L1
-sensitivity is ``floor((L1 + C (2**bits - 1)) / 2**bits)``, and the L2 sensitivity at most ``L2 / 2**bits + sqrt(C)``.
+The release puts the block's integers on a *lattice*, as multiples of ``2**bits``. Laplace noise is exact in integers,
+and only noise too wide for the sampler gets a coarser lattice. Gaussian noise gets a practically continuous lattice
+(`dpsql.mechanisms.gaussian`), or a coarser lattice if it is too wide. A coarser lattice rounds the sums first. A
+coordinate that moves by d then moves by at most ``ceil(abs(d) / 2**bits)``, which is below ``abs(d) / 2**bits + 1``;
+and only coordinates of groups in which the unit has rows move at all. With C such coordinates, the L1 sensitivity is
+``floor((L1 + C (2**bits - 1)) / 2**bits)``, and the L2 sensitivity at most ``L2 / 2**bits + sqrt(C)``.
 
-For the same reason the limit of `dpsql.mechanisms.gaussian` on the number of coordinates concerns C alone: all other
-coordinates have the same law in both tables, independent of those that move.
+The limit of `dpsql.mechanisms.gaussian` on the number of coordinates therefore concerns C alone: all other coordinates
+have the same law in both tables, independent of the moving coordinates.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ class Lattice:
     ----------
     noise : {'laplace', 'gaussian', 'cube'}
     bits : int
-        Noise is added in multiples of ``2**bits`` of the block's integers; below 0 where the lattice is finer.
+        Noise is a multiple of ``2**bits`` of the block's integers; below 0 for a finer lattice.
     spread : Fraction
-        Scale of Laplace noise, or of that of a cube, or variance of Gaussian noise, on the lattice.
+        Scale of Laplace or cube noise, or variance of Gaussian noise, on the lattice.
     together : int
-        Coordinates of a vector with noise of a cube, of which the block has some; 1 where each has noise of its own.
+        Coordinates of the vector with cube noise that contains the block; 1 if each coordinate has its own noise.
     """
 
     noise: str
@@ -91,7 +90,7 @@ class CountLaw:
     spread : Fraction
         Scale of each Laplace variable, or variance of each Gaussian one.
     unit : int
-        What one row counts.
+        Lattice units of one row.
     """
 
     noise: str
@@ -100,7 +99,7 @@ class CountLaw:
     unit: int
 
     def most(self, rows: int) -> int:
-        """Return the largest count on the lattice that `rows` rows have without noise, roundings included."""
+        """Return the largest count on the lattice of `rows` rows without noise, roundings included."""
         return rows * self.unit + self.terms // 2
 
 
@@ -122,7 +121,7 @@ class NoisyBlock:
 
     @property
     def values(self) -> Doubles:
-        """The coordinates with noise, in units of the block's `unit`, shape (size, G)."""
+        """Noisy coordinates, in units of the block's `unit`, shape (size, G)."""
         return self.words.doubles() * self.step
 
     @property
@@ -132,13 +131,13 @@ class NoisyBlock:
 
     @property
     def scale(self) -> float:
-        """Scale of Laplace noise or that of a cube, or standard deviation of Gaussian noise, in the block's `unit`."""
+        """Scale of Laplace or cube noise, or standard deviation of Gaussian noise, in the block's `unit`."""
         spread = self.lattice.deviation if self.lattice.noise == GAUSSIAN else float(self.lattice.spread)
         return spread * self.step
 
     @property
     def targets(self) -> list[NoisyBlock]:
-        """The numbers of each target: itself, or those of a block that is of several."""
+        """The numbers of each target: the block, or its parts for several targets."""
         if self.block.targets == (self.block,):
             return [self]
         parts = enumerate(self.block.targets)
@@ -150,21 +149,21 @@ class NoisyBlock:
 
     @property
     def count_law(self) -> CountLaw:
-        """The law of the noise on `counts`."""
+        """Law of the noise on `counts`."""
         return count_law(self.block, self.lattice)
 
     @property
     def counts(self) -> Integers:
-        """The number of rows with noise, in units of the lattice, of which `count_law` says how many are one row.
+        """Noisy number of rows, in units of the lattice; `count_law` has the units of one row.
 
-        Shape (G,): int64, or Python ints where the lattice is too fine for these.
+        Shape (G,): int64, or Python ints if the lattice is too fine for int64.
         """
         counted: Integers = self.words.at(list(self.block.count_of)).integers().sum(axis=0)
         return counted
 
     @property
     def step(self) -> float:
-        """What 1 on the lattice is, in units of the block's `unit`."""
+        """One step of the lattice, in units of the block's `unit`."""
         return math.ldexp(1.0 / self.block.unit, self.lattice.bits)
 
 
@@ -185,10 +184,10 @@ class GroupedNoise(Part):
     epsilon : Fraction
         Of the whole release, > 0.
     delta, mu : Fraction or None
-        With them the noise is Gaussian, and mu was calibrated for epsilon and delta; without them it is Laplace.
+        Set for Gaussian noise, with mu calibrated for epsilon and delta; None for Laplace noise.
     contribution : Contribution
     blocks : tuple of Block
-        One or more, of different targets, or a count beside them.
+        One or more, of different targets, or a count next to them.
     shares : tuple of Fraction
         Of epsilon, or of ``mu**2``: one per block, > 0, adding up to 1. See `equal_shares`.
 
@@ -196,13 +195,13 @@ class GroupedNoise(Part):
     -----
     - **Guarantee**: Laplace, pure `epsilon`-DP; Gaussian, mu-GDP in the sense of `gaussian_mu`, hence (epsilon,
       delta)-DP.
-    - **Neighbouring relation**: that of `contribution`.
+    - **Neighbouring relation**: as in `contribution`.
     - **Sensitivity**: of each block, `Block.norm` or `Block.squared_norm`, over all groups. Block i has the scale
       ``norm / (share epsilon)``, or the variance ``squared norm / (share mu**2)``. Losses of blocks add up to epsilon,
       and their squared distances in standard deviations to ``mu**2``.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
-    - **Assumes**: groups that do not depend on the rows, or a threshold on what is released; fewer than ``2**41`` rows.
-    - **Does not protect**: running time, which depends on the noise, and on sums of squares that are Python's integers.
+    - **Assumes**: groups that do not depend on the rows, or a threshold on released keys; fewer than ``2**41`` rows.
+    - **Does not protect**: running time, which depends on the noise, and on sums of squares as Python integers.
     """
 
     epsilon: Fraction
@@ -221,12 +220,12 @@ class GroupedNoise(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return additive_noise(self.epsilon, self.mu, self.delta)
 
     @cached_property
     def lattices(self) -> tuple[Lattice, ...]:
-        """The law of the noise on each block."""
+        """Law of the noise on each block."""
         return tuple(self._lattice(block, share) for block, share in zip(self.blocks, self.shares, strict=True))
 
     def laplace_scales(self) -> list[Fraction]:
@@ -262,23 +261,23 @@ def grouped_noise(
     blocks: tuple[Block, ...],
     law: str,
 ) -> GroupedNoise:
-    """Return the part that draws blocks of groups with public keys, each with the same share of the loss.
+    """Return the mechanism for blocks of groups with public keys, each with the same share of the loss.
 
     Parameters
     ----------
     name : str
     epsilon : Fraction
     delta : Fraction or None
-        Used by Gaussian noise alone.
+        For Gaussian noise alone.
     contribution : Contribution
     blocks : tuple of Block
-        Those for noise of this law.
+        Blocks for this noise.
     law : {'laplace', 'gaussian'}
 
     Raises
     ------
     ParameterError
-        P001, P027, P038: the noise would drown any table.
+        P001, P027, P038: the noise is too large for any table.
     """
     gaussian = delta if law == GAUSSIAN else None
     mu = None if gaussian is None else usable_mu(epsilon, gaussian)
@@ -291,7 +290,7 @@ def equal_shares(blocks: int) -> tuple[Fraction, ...]:
 
 
 def noise_choice(epsilon: Fraction, delta: Fraction | None, contribution: Contribution) -> str:
-    """Return the noise that has the smaller variance on a count: 'laplace' or 'gaussian'. Without delta, Laplace."""
+    """Return the noise with the smaller variance on a count: 'laplace' or 'gaussian'. Laplace without delta."""
     mu = drawable_mu(epsilon, delta, contribution.changed_groups)
     if mu is None:
         return LAPLACE
@@ -301,7 +300,7 @@ def noise_choice(epsilon: Fraction, delta: Fraction | None, contribution: Contri
 
 
 def drawable_mu(epsilon: Fraction, delta: Fraction | None, moved: int) -> Fraction | None:
-    """Return mu of Gaussian noise on as many numbers as neighbouring tables differ in; None if it cannot be drawn."""
+    """Return mu of Gaussian noise if neighbours differ in `moved` numbers; None if it cannot be drawn."""
     if delta is None or moved > MOST_COORDINATES:
         return None
     try:
@@ -311,21 +310,21 @@ def drawable_mu(epsilon: Fraction, delta: Fraction | None, moved: int) -> Fracti
 
 
 def log_errors(blocks: Sequence[Block], lattices: Sequence[Lattice], aggregates: Sequence[str]) -> float:
-    """Return the sum of the logarithms of the standard errors of some aggregates, but for constants.
+    """Return the sum of the logarithms of the standard errors of some aggregates, up to constants.
 
-    They are those of `dp_estimate`: of a group with half of its rows at each bound. They follow from public arguments
-    alone, so noise may be chosen by them.
+    `dp_estimate` has the same errors: for a group with half of its rows at each bound. They follow from public
+    arguments alone, so they may choose the noise.
     """
     errors = [_error(block, lattice, name) for block, lattice in _by_target(blocks, lattices) for name in aggregates]
     return sum(math.log(error) if error > 0.0 else -math.inf for error in errors)
 
 
 def rows_to_sampling(blocks: Sequence[Block], lattices: Sequence[Lattice], aggregates: Sequence[str]) -> float:
-    """Return the rows of a group from which noise on its count, or its mean, is no larger than what sampling does.
+    """Return the least rows of a group at which noise on its count, or mean, is at most the sampling error.
 
-    Of n rows noise on a mean has the standard deviation ``c / n``, in half widths of the bounds, and the mean of values
-    half of which are at each bound that of ``1 / sqrt(n)``; noise on a count has c, and a Poisson count ``sqrt(n)``.
-    Either way it is ``c**2`` rows.
+    With n rows, noise on a mean has the standard deviation ``c / n``, in half widths of the bounds, and the mean of
+    values, half of them at each bound, has ``1 / sqrt(n)``; noise on a count has c, and a Poisson count ``sqrt(n)``.
+    Both give ``c**2`` rows.
     """
     names = [name for name in aggregates if name in (COUNT, AVG)]
     errors = [_error(block, lattice, name) for block, lattice in _by_target(blocks, lattices) for name in names]
@@ -350,10 +349,10 @@ def _error(block: Block, lattice: Lattice, aggregate: str) -> float:
 
 
 def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction) -> Lattice:
-    """Return the law of Laplace noise on a block that gets this much of epsilon."""
+    """Return the law of Laplace noise on a block with this much of epsilon."""
     moved = block.moved(contribution)
     l1 = block.norm(contribution)
-    # A row must stay a whole number on the lattice: up to the lowest bit of what it counts.
+    # A row must stay a whole number on the lattice: up to the lowest bit of its count.
     for bits in range((block.unit & -block.unit).bit_length()):
         scale = ((l1 + moved * ((1 << bits) - 1)) >> bits) / epsilon
         if scale <= 1 << _WIDEST_BITS:
@@ -362,7 +361,7 @@ def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction)
 
 
 def gaussian_lattice(block: Block, contribution: Contribution, squared_mu: Fraction) -> Lattice:
-    """Return the law of Gaussian noise on a block that gets this much of ``mu**2``."""
+    """Return the law of Gaussian noise on a block with this much of ``mu**2``."""
     finer, sensitivity = counting_unit(block.squared_norm(contribution), squared_mu)
     variance = sensitivity**2 / squared_mu
     coarser = max(0, math.isqrt(math.ceil(variance)).bit_length() - _WIDEST_BITS)
@@ -380,7 +379,7 @@ def noisy_block(block: Block, lattice: Lattice, exact: Words) -> NoisyBlock:
 
 
 def on_lattice(exact: Words, bits: int) -> Words:
-    """Return the integers in units of ``2**bits``, rounded where these are larger than 1."""
+    """Return the integers in units of ``2**bits``, rounded if the unit is larger than 1."""
     if bits <= 0:
         return Words(exact.high, exact.low << -bits, exact.bits - bits)
     half = exact.low + (1 << (bits - 1))
@@ -390,7 +389,7 @@ def on_lattice(exact: Words, bits: int) -> Words:
 
 
 def expected_block(block: Block, lattice: Lattice, rows: int) -> NoisyBlock:
-    """Return what the release of one group is on average, of which half of the rows are at each bound."""
+    """Return the average release of one group with half of its rows at each bound."""
     number = np.array([rows], dtype=np.int64)
     squares = Words(number, 0, 2 * (block.denominator.bit_length() - 1))
     exact = block.words(Sums(number, np.zeros_like(number), squares))

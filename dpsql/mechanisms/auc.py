@@ -1,6 +1,6 @@
 """Noise on the concordance of a score and on the rows of both classes, as one mechanism and one event.
 
-`dpsql.statistics.auc` has the statistic and the steps of one row. Every number gets independent noise for its own
+`dpsql.statistics.auc` defines the statistic and the steps of one row. Every number gets independent noise for its own
 sensitivity at its share of the loss, epsilon (Laplace, ``sensitivity / (share epsilon)``) or mu (Gaussian,
 ``sensitivity / (share mu)``). With m rows per unit:
 
@@ -13,11 +13,11 @@ replace     Laplace   1                2 m / epsilon      1/2               4 m 
 replace     Gaussian  1                2 m / mu           433/500           sqrt(2) m / (.866 mu)
 ==========  ========  ===============  =================  ================  ==============================
 
-*Added or removed.* T moves by at most m, and the counts by at most m together. Losses are at most ``.6 + .4`` of
-epsilon, squared distances at most ``.64 + .36`` of ``mu**2``.
+*Add or remove.* T moves by at most m, and the counts by at most m together. Losses are at most ``.6 + .4`` of epsilon,
+squared distances at most ``.64 + .36`` of ``mu**2``.
 
-*Replaced.* A step of one row spends at most ``epsilon / m``, or moves the numbers by at most ``mu / m`` standard
-deviations. A unit is at most m steps, whose distances add up at most.
+*Replace.* A step of one row spends at most ``epsilon / m``, or moves the numbers by at most ``mu / m`` standard
+deviations. A unit is at most m steps, and distances at most add up.
 
 ==========================  =========================  ===============================
 step                        of epsilon / m             of ``mu**2 / m**2``
@@ -48,10 +48,10 @@ from dpsql.mechanisms.gaussian import counting_unit, gaussian_counts
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.statistics.auc import Concordance, class_sensitivity, concordance_sensitivity, squared_class_sensitivity
 
-# Shares of the concordance and of the counts. The square of the last one is below 3/4.
+# Shares of the concordance and of the counts. The last share's square is below 3/4.
 _LAPLACE = ((Fraction(3, 5), Fraction(2, 5)), (Fraction(1), Fraction(1, 2)))
 _GAUSSIAN = ((Fraction(4, 5), Fraction(3, 5)), (Fraction(1), Fraction(433, 500)))
-# The concordance is a multiple of 2**-20, or of a coarser unit where noise would have more bits than this.
+# The concordance is a multiple of 2**-20, or of a coarser unit if noise has more bits than this.
 _FINEST, _WIDEST = 20, 1 << 47
 
 
@@ -80,7 +80,7 @@ class ConcordanceNoise(Part):
     ----------
     epsilon : Fraction
     delta, mu : Fraction or None
-        With them the noise is Gaussian, and mu was calibrated for epsilon and delta; without them it is Laplace.
+        Set for Gaussian noise, with mu calibrated for epsilon and delta; None for Laplace noise.
     neighbours : {'add_remove', 'replace'}
     max_rows_per_unit : int
 
@@ -89,7 +89,7 @@ class ConcordanceNoise(Part):
     - **Guarantee**: Laplace, pure `epsilon`-DP; Gaussian, mu-GDP in the sense of `gaussian_mu`, hence (epsilon,
       delta)-DP.
     - **Neighbouring relation**: add or remove one unit, or replace one.
-    - **Sensitivity**: `dpsql.statistics.auc`; how the loss is shared, see the module's text.
+    - **Sensitivity**: `dpsql.statistics.auc`; shares of the loss in the module's text.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
     - **Assumes**: exact counts of rows; every row is in one cell of one class, by its values alone, or in none.
     - **Does not protect**: running time, which depends on the noise.
@@ -101,12 +101,12 @@ class ConcordanceNoise(Part):
     neighbours: str
     max_rows_per_unit: int
 
-    # What rounding moves a released concordance by at most, in its unit.
+    # Largest move of a released concordance by rounding, in its unit.
     rounded: ClassVar[float] = 0.5
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return additive_noise(self.epsilon, self.mu, self.delta)
 
     @property
@@ -116,7 +116,7 @@ class ConcordanceNoise(Part):
 
     @property
     def moved(self) -> int:
-        """How far a privacy unit moves what is released of concordance."""
+        """Largest move of the released concordance by a privacy unit."""
         return concordance_sensitivity(self.relation)
 
     @cached_property
@@ -128,7 +128,7 @@ class ConcordanceNoise(Part):
 
     @cached_property
     def bits(self) -> int:
-        """T is released in units of ``2**-bits``, which is public; then no noise has to be rounded."""
+        """Bits of the public unit ``2**-bits`` of T, in which no noise needs rounding."""
         width = self.moved / self.losses[0]
         return next((bits for bits in range(_FINEST, 0, -1) if width * (1 << bits) <= _WIDEST), 0)
 
@@ -155,12 +155,12 @@ class ConcordanceNoise(Part):
         return math.ldexp(both[0], -self.bits), both[1]
 
     def reaches(self, failure: Fraction) -> tuple[float, float]:
-        """Return what the error of T, its rounding included, and that of a count exceed with that chance at most."""
+        """Return bounds that the errors of T (rounded) and of a count each exceed with at most that chance."""
         rounding = math.ldexp(self.rounded, -self.bits)
         if self.mu is None:
             scaled, counted = (laplace_reach(scale, failure) for scale in self.scales)
             return math.ldexp(scaled, -self.bits) + rounding, float(counted)
-        # Of discrete noise that is so fine, as of the continuous one: to within a share of 2**-60.
+        # Noise this fine has the quantile of the continuous law, to within a share of 2**-60.
         normal = NormalDist().inv_cdf(1 - float(failure) / 2)
         return normal * self.deviations[0] + rounding, normal * self.deviations[1]
 
@@ -203,22 +203,22 @@ class PairedConcordanceNoise(ConcordanceNoise):
 
     Notes
     -----
-    - **Guarantee**: that of `ConcordanceNoise`, for the same epsilon or mu.
-    - **Sensitivity**: difference and sum together move by twice what one concordance moves, in the L1 norm and in the
-      L2 norm (`dpsql.statistics.comparison`). So every step of the module's table spends the share that it has there,
-      with noise of twice the scale.
+    - **Guarantee**: as for `ConcordanceNoise`, for the same epsilon or mu.
+    - **Sensitivity**: difference and sum together move by twice the move of one concordance, in the L1 norm and in the
+      L2 norm (`dpsql.statistics.comparison`). So every step of the module's table spends the same share, with noise of
+      twice the scale.
     """
 
     rounded: ClassVar[float] = 1.0
 
     @property
     def moved(self) -> int:
-        """How far a privacy unit moves difference and sum together."""
+        """Largest joint move of difference and sum by a unit."""
         return 2 * super().moved
 
     @sampled
     def draw_pair(self, first: Concordance, second: Concordance) -> NoisyPair:
-        """Return the numbers with noise; both concordances are of the same rows."""
+        """Return the numbers with noise; both concordances cover the same rows."""
         left, right = first.scaled(self.bits), second.scaled(self.bits)
         [difference, total], [positives, negatives] = self._noisy([left - right, left + right], first)
         return NoisyPair(math.ldexp(difference, -self.bits), math.ldexp(total, -self.bits), positives, negatives)

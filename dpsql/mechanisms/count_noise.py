@@ -1,25 +1,24 @@
-"""Noise on the count of a key, and a bound on how likely it lifts a count over a threshold.
+"""Noise on the count of a key, and a bound on its chance to lift a count over a threshold.
 
-Counts and noise are integers: one count is `unit` steps of a lattice. A threshold is safe only for the law that is
-drawn, so every bound here is one for that law and not for its continuous relative. Each is rigorous: roundings enlarge
-it.
+Counts and noise are integers: one count is `unit` steps of a lattice. A threshold is safe only for the sampled law, so
+every bound here holds for that law and not for its continuous relative. Each bound is rigorous: roundings enlarge it.
 
 With ``a = exp(-1 / scale)`` and k >= 1:
 
-- the sum of n discrete Laplace noises is the difference of two sums of n geometric ones, so that
-  ``P(Z = s) = (1 - a)**(2 n) a**s sum_j C(s + j + n - 1, n - 1) C(j + n - 1, n - 1) a**(2 j)``. Vandermonde's identity
-  makes it a polynomial in s, Euler's transformation of the hypergeometric series makes its coefficients finite, and
-  summing over s >= k leaves, with ``N = n - 1 - i``, positive terms only::
+- the sum of n discrete Laplace noises is the difference of two sums of n geometric noises, so ``P(Z = s) = (1 - a)**(2
+  n) a**s sum_j C(s + j + n - 1, n - 1) C(j + n - 1, n - 1) a**(2 j)``. Vandermonde's identity makes it a polynomial in
+  s, Euler's transformation of the hypergeometric series makes its coefficients finite, and summing over s >= k leaves,
+  with ``N = n - 1 - i``, positive terms only::
 
     P(Z >= k) = a**k sum_{p <= i < n} C(n - 1, i) C(k, p) (1 - a)**p a**(i - p) (1 + a)**(i + 1 - 2 n) S_i
     S_i = sum_{j <= N} (N! / (N - j)!)**2 i! / ((i + j)! j!) a**(2 j)
 
   For n = 1 it is ``a**k / (1 + a)``, for n = 2 ``a**k ((1 + a**2) / (1 + a)**3 + (k (1 - a) + a) / (1 + a)**2)``;
-- cut to ``[-K, K]``, one of them has ``P(Z >= k) = a**k (1 - a**(K + 1 - k)) / (1 + a - 2 a**(K + 1))``;
+- cut to ``[-K, K]``, one noise has ``P(Z >= k) = a**k (1 - a**(K + 1 - k)) / (1 + a - 2 a**(K + 1))``;
 - discrete Gaussian noise of variance v has ``P(Z = k) <= exp(1 / (24 v)) P(k - 1/2 <= X < k + 1/2)`` for the continuous
   X, by Jensen's inequality over the cell and because the weights of all integers add up to at least ``sqrt(2 pi v)``
-  (Poisson summation). So ``P(Z >= k) <= exp(1 / (24 v)) P(X >= k - 1/2)``, too large by a share of at most
-  ``(1 + k**2 / v) / (12 v)``. Where that is not small, the weights themselves are added up.
+  (Poisson summation). So ``P(Z >= k) <= exp(1 / (24 v)) P(X >= k - 1/2)``, too large by a share of at most ``(1 + k**2
+  / v) / (12 v)``. If that share is not small, the code adds up the weights themselves.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ from dpsql.noise.discrete import discrete_laplace, exp_bounds, laplace_deviation
 from dpsql.noise.entropy import SYSTEM, BitSource
 
 _DIGITS = 60
-# An exponential of less than minus this is below what matters: no delta is below 1e-300.
+# An exponential of less than minus this is negligible: no delta is below 1e-300.
 _LARGEST_EXPONENT = 2400
 _NEGLIGIBLE = Fraction(1, 10**1000)
-# From this variance on the bound by the continuous law is tight.
+# The bound by the continuous law is tight from this variance on.
 _FINE_VARIANCE = 1 << 26
-# Of the noise on counts of keys: in squares of the lattice's step.
+# Least noise variance of counts of keys, in squared steps.
 _LEAST_VARIANCE = 1 << 64
 
 
@@ -87,7 +86,7 @@ class CountNoise(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceCountNoise(CountNoise):
-    """The sum of `terms` discrete Laplace noises, as on a count that is the sum of as many noisy numbers.
+    """The sum of `terms` discrete Laplace noises, as on a count that adds as many noisy numbers.
 
     Attributes
     ----------
@@ -119,7 +118,7 @@ class LaplaceCountNoise(CountNoise):
         return math.sqrt(self.terms) * laplace_deviation(self.scale)
 
     def draw(self, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
-        """Draw independent noises; that a sum does not fit 64 bits has a chance below ``exp(-2**60 / scale)``."""
+        """Draw independent noises; a sum exceeds 64 bits with a chance below ``exp(-2**60 / scale)``."""
         total = np.zeros(size, dtype=np.int64)
         for _ in range(self.terms):
             total += discrete_laplace(self.scale, size, source=source)
@@ -127,7 +126,7 @@ class LaplaceCountNoise(CountNoise):
 
 
 def laplace_reach(scale: Fraction, failure: Fraction) -> int:
-    """Return the least integer that the size of discrete Laplace noise exceeds with that chance at most.
+    """Return the least integer that the size of discrete Laplace noise exceeds with at most that chance.
 
     Its chance to exceed k is ``2 a**(k + 1) / (1 + a)`` with ``a = exp(-1 / scale)``; doubles propose k.
     """
@@ -180,7 +179,7 @@ class GaussianCountNoise(CountNoise):
     Attributes
     ----------
     variance : Fraction
-        In squares of the lattice's step, > 0. Only a variance of at least 2**60 can be drawn (`gaussian_noise`).
+        In squares of the lattice's step, > 0. The sampler needs at least 2**60 (`gaussian_noise`).
     """
 
     variance: Fraction
@@ -208,7 +207,7 @@ class GaussianCountNoise(CountNoise):
 
 
 def gaussian_count_noise(squared_sensitivity: int, mu: Fraction) -> GaussianCountNoise:
-    """Return the noise that makes counts mu-GDP, on a lattice so fine that it can be drawn.
+    """Return the noise that makes counts mu-GDP, on a lattice fine enough for the sampler.
 
     Parameters
     ----------
@@ -224,7 +223,7 @@ def gaussian_count_noise(squared_sensitivity: int, mu: Fraction) -> GaussianCoun
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
     """Return the first integer above `low` from which on `holds` is true.
 
-    Where it is not yet true at `high`, steps upwards double: their number is the logarithm of how far off `high` is.
+    If `holds` is false at `high`, upward steps double: their number is the logarithm of the distance from `high`.
     """
     step = high - low
     while not holds(high):
@@ -272,7 +271,7 @@ def _weights_from(variance: Fraction, first: int, rounding: str) -> Fraction:
 
     term, ratio = power(Fraction(-(first**2)) / (2 * variance)), power(Fraction(-2 * first - 1) / (2 * variance))
     step, total = power(-1 / variance), Decimal(0)
-    # The rest is below a geometric series, by far more than the rounding of that.
+    # The rest is below a geometric series, by far more than its rounding.
     while (rest := context.divide(term, context.subtract(Decimal(1), ratio))) > total * Decimal("1e-16"):
         total = context.add(total, term)
         term, ratio = context.multiply(term, ratio), context.multiply(ratio, step)

@@ -1,25 +1,25 @@
 """Noise on several numbers of each group at once, by the largest of them: counts and sums of a query in one vector.
 
-**Statement.** The blocks of all targets are one vector of d coordinates in each group: the number of rows, which
-targets whose rows all have a value share, the numbers of values of the others, and their sums. In units where one row
-counts 1, every coordinate of a row is between -1 and 1. So is a row's whole vector in the norm of the largest
-coordinate, whatever the row holds, and however many targets there are.
+The blocks of all targets are one vector of d coordinates in each group: the number of rows, shared by targets with a
+value in every row, the numbers of values of the other targets, and their sums. In units where one row counts 1, every
+coordinate of a row is between -1 and 1. So a row's whole vector is at most 1 in the norm of the largest coordinate, for
+any values and any number of targets.
 
-Neighbouring tables differ in one privacy unit. In the norm that adds up, over the groups, the largest change of a
-coordinate, they differ by at most ``contribution.norm(1, distance=D)``: its proof (`dpsql.contract.relation`) adds rows
-up by the triangle inequality alone, so it holds for any norm of a row's vector. D bounds the distance of two rows in
-one group: 2 where values are added up, 1 where only numbers of values differ, and 0 where all rows count the same.
+Neighbouring tables differ in one privacy unit. They differ by at most ``contribution.norm(1, distance=D)`` in the norm
+that adds up, over the groups, the largest change of a coordinate: its proof (`dpsql.contract.relation`) adds rows up by
+the triangle inequality alone, so it holds for any norm of a row's vector. D bounds the distance of two rows in one
+group: 2 if the vector has sums of values, 1 if only numbers of values differ, and 0 if all rows count the same.
 
-Noise in a group has a chance proportional to ``exp(-max abs(x) / scale)`` (`dpsql.noise.cube`), with the scale of that
-norm over epsilon, and groups are independent. The density of a whole release at a shifted table is then larger by a
-factor of ``exp(epsilon)`` at most: pure epsilon-DP.
+Noise in a group has a chance proportional to ``exp(-max abs(x) / scale)`` (`dpsql.noise.cube`), the scale is that norm
+over epsilon, and groups are independent. The density of a whole release at a shifted table is then larger by a factor
+of ``exp(epsilon)`` at most: pure epsilon-DP.
 
-**Why.** Each coordinate has the deviation ``sqrt((d + 1) (d + 2) / 3)``, where a Laplace variable for each has
-``sqrt(2) d``: for six numbers 4.3 in place of 8.5. There are no shares to choose: the noise is as small in every
-coordinate at once. For one coordinate the law is Laplace's, and for two it is that of a `TransformedPair`, turned.
+Each coordinate has the deviation ``sqrt((d + 1) (d + 2) / 3)``; a Laplace variable for each has ``sqrt(2) d``: 4.3
+instead of 8.5 for six numbers. The vector needs no shares: the noise is as small in every coordinate at once. The law
+of one coordinate is Laplace's, and the law of two is the law of a `TransformedPair`, turned.
 
-**The lattice.** All coordinates are multiples of ``2**-fine`` of what a row counts. Coordinates in finer units are
-rounded first: each then moves by less than a step more, and so does the largest one, in every group that changes.
+All coordinates are multiples of ``2**-fine`` of the count of a row. The code rounds coordinates in finer units first:
+each then moves by less than a step more, and so does the largest coordinate, in every group that changes.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _LEAST_FINE, _MOST_FINE, _LEAST_SCALE = 20, 56, 1 << 24
 
 @dataclass(frozen=True)
 class CubeTarget:
-    """What a target is in the vector.
+    """Place of a target in the vector.
 
     Attributes
     ----------
     block : Block
-        A `GroupCount`, `CentredPair`, `Chebyshev` or `DirectSum`, whose coordinates are within what a row counts.
+        A `GroupCount`, `CentredPair`, `Chebyshev` or `DirectSum` with coordinates within the count of a row.
     shared : bool
-        Whether it counts all rows: a row without a value has one of the code `fill`.
+        Whether it counts all rows: a row without a value has the code `fill`.
     fill : int
         Between -S and S.
     """
@@ -77,11 +77,11 @@ class CubeTarget:
 
     @property
     def unit_bits(self) -> int:
-        """The logarithm of what a row counts, in units of the block's integers."""
+        """Logarithm of the count of a row, in units of the block's integers."""
         return self.block.unit.bit_length() - 1
 
     def sums(self, rows: Sums, own: Sums) -> Sums:
-        """Return the exact sums that the block is of: those of all rows, where the count is shared."""
+        """Return the exact sums for the block: the sums of all rows if the count is shared."""
         if not self.shared:
             return own
         return replace(own, n=rows.n, s1=own.s1 + self.fill * (rows.n - own.n))
@@ -102,7 +102,7 @@ class CubeVector(Part):
     Notes
     -----
     - **Guarantee**: pure `epsilon`-DP.
-    - **Neighbouring relation**: that of `contribution`.
+    - **Neighbouring relation**: as in `contribution`.
     - **Sensitivity**: the largest change of a coordinate, added up over groups: ``contribution.norm``, see above.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: groups that do not depend on the rows; codes within -S and S; fewer than ``2**41`` rows.
@@ -115,7 +115,7 @@ class CubeVector(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return CubeNoise(self.epsilon)
 
     @property
@@ -125,7 +125,7 @@ class CubeVector(Part):
 
     @cached_property
     def positions(self) -> tuple[tuple[int, ...], ...]:
-        """The coordinates of the vector that each target reads; the shared count is the first one."""
+        """Coordinates of the vector for each target; the shared count is the first."""
         following = int(any(target.shared for target in self.targets))
         coordinates = []
         for target in self.targets:
@@ -142,7 +142,7 @@ class CubeVector(Part):
 
     @property
     def distance(self) -> int:
-        """How far the vectors of two rows in one group are apart, D."""
+        """Largest distance of two rows' vectors in one group, D."""
         if any(isinstance(target.block, ValueBlock) for target in self.targets):
             return 2
         return 0 if all(target.shared for target in self.targets) else 1
@@ -155,7 +155,7 @@ class CubeVector(Part):
 
     @cached_property
     def fine(self) -> int:
-        """The logarithm of the steps of the lattice in what a row counts."""
+        """The logarithm of the lattice steps in the count of a row."""
         fine = _LEAST_FINE
         while self.sensitivity(fine) / self.epsilon < _LEAST_SCALE and fine < _MOST_FINE:
             fine += 1
@@ -190,7 +190,7 @@ class CubeVector(Part):
     def draw(self, sums: Sequence[Sums]) -> list[NoisyBlock]:
         """Return the blocks with noise, from the exact sums over all rows and then of each target.
 
-        A shared count is one number with one noise: all targets that share it are given the same.
+        A shared count is one number with one noise: all targets that share it get this number.
         """
         rows, *own = sums
         noise = cube_noise(self.scale, self.coordinates, len(rows.n))

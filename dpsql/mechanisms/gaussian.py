@@ -1,6 +1,6 @@
-"""Gaussian noise in its exact integer form, and why it costs what `dpsql.contract.gaussian_profile` says.
+"""Gaussian noise in its exact integer form, and a proof of its cost in `dpsql.contract.gaussian_profile`.
 
-What is released is an integer vector plus *discrete* Gaussian noise, whose profile is not that of the continuous law.
+A release is an integer vector plus *discrete* Gaussian noise, whose profile differs from the continuous law.
 `EPSILON_MARGIN` and `DELTA_MARGIN` make up for the difference, for up to `MOST_COORDINATES` numbers per release (all
 rounds together), each with a variance of at least `LEAST_VARIANCE`:
 
@@ -20,7 +20,7 @@ event, with primes for the neighbouring table,::
 
 With ``d = 2**24``, ``s = 2**30``, ``r = 2**13``: A + B < 3.1e-12 < 2**-38, and t < exp(-2**22) by the tail of the
 chi-square law (Laurent and Massart 2000), so that for e up to 2**19 and a delta of at least 1e-300 the last term is far
-below ``2**-39 delta``. Rounds that depend on the results of earlier ones change nothing: their densities multiply.
+below ``2**-39 delta``. Rounds may depend on the results of earlier rounds: their densities multiply.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 LEAST_VARIANCE = 1 << 60
 MOST_COORDINATES = 1 << 24
 
-# Standard deviations from 2**48 on are brought into [2**47, 2**48) by a coarser unit: noise fits 64 bits.
+# A coarser unit brings standard deviations from 2**48 on into [2**47, 2**48): noise fits 64 bits.
 _COARSE_BITS = 48
 
 
 def counting_unit(
     squared_sensitivity: int, squared_mu: Fraction, least_variance: int = LEAST_VARIANCE, *, least_shift: int = 0
 ) -> tuple[int, int]:
-    """Return the unit in which noise is added to counts: so fine that the noise is practically continuous.
+    """Return the unit of noisy counts: so fine that the noise is practically continuous.
 
     Parameters
     ----------
     squared_sensitivity : int
         Of the counts, in rows squared, > 0.
     squared_mu : Fraction
-        The share of ``mu**2`` that is spent, > 0.
+        The share of ``mu**2`` to spend, > 0.
     least_variance : int
         Of the noise, in squares of the unit.
     least_shift : int
@@ -73,12 +73,12 @@ def counting_unit(
     shift = least_shift
     while (squared_sensitivity << 2 * shift) < least_variance * squared_mu:
         shift += 1
-    # One more than the root rounded down covers the root.
+    # One more than the rounded-down root covers the root.
     return shift, math.isqrt(squared_sensitivity << 2 * shift) + 1
 
 
 def gaussian_noise(variance: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
-    """Draw independent discrete Gaussian variables of the kind that `gaussian_mu` is for.
+    """Draw independent discrete Gaussian variables, as `gaussian_mu` assumes.
 
     Parameters
     ----------
@@ -97,13 +97,13 @@ def gaussian_noise(variance: Fraction, size: int, *, source: BitSource = SYSTEM)
     Raises
     ------
     InternalError
-        I023, when the variance or the size is outside what the margins of this module cover.
+        I023, when the margins of this module do not cover the variance or the size.
 
     Notes
     -----
     - **Guarantee**: added to an integer statistic, (epsilon, delta)-DP for ``mu = gaussian_mu(epsilon, delta)``, and
       ``mu**2 / 2``-zCDP.
-    - **Neighbouring relation**: the one that the sensitivity in `variance` was derived for.
+    - **Neighbouring relation**: the relation behind the sensitivity in `variance`.
     - **Sensitivity**: L2, over all coordinates and rounds of the release: their mu add up in squares.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: a release of at most 2**24 numbers, rounds included; no overflow of statistic plus noise.
@@ -123,8 +123,7 @@ class GaussianRelease:
     values : ndarray of float64, shape (k,)
         Noisy values, in the unit of the statistic.
     sigma : float
-        Standard deviation of the noise, in that unit; of coordinates that count twice, ``sqrt(2)`` times as much as
-        theirs.
+        Standard deviation of the noise, in that unit: ``sqrt(2)`` times the deviation of coordinates that count twice.
     """
 
     values: NDArray[np.float64]
@@ -162,14 +161,14 @@ def gaussian_release(
     Notes
     -----
     - **Guarantee**: mu-GDP with ``mu**2 = squared_mu``, in the sense of `gaussian_mu`; ``squared_mu / 2``-zCDP.
-    - **Neighbouring relation**: the one that `sensitivity` was derived for.
+    - **Neighbouring relation**: the relation behind `sensitivity`.
     - **Sensitivity**: L2, weighted by `twice`.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: see `gaussian_noise`.
     - **Does not protect**: running time, which depends on the noise.
 
     Large noise does not fit 64 bits, so the values are first rounded to a public multiple of the unit. That moves two
-    neighbouring values apart by at most one multiple more per coordinate, which the sensitivity takes in. The multiple
+    neighbouring values apart by at most one multiple more per coordinate, which the sensitivity includes. The multiple
     is below ``2**-46`` standard deviations.
     """
     count = len(values)
@@ -179,7 +178,7 @@ def gaussian_release(
     rounded = values
     if shift:
         rounded = (values.astype(object) + (1 << (shift - 1))) >> shift
-        # Norms add: that of the exact change and that of a vector of ones, whose root is rounded up.
+        # Norms add: of the exact change and of a vector of ones, whose root is rounded up.
         ones = Fraction(math.isqrt(weight << 40) + 1, 1 << 20)
         variance = (Fraction(sensitivity, 1 << shift) + ones) ** 2 / squared_mu
     noise = np.empty(count, dtype=np.int64)
@@ -188,7 +187,7 @@ def gaussian_release(
         size = int(np.count_nonzero(chosen))
         if size:
             noise[chosen] = gaussian_noise(part, size, source=source)
-    # The integer sum is the release; doubles from here on.
+    # The integer sum is the release; doubles follow.
     return GaussianRelease((rounded + noise).astype(np.float64) * 2.0**shift, math.sqrt(variance) * 2.0**shift)
 
 
@@ -211,7 +210,7 @@ def gaussian_counts(
     denominator : int
         A power of two.
     squared_mu, source
-        As for `gaussian_release`, whose guarantee it has.
+        As for `gaussian_release`, with its guarantee.
 
     Returns
     -------
@@ -228,14 +227,14 @@ def gaussian_counts(
 
 @dataclass(frozen=True)
 class GaussianNoise(Part):
-    """Several releases with Gaussian noise that are charged as one: their mu add up in squares.
+    """Several releases with Gaussian noise and one cost: their mu add up in squares.
 
     Attributes
     ----------
     mu : Fraction
         Of all releases together.
     epsilon, delta : Fraction
-        What mu was calibrated for.
+        Targets of the calibration of mu.
     shares : tuple of (str, Fraction)
         The mu of each release, by its name.
     """
@@ -247,11 +246,11 @@ class GaussianNoise(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return GaussianDP(self.mu, self.epsilon, self.delta)
 
     def draws(self, share: str) -> int:
-        """Return how often a release may be sampled: each once."""
+        """Return the allowed number of draws of a release: one."""
         return one_of([name for name, _ in self.shares], share)
 
     def mu_of(self, share: str) -> Fraction:
@@ -268,7 +267,7 @@ class GaussianNoise(Part):
         return pays and replace(other, mu=self.mu, shares=self.shares) == self
 
     def spent(self, *names: str) -> GaussianNoise:
-        """Return what some of the releases alone spend, where the output of these releases decides that no more follow.
+        """Return the cost of some of the releases alone, if their output decides that no more follow.
 
         Only mu falls. Epsilon and delta are one point of the privacy profile of all releases. If a call that stops paid
         a smaller epsilon at the same delta, both branches of the call could lose delta: 2 delta in all.

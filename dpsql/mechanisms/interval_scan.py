@@ -1,27 +1,27 @@
-"""A private interval of one column, of which nothing is known: a median cell, two scans outwards, and two counts.
+"""A private interval of one column without public bounds: a median cell, two scans outwards, and two counts.
 
 The cells are public (`dpsql.kernels.cells.MagnitudeCounts`), and the cell of a row follows from its value alone; a row
-without a value is in none. Each column is drawn in three steps, of which each may use what the steps before released:
+without a value has no cell. A release has three steps, and each step may use the releases before it:
 
 1. *Start*, at 1/4 of epsilon. The exponential mechanism draws a cell for the median (`dpsql.mechanisms.quantile`).
 2. *Scans*, at 3/5. From the start upwards, g_i is the number of rows in cells beyond i. One threshold E_0 is drawn, and
    one E_i for each cell, all geometric of scale s on 0, 1, 2, ...; the scan stops at the first cell with
    ``E_i - g_i >= E_0 - r_i``, or at the last cell. Likewise downwards. Only the two cells are released. r_i is public:
    ``ceil(2 s)`` for cells of magnitudes up to 128 times that of the start (up to 2**20 if the start is the cell of
-   zeros), and ``ceil(9 s)`` beyond, where noise would otherwise lead a scan far away from all rows once in a while.
+   zeros), and ``ceil(9 s)`` beyond, where noise would otherwise sometimes lead a scan far away from all rows.
 3. *Counts*, at 3/20. The rows inside the interval and those outside, with discrete Laplace noise.
 
-Where values are to be clipped to the interval, as for sums and means, its tails are counted, too: start at 1/3, scans
-at 31/60, and in place of two counts those of seven ranges of cells that do not overlap (`tail_cuts`): the rows beyond
-either end, those in the outer eighth and in the rest of the outer half between the start and that end, and those
-between. Inside and outside are sums of these.
+If the query clips values to the interval, as sums and means do, the tails are counted, too: start at 1/3, scans
+at 31/60, and seven counts instead of two, for ranges of cells that do not overlap (`tail_cuts`): the rows beyond
+either end, the rows in the outer eighth and in the rest of the outer half between the start and that end, and the
+rows between. Inside and outside are sums of these.
 
 **Scans.** A row beyond the start enters the counts of one scan alone, a row of the start none. Let g_i rise by 0 or
 1 in each cell. Continuing gets no less likely, and a stop needs E_i to be one larger:
 ``P(stop at i) <= exp(1/s) P'(stop at i)``. Conversely E_0 and E_i, one larger each, make
 ``P'(stop at i) <= exp(2/s) P(stop at i)``. So the log ratio of the
-released cell is in [-1/s, 2/s] for a row that leaves, and in [-2/s, 1/s] for one that comes. At the last cell a scan
-stops whatever the noise, which is post-processing. With m rows per unit:
+released cell is in [-1/s, 2/s] for a row that leaves, and in [-2/s, 1/s] for a row that comes. At the last cell a scan
+always stops, which is post-processing. With m rows per unit:
 
 ==========  ==================  ===========================================================================
 relation    s                   why
@@ -32,33 +32,33 @@ replace     ``3 m / (3/5 eps)`` at most m leave and m come, in pairs: ``(2 + 1) 
 ==========  ==================  ===========================================================================
 
 **Groups.** Disjoint groups of rows have one interval each, for the loss of one: the group of a row depends on that row
-alone, the noise of groups is independent, so log ratios add up over the rows that leave and come, in whichever groups
-they are. Start: the range is 1 for each row that leaves or comes, so a replaced row has the range 2 in two groups as
-in one. Counts: every row is in one count of one group, or in none, so their L1 norm is that of one group. The rows of a
+alone, the noise of groups is independent, so log ratios add up over the rows that leave and come, in any groups.
+Start: the range is 1 for each row that leaves or comes, so a replaced row has the range 2 in two groups as in one.
+Counts: every row is in one count of one group, or in none, so their L1 norm is the same as in one group. The rows of a
 unit count in all groups together.
 
-**What is said of the interval**, with beta the chance `failure`, from released numbers and public ones alone. It is
-*found* when ``inside - outside >= t1`` and ``inside + outside >= t2``, of the noisy counts. t1 is what the difference,
-and the sum, of two noises reach with a chance of at most beta; ``t2 = t1 + n2``.
+**Claims about the interval**, with beta the chance `failure`, use released numbers and public numbers alone. It is
+*found* when ``inside - outside >= t1`` and ``inside + outside >= t2``, of the noisy counts. The difference, and the
+sum, of two noises reach t1 with a chance of at most beta; ``t2 = t1 + n2``.
 
-- More than half of the rows with a value lie inside: otherwise the difference of the noises is at least t1. (Of the
-  counts that are added up here, two or seven, signs do not matter: their noises are symmetric and independent.)
-- The start is not beyond all rows: of fewer than n2 rows, a found interval needs a sum of the noises above t1. Of n2 or
-  more, each of the at most 4128 cells beyond all rows is ``exp(-c n / 2)`` times as likely as a median cell at most, c
-  being the coefficient of the start; n2 makes that beta in all. With a start among the rows a scan passes j empty cells
-  with a chance of at most about ``exp(-2) / (j + 1)``, and ``exp(-9) / (j + 1)`` far away.
+- More than half of the rows with a value lie inside: otherwise the difference of the noises is at least t1. (Signs do
+  not matter for the two or seven counts that are added up here: their noises are symmetric and independent.)
+- The start is not beyond all rows: with fewer than n2 rows, a found interval needs a sum of the noises above t1. With
+  n2 or more, each of the at most 4128 cells beyond all rows is ``exp(-c n / 2)`` times as likely as a median cell at
+  most, c being the coefficient of the start; n2 makes that beta in all. With a start among the rows a scan passes j
+  empty cells with a chance of at most about ``exp(-2) / (j + 1)``, and ``exp(-9) / (j + 1)`` far away.
 
-Each claim fails with a chance of at most beta, so both hold with one of at least ``1 - 2 beta``.
+Each claim fails with a chance of at most beta, so both hold with a chance of at least ``1 - 2 beta``.
 
-**Wider ends.** A scan leaves some scales of rows outside, and the sum of clipped values is then off by all that these
-exceed the end. Clipping farther out adds noise, in proportion. `PrivateInterval.widened` weighs both, from released and
-public numbers alone, so it costs nothing. With g rows beyond the end, at distance D from the start's middle, and
-``g d**-a`` beyond d times that distance, the values exceed an end at ``k D`` by ``g D k**(1 - a) / (a - 1)`` in all.
-g is a little more than the mean of what the scan aims at and of the noisy count beyond, weighted by their variances
-(`_AIM`, `_MORE`). a is the fastest fall that the rows in the outer eighth, or in the outer half, show beside g, less
-2.5 standard deviations of their noise (`_SURE`). So rows are taken to get fewer beyond the end at least as fast as
-within it, which normal, exponential, lognormal and Pareto laws do; a clump of rows far out does not, and no private
-number tells of one as small as the noise.
+**Wider ends.** A scan leaves some scales of rows outside. The sum of clipped values is then off by their excess over
+the end. Clipping farther out adds noise, in proportion. `PrivateInterval.widened` weighs both, from released and public
+numbers alone, so it costs nothing. With g rows beyond the end, at distance D from the start's middle, and ``g d**-a``
+beyond d times that distance, the values exceed an end at ``k D`` by ``g D k**(1 - a) / (a - 1)`` in all. g is a little
+more than the mean of the scan's aim and the noisy count beyond, weighted by their variances (`_AIM`, `_MORE`). a is the
+fastest fall that the rows in the outer eighth, or in the outer half, show next to g, less 2.5 standard deviations of
+their noise (`_SURE`). So the model assumes that rows get fewer beyond the end at least as fast as within it, as in
+normal, exponential, lognormal and Pareto laws; a clump of rows far out violates this, and no private number reveals a
+clump as small as the noise.
 """
 
 from __future__ import annotations
@@ -86,32 +86,32 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity, rank_utility_range
 
 _MEDIAN = Fraction(1, 2)
-# Shares of epsilon: of start, scans and counts; and where tails are counted.
+# Shares of epsilon for start, scans and counts; then the same with tails.
 _SHARES = Fraction(1, 4), Fraction(3, 5), Fraction(3, 20)
 _SHARES_WITH_TAILS = Fraction(1, 3), Fraction(31, 60), Fraction(3, 20)
-# Where tails are cut, as shares of the way from the start to an end, and how many counts that makes.
+# Cuts of the tails, as shares of the way from the start to an end, and the number of counts.
 _CUTS = (0.875, 0.5)
 _WITH_TAILS = 2 * len(_CUTS) + 3
-# A scan stops where about so many scales of rows are left: near the start, and far from it.
+# A scan stops when about so many scales of rows remain: near the start, and far from it.
 _SCALES_LEFT, _SCALES_LEFT_FAR = 2, 9
-# Cells of magnitudes up to 2**7 times that of the start are near it; of a start at zero, those up to 2**20.
+# Cells of magnitudes up to 2**7 times that of the start are near it; for a start at zero, up to 2**20.
 _NEAR_OCTAVES, _NEAR_ZERO = 7, 20
-# Cells that a scan draws noise for at once.
+# Cells per draw of noise in a scan.
 _BLOCK = 256
-# Standard deviation of the rows that a scan leaves, in scales: near the start, and far from it.
+# Standard deviation of the remaining rows of a scan, in scales: near the start, and far from it.
 _AIM, _AIM_FAR = 1.2, 1.8
-# Standard deviations by which rows beyond an end are taken for more, and those within for fewer, than is likely.
+# Standard deviations added to the likely rows beyond an end, and subtracted from the likely rows within.
 _MORE, _SURE = 0.5, 2.5
-# A fall that is no faster would leave a sum, or a sum of squares, without limit; and the least that ends are chosen by.
+# A slower fall would leave a sum, or a sum of squares, without limit; and the least fall for the choice of ends.
 _LEAST_FALL, _USUAL_FALL = 0.05, 4.0
-# How far out an end may be, in units of its distance from the start; and by how much the cost may exceed the least one.
+# Tried distances of an end, in units of its distance from the start; and the largest excess over the least cost.
 _TIMES = 2.0 ** (np.arange(81) / 16)
 _NEARLY = 1.1
 
 
 @dataclass(frozen=True)
 class IntervalNoise:
-    """The noise of one interval, and what follows from it; public.
+    """Public noise of one interval, and the numbers that follow from it.
 
     Attributes
     ----------
@@ -121,9 +121,9 @@ class IntervalNoise:
     max_rows_per_unit : int
         Rows of one privacy unit, in all groups together, >= 1.
     failure : Fraction
-        beta: the chance, at most, that one of the two claims about a found interval is false, in (0, 1).
+        beta: largest chance that one of the two claims about a found interval is false, in (0, 1).
     tails : bool
-        Whether the rows near either end are counted, too.
+        Whether to count the rows near either end, too.
 
     Raises
     ------
@@ -153,7 +153,7 @@ class IntervalNoise:
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return Composed(
             (
                 GumbelNoise(self.start_epsilon),
@@ -179,7 +179,7 @@ class IntervalNoise:
 
     @property
     def rows_left(self) -> int:
-        """The rows beyond a cell near the start at which a scan stops, but for noise."""
+        """The rows beyond a cell near the start at which a scan stops, without noise."""
         return math.ceil(_SCALES_LEFT * self.scan_scale)
 
     @property
@@ -200,36 +200,36 @@ class IntervalNoise:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the noise on either count; where tails are counted, on the rows inside."""
+        """Standard deviation of the noise on either count; with tails, on the rows inside."""
         return laplace_deviation(self.count_scale) * math.sqrt(_WITH_TAILS - 2 if self.tails else 1)
 
     @property
     def count_reach(self) -> int:
-        """What the error of one of the counts exceeds with a chance of at most `failure`."""
+        """Bound that the error of one count exceeds with a chance of at most `failure`."""
         # Two counts, and two signs each.
         return LaplaceCountNoise(scale=self.count_scale).least(self.failure / 4) - 1
 
     @cached_property
     def majority(self) -> int:
-        """t1: what the difference, or the sum, of the noises reaches with a chance of at most `failure`."""
+        """t1: the difference, or the sum, of the noises reaches it with a chance of at most `failure`."""
         return LaplaceCountNoise(scale=self.count_scale, terms=_WITH_TAILS if self.tails else 2).least(self.failure)
 
     @cached_property
     def rows_needed(self) -> int:
-        """t2: the noisy number of rows below which no interval is found."""
+        """t2: the least noisy number of rows of a found interval."""
         spread = rank_utility_range(_MEDIAN, self.neighbours, is_whole=True, max_rows_per_unit=self.max_rows_per_unit)
-        # The logarithm is rounded up by more than its error.
+        # Round the logarithm up by more than its error.
         log = Fraction(math.log((FINE_CELLS - 1) / self.failure)) + Fraction(1, 10**9)
         return self.majority + math.ceil(2 * spread * log / self.start_epsilon)
 
     def is_found(self, inside: int, outside: int) -> bool:
-        """Whether both claims may be made of an interval with these noisy counts."""
+        """Whether both claims hold for an interval with these noisy counts."""
         return inside - outside >= self.majority and inside + outside >= self.rows_needed
 
 
 @dataclass(frozen=True)
 class Tail:
-    """What a release leads to expect beyond one end of an interval; see *Wider ends* above.
+    """Model of the rows beyond one end of an interval; see *Wider ends* above.
 
     Attributes
     ----------
@@ -246,15 +246,15 @@ class Tail:
     reach: float
 
     def excess(self, times: Doubles | float, power: int = 1, least: float = 0.0) -> Doubles:
-        """Return what the values beyond an end exceed it by in all, or their squares about the start.
+        """Return the total excess over an end of the values beyond it, or of their squares about the start.
 
         Parameters
         ----------
         times : ndarray of float64, or float
-            How far out the end is, in units of the reach, >= 1.
+            Distance of the end, in units of the reach, >= 1.
         power : {1, 2}
         least : float
-            What the fall is taken for, if it is slower.
+            Least fall: replaces a slower fall.
         """
         fall = max(self.fall, least, power + _LEAST_FALL)
         total = self.rows * self.reach**power * power / (fall - power)
@@ -268,11 +268,11 @@ class PrivateInterval:
     Attributes
     ----------
     ends : (float, float) or None
-        Lower and upper bound, finite, lower < upper; None where no interval is found.
+        Lower and upper bound, finite, lower < upper; None if no interval is found.
     inside, outside : int
         Rows with a value, with noise; they may be negative.
     tails : (Tail, Tail) or None
-        Beyond the lower end and the upper one, where they were counted.
+        Beyond the lower end and the upper end, if counted.
     """
 
     ends: tuple[float, float] | None
@@ -281,9 +281,9 @@ class PrivateInterval:
     tails: tuple[Tail, Tail] | None = None
 
     def widened(self, noise: float, weight: float = 1.0, power: int = 1) -> tuple[float, float] | None:
-        """Return the ends to which values are best clipped: the nearest ones whose cost is close to the least.
+        """Return the best ends for clipping values: the nearest ends with a cost close to the least.
 
-        The cost is half of the interval that noise makes, and what clipping makes of the value.
+        The cost is half of the interval from noise, plus the change by clipping.
 
         Parameters
         ----------
@@ -291,9 +291,9 @@ class PrivateInterval:
             Half the width of the interval of a sum over one group, or of a sum of squares, in units of the width of the
             bounds, or of its square, > 0.
         weight : float
-            The share of all rows that the group has, in [0, 1]; 0 leaves the ends as they are.
+            The group's share of all rows, in [0, 1]; 0 leaves the ends as they are.
         power : {1, 2}
-            Of what is added up: values, or their squares.
+            1 for sums of values, 2 for sums of squares.
         """
         if self.ends is None or self.tails is None or not weight > 0.0:
             return self.ends
@@ -307,7 +307,7 @@ class PrivateInterval:
         return float(ends[0][row, 0]), float(ends[1][column])
 
     def clipped(self, ends: tuple[float, float], power: int = 1) -> float:
-        """Return how far clipping to such ends may move a sum, or a sum of squares; 0 where tails were not counted.
+        """Return the largest change by clipping of a sum, or a sum of squares; 0 if tails were not counted.
 
         The two ends move a sum in opposite directions, and a sum of squares in one.
         """
@@ -321,7 +321,7 @@ class PrivateInterval:
 def interval_scan(
     counts: NDArray[np.int64], noise: IntervalNoise, *, alone: bool = True, source: BitSource = SYSTEM
 ) -> PrivateInterval:
-    """Release an interval that holds the bulk of one column, and how many rows it holds.
+    """Release an interval with the bulk of one column, and the number of its rows.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ def interval_scan(
         Exact counts, one row of `dpsql.kernels.cells.MagnitudeCounts.counts`.
     noise : IntervalNoise
     alone : bool
-        Whether these rows are the whole table, and not one of several disjoint groups.
+        Whether these rows are the whole table, not one of several disjoint groups.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -348,8 +348,8 @@ def interval_scan(
     - **Assumes**: every row is in one cell, by its value alone, or in none; the counts are below 2**61.
     - **Does not protect**: the cells, which are public; running time, which depends on the interval.
 
-    At either end some 2 to 4 scales of rows are left outside: with m = 1 and add_remove 7 to 13 over epsilon. Values
-    beyond the outermost cells count in these, and magnitudes below 2**-64 as 0.
+    Some 2 to 4 scales of rows remain outside either end: with m = 1 and add_remove 7 to 13 over epsilon. Values beyond
+    the outermost cells count in these cells, and magnitudes below 2**-64 as 0.
     """
     start = start_cell(counts, noise, alone, source)
     down, up = near_cells(start, len(counts))
@@ -385,7 +385,7 @@ def start_cell(counts: NDArray[np.int64], noise: IntervalNoise, alone: bool, sou
 
 
 def near_cells(start: int, cells: int = FINE_CELLS) -> tuple[int, int]:
-    """Return how many cells from the start on are near it, downwards and upwards."""
+    """Return the number of cells near the start, downwards and upwards."""
     zero = cells // 2
     octaves = _NEAR_OCTAVES if start != zero else LARGEST_EXPONENT + _NEAR_ZERO
     steps = abs(start - zero) + SUBCELLS * octaves
@@ -393,9 +393,9 @@ def near_cells(start: int, cells: int = FINE_CELLS) -> tuple[int, int]:
 
 
 def stop(counts: NDArray[np.int64], noise: IntervalNoise, source: BitSource, near: int | None = None) -> int:
-    """Return how many cells a scan goes from the first of `counts`; the rows of that cell itself never count.
+    """Return the number of cells that a scan goes from the first of `counts`; rows of the first cell never count.
 
-    `near` cells from the first on are near it; None for all of them.
+    The first `near` cells are near it; None for all cells.
     """
     beyond = int(counts.sum()) - np.cumsum(counts)
     if near is not None:
@@ -411,14 +411,14 @@ def stop(counts: NDArray[np.int64], noise: IntervalNoise, source: BitSource, nea
 
 
 def noisy_counts(rows: list[int], noise: IntervalNoise, source: BitSource) -> list[int]:
-    """Return counts of rows in ranges that do not overlap, such as inside and outside, with noise."""
+    """Return noisy counts of rows in ranges that do not overlap, such as inside and outside."""
     errors = discrete_laplace(noise.count_scale, len(rows), source=source)
     noisy: list[int] = (np.array(rows, dtype=np.int64) + errors).tolist()
     return noisy
 
 
 def tail_cuts(start: int, first: int, last: int, cells: int = FINE_CELLS) -> tuple[int, ...]:
-    """Return the cells with which the seven ranges begin, in ascending order, and the number of cells at the end."""
+    """Return the first cell of each of the seven ranges, in ascending order, and the number of cells at the end."""
     lower, upper = fine_interval(first, last)
     middle = _middle(start)
     low = (magnitude_cells(middle + np.array(_CUTS) * (lower - middle))).tolist()
@@ -435,8 +435,8 @@ def _middle(start: int) -> float:
 def _tail(
     start: int, end: float, cuts: Sequence[int], noisy: Sequence[int], noise: IntervalNoise, far: bool, width: float
 ) -> Tail:
-    """Return what the noisy counts say of one tail: from beyond the end inwards, with the cells at which they meet."""
-    # With next to no noise both are taken for a millionth of a row, so that none is 0.
+    """Return the model of one tail from noisy counts, from beyond the end inwards, and the cells between them."""
+    # With nearly no noise, both are set to a millionth of a row, so that none is 0.
     error, scale = (max(1e-6, size) for size in (laplace_deviation(noise.count_scale), float(noise.scan_scale)))
     reach = abs(end - _middle(start))
     if reach == 0.0:  # The end is the start, so there is no tail: rows beyond lie a width outside.
@@ -457,16 +457,16 @@ def _tail(
 
 @dataclass(frozen=True)
 class ScannedInterval(Part):
-    """An interval that holds the bulk of one column, or of each of several disjoint groups of rows.
+    """An interval with the bulk of one column, or of each of several disjoint groups of rows.
 
-    The interval of every group costs what that of one costs; see `interval_scan`.
+    All groups together cost as much as one group; see `interval_scan`.
     """
 
     noise: IntervalNoise
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return self.noise.event
 
     @sampled

@@ -1,36 +1,36 @@
-"""What one privacy unit may add to the counts of keys, and what keys that only it has may cost.
+"""Bounds on the counts of keys of one privacy unit, and on the cost of keys that no other unit has.
 
 A key is *lone* if a single unit has it. Noise Z is added to counts, and a key is released when its noisy count is at
 least T. Let ``f(a) = -log(1 - P(Z >= T - a))`` for a lone key of a rows, so that no lone key is released with
-probability ``exp(-sum of f)``. As the noise has one mode, its tail is convex where T is at least the rows. Then f is
-convex as well, and lies below the chord between its ends. Let K2 be the most that the squares of a unit's rows per key
-add up to.
+probability ``exp(-sum of f)``. The noise has one mode, so its tail is convex where T is at least the rows. Then f is
+convex as well, and lies below the chord between its ends. Let K2 be the largest sum of squares of a unit's rows per
+key.
 
 - With at most g keys of at most r rows each: b lone keys have a sum of f of at most ``b f(r)``. Common keys can have
   the share ``left = min(K2, (g - b) r**2) / K2`` of the squares.
 - With at most m rows of at most r keys each: the rows of the lone keys add up to some b, at most ``m r``, and by the
-  chord their sum of f is at most ``b max(f(1), f(m) / m)``. Common keys have at most ``m r - b`` rows, of which no key
-  has more than m, so squares of at most ``m (m r - b)``: ``left = 1 - b / (m r)``.
+  chord their sum of f is at most ``b max(f(1), f(m) / m)``. Common keys have at most ``m r - b`` rows, and no key more
+  than m, so squares of at most ``m (m r - b)``: ``left = 1 - b / (m r)``.
 
 Both are a number of *pieces*. A piece costs at most a *rate* of f in lone keys, and takes some *weight* from the
 others.
 
-**Gaussian noise.** On the vectors of private keys: one delta for the noise and for the threshold together.
+**Gaussian noise** on the vectors of private keys has one delta for the noise and the threshold together.
 
 By (1) of `dpsql.mechanisms.partition_selection` the excess of one table over its neighbour is, with d the profile of
 the common keys' noise (`gaussian_delta`) and ``G1``, ``G2`` the chances that no lone key of either table is released::
 
     1 - G1 + G1 d(epsilon + log(G2 / G1))                                                                (2)
 
-With lone keys a unit has fewer rows left for common ones: their part is ``mu sqrt(left)``-GDP (`KeyLimits.remainder`).
+A unit with lone keys has fewer rows for common keys: their part is ``mu sqrt(left)``-GDP (`KeyLimits.remainder`).
 Under replace the squares of two units add up, and left is the mean of their shares. That needs only that the
 sensitivity behind mu allows for rows whose products oppose, as it must anyway: the bounds ``2 K2 (B + c)`` and ``K2
 max(2 B, D**2)`` of vectors with ``||f||**2 <= B``, ``-<f, f'> <= c`` and ``||f - f'||**2 <= D**2`` both shrink at least
 by that share.
 
-(2) falls in G1 and in G2, and rises in mu: it is a supremum over events of such terms. So a rectangle of numbers of
-lone keys is bounded by its corners, and is cut in two while that bound does not do. All of delta is at hand for the
-noise and, but for a hair, for the threshold: where one of them takes all, the other has next to nothing.
+(2) falls in G1 and in G2, and rises in mu: it is a supremum over events of such terms. So its corners bound a rectangle
+of numbers of lone keys; the code halves the rectangle while that bound is too large. The noise can use all of delta,
+and so, nearly, can the threshold: if one of them takes all, the other has next to nothing.
 
 The noise is discrete. Its profile is the continuous one at an epsilon and for a delta that are less by the margins of
 `dpsql.mechanisms.gaussian`, whose inequalities hold at every real epsilon, also at one below 0.
@@ -56,20 +56,20 @@ from dpsql.noise.discrete import log_bounds
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """What one privacy unit may add to the counts of keys; made by `limits_by_group` and `limits_by_row`.
+    """Bounds on one unit's counts of keys; made by `limits_by_group` and `limits_by_row`.
 
     Attributes
     ----------
     pieces : int
         Number of pieces that lone keys can take.
     lone : tuple of (int, int)
-        Lone keys of this many pieces and this many counts are the worst ones.
+        Pieces and counts of the worst lone keys.
     weight : Fraction
-        Share of the squared norm that common keys lose with a piece at least; see `remainder`.
+        Least share of the squared norm that common keys lose with a piece; see `remainder`.
     total : int
-        Most counts of one unit, added up: the L1 norm under add_remove, half of it under replace.
+        Largest sum of counts of one unit: the L1 norm under add_remove, half of it under replace.
     squares : int
-        Most that their squares over keys add up to: the squared L2 norm under add_remove, half of it under replace.
+        Largest sum of their squares over keys: the squared L2 norm under add_remove, half of it under replace.
     """
 
     pieces: int
@@ -79,7 +79,7 @@ class KeyLimits:
     squares: int
 
     def remainder(self, pieces: int) -> Fraction:
-        """Return the share of `squares` that common keys can have beside lone keys of so many pieces."""
+        """Return the share of `squares` for common keys next to lone keys of so many pieces."""
         return min(Fraction(1), (self.pieces - pieces) * self.weight)
 
 
@@ -114,7 +114,7 @@ def limits_by_row(keys_per_row: int, rows: int = 1) -> KeyLimits:
 
 
 def _digits_of(value: Fraction) -> int:
-    """Return how many digits after the point a number below 1 needs for 40 of its own."""
+    """Return the decimal places that give a number below 1 40 digits of its own."""
     return 40 + max(0, value.denominator.bit_length() - value.numerator.bit_length()) * 302 // 1000
 
 
@@ -141,9 +141,9 @@ def _check_integers(**values: int) -> None:
 _Number = TypeVar("_Number", Fraction, float)
 
 _LITTLE_DELTA = "delta leaves nothing for the threshold of private keys. Raise delta."
-# Shares of delta that the noise alone may take: all of it is best, unless lone keys leave common ones as they are.
+# Shares of delta for the noise alone: all of it is best, unless lone keys leave common keys unchanged.
 _SHARES = (Fraction(1), *(1 - Fraction(1, 1 << bits) for bits in (10, 7, 5, 4, 3, 2, 1)))
-# Steps of a bisection, bits of a rate that are kept, and rectangles of mixes that are looked at.
+# Steps of a bisection, stored bits of a rate, and examined rectangles of mixes.
 _STEPS = 30
 _RATE_BITS = 32
 _MOST_RECTANGLES = 400
@@ -151,7 +151,7 @@ _MOST_RECTANGLES = 400
 
 @dataclass(frozen=True)
 class KeyBudget:
-    """How a Gaussian call spends its epsilon and delta on noise and threshold together.
+    """Split of a Gaussian call's epsilon and delta on noise and threshold together.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ def gaussian_key_budget(
     limits: KeyLimits,
     squared_sensitivity: Fraction | None = None,
 ) -> KeyBudget:
-    """Return the mu with the lowest threshold, among those that take certain shares of delta for themselves.
+    """Return the mu with the lowest threshold, among the mu for certain shares of delta.
 
     Parameters
     ----------
@@ -185,8 +185,8 @@ def gaussian_key_budget(
     neighbours : {'add_remove', 'replace'}
     limits : KeyLimits
     squared_sensitivity : Fraction, optional
-        Variance of the count's noise times ``mu**2``, in squares of a count; by default that of counts alone. Larger
-        where other numbers share mu.
+        Variance of the count's noise times ``mu**2``, in squares of a count; by default for counts alone. Larger if
+        other numbers share mu.
 
     Returns
     -------
@@ -212,7 +212,7 @@ def gaussian_key_budget(
 
 @lru_cache(maxsize=256, typed=True)
 def gaussian_rate(epsilon: Fraction, delta: Fraction, mu: Fraction, changes: int, limits: KeyLimits) -> Fraction:
-    """Return a rate per piece at which every mix of lone keys has an excess of at most delta, about the largest."""
+    """Return about the largest rate per piece at which every mix of lone keys has an excess of at most delta."""
     if changes * limits.pieces > MOST_COORDINATES or not gaussian_covers(mu, epsilon, delta):
         raise ParameterError("P038", _LITTLE_DELTA)
     most = delta * (1 - DELTA_MARGIN)
@@ -231,16 +231,15 @@ def gaussian_rate(epsilon: Fraction, delta: Fraction, mu: Fraction, changes: int
 
 
 def _few_bits(value: float) -> Fraction:
-    """Round a double down, so that it no longer depends on the processor's last bits."""
+    """Round a double down, so that it does not depend on the processor's last bits."""
     mantissa, exponent = math.frexp(value)
     return Fraction(math.floor(mantissa * (1 << _RATE_BITS))) * Fraction(2) ** (exponent - _RATE_BITS)
 
 
 def _holds(excess: Callable[[int, int, Fraction], _Number], delta: _Number, changes: int, limits: KeyLimits) -> bool:
-    """Whether no mix of lone keys in the first and in the second table has an excess above delta; in doubt, not.
+    """Whether no mix of lone keys in the first and in the second table has an excess above delta; false if in doubt.
 
-    ``excess(first, second, remainder)`` rises in all three: pieces of lone keys in each table, and what is left for
-    others.
+    ``excess(first, second, remainder)`` rises in all three: pieces of lone keys in each table, and the rest for others.
     """
     most, looks = limits.pieces, 0
     todo = [(0, most, 0, most)] if changes == 2 else [(0, most, 0, 0), (0, 0, 1, most)]

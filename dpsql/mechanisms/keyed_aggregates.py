@@ -1,19 +1,16 @@
-"""Noise on the blocks of groups whose keys are private: only keys whose noisy count is large are released.
+"""Noise on the blocks of groups whose keys are private: only keys with a large noisy count are released.
 
 The joint vector of all keys gets noise as with public keys (`dpsql.mechanisms.aggregates`), and a key with its numbers
 is released when its noisy count reaches a threshold (`dpsql.mechanisms.partition_selection`): one mechanism, one event,
-and one delta for the noise and for the threshold. The count is one of the numbers that are released anyway where that
-is possible: where one block counts rows, and a unit has one row per group. Otherwise `UnitCount`, the number of units
-per key, is a block more.
+and one delta for the noise and for the threshold. The count is one of the released numbers if possible: if one block
+counts rows, and a unit has one row per group. Otherwise `UnitCount`, the number of units per key, is an extra block.
 
-Noise on the other blocks is drawn for released keys alone. It is independent of the count's, so the law is the same.
+The mechanism draws noise on the other blocks for released keys alone. This noise is independent of the count's noise,
+so the law is the same.
 
-**Grouping sets.** Noise on the same sums in several divisions of rows into groups: each margin is a union of the finest
-groups.
-
-Every division has the blocks of all targets with the same share of epsilon, or of ``mu**2``. A privacy unit has rows in
-as many groups of each division as its limits and the division leave it, and all of its rows may be in one group of a
-coarse one.
+Grouping sets add noise to the same sums in several divisions of rows into groups: each margin is a union of the finest
+groups. Every division has the blocks of all targets with the same share of epsilon, or of ``mu**2``. The limits and the
+division bound the groups of a privacy unit in each division; one group of a coarse division may have all its rows.
 """
 
 from __future__ import annotations
@@ -56,17 +53,17 @@ class MarginsNoise(Part):
     epsilon : Fraction
         Of the whole release, > 0.
     delta, mu : Fraction or None
-        With them the noise is Gaussian; without them it is Laplace.
+        Set for Gaussian noise; None for Laplace noise.
     contributions : tuple of Contribution
-        What a unit contributes to each division; the finest one is the first.
+        A unit's contribution to each division; the finest is first.
     blocks : tuple of Block
 
     Notes
     -----
     - **Guarantee**: Laplace, pure `epsilon`-DP; Gaussian, mu-GDP, hence (epsilon, delta)-DP.
-    - **Neighbouring relation**: that of `contributions`.
-    - **Sensitivity**: of each block in each division as of `GroupedNoise`; losses of all of them add up to epsilon, and
-      their squared distances in standard deviations to ``mu**2``.
+    - **Neighbouring relation**: as in `contributions`.
+    - **Sensitivity**: of each block in each division as for `GroupedNoise`; their losses add up to epsilon, and their
+      squared distances in standard deviations to ``mu**2``.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
     - **Assumes**: groups that do not depend on the rows; fewer than ``2**41`` rows.
     - **Does not protect**: running time, which depends on the noise.
@@ -85,7 +82,7 @@ class MarginsNoise(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return additive_noise(self.epsilon, self.mu, self.delta)
 
     @cached_property
@@ -114,12 +111,12 @@ class MarginsNoise(Part):
         return [lattice.spread for lattice in laws if lattice.noise == LAPLACE]
 
     def gaussian_parts(self) -> list[Fraction]:
-        """Return nothing: what is too wide was refused with the noise of one division."""
+        """Return nothing: the check of one division refuses too wide noise."""
         return []
 
     @sampled
     def draw(self, sums: Sequence[Sequence[Sums]]) -> list[list[NoisyBlock]]:
-        """Return the blocks with noise by division, from the exact sums of each block's target in each."""
+        """Return the noisy blocks by division, from the exact sums of each target in each division."""
         return [
             [
                 noisy_block(block, lattice, block.words(totals))
@@ -137,41 +134,41 @@ def margins_noise(
     blocks: tuple[Block, ...],
     law: str,
 ) -> MarginsNoise:
-    """Return the part that draws blocks in several divisions; parameters and errors as of `grouped_noise`."""
+    """Return the mechanism for blocks in several divisions; parameters and errors as for `grouped_noise`."""
     gaussian = delta if law == GAUSSIAN else None
     mu = None if gaussian is None else usable_mu(epsilon, gaussian)
     return MarginsNoise(name, epsilon, gaussian, mu, contributions, blocks)
 
 
-# Keys whose noise is drawn together.
+# Keys that draw noise together.
 _CHUNK = 1 << 20
-# Share of the loss that counting units takes, where no other number can decide.
+# Share of the loss for counting units, if no other number can decide.
 UNITS_SHARE = Fraction(3, 10)
 
 
 @dataclass(frozen=True)
 class KeyedNoise(Part):
-    """The blocks of all targets, with noise, of the keys that enough units have.
+    """The noisy blocks of all targets, for keys that enough units have.
 
     Attributes
     ----------
     epsilon, delta : Fraction
         Of the whole release.
     mu : Fraction or None
-        With it the noise is Gaussian, without it Laplace.
+        Set for Gaussian noise, None for Laplace noise.
     truncated : bool
         Whether the noise of the only block, a count, is cut to the threshold: Laplace noise otherwise.
     contribution : Contribution
     blocks : tuple of Block
-        The first one has the count that is compared with the threshold.
+        The first has the count for the threshold.
 
     Notes
     -----
     - **Guarantee**: (epsilon, delta)-DP; not zCDP at any rho.
-    - **Neighbouring relation**: that of `contribution`.
-    - **Sensitivity**: that of `GroupedNoise`, and lone keys as in `dpsql.mechanisms.key_limits`.
+    - **Neighbouring relation**: as in `contribution`.
+    - **Sensitivity**: as for `GroupedNoise`, and lone keys as in `dpsql.mechanisms.key_limits`.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
-    - **Assumes**: no unit has more keys, or more rows per key, than `contribution` says.
+    - **Assumes**: no unit has more keys, or more rows per key, than in `contribution`.
     - **Does not protect**: running time, which grows with the number of keys in the table.
     """
 
@@ -184,7 +181,7 @@ class KeyedNoise(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return Approximate(self.epsilon, self.delta, "private keys")
 
     @cached_property
@@ -196,7 +193,7 @@ class KeyedNoise(Part):
 
     @cached_property
     def count_noise(self) -> CountNoise:
-        """The law of the noise on the count that decides."""
+        """Law of the noise on the deciding count."""
         if self.truncated:
             return truncated_count_noise(
                 epsilon=self.epsilon, delta=self.delta, neighbours=self.contribution.neighbours, limits=self.limits
@@ -208,12 +205,12 @@ class KeyedNoise(Part):
 
     @property
     def limits(self) -> KeyLimits:
-        """What one unit adds to the count that decides."""
+        """Bounds on one unit in the deciding count."""
         return key_limits(self.contribution, self.blocks[0])
 
     @cached_property
     def threshold(self) -> int:
-        """On the lattice of the count: a key is released when its noisy count is at least this."""
+        """On the lattice of the count: a key with at least this noisy count is released."""
         noise = self.count_noise
         if isinstance(noise, TruncatedCountNoise):
             return noise.bound + 1
@@ -225,7 +222,7 @@ class KeyedNoise(Part):
             limits=self.limits,
             mu=self.mu,
         )
-        # Coordinates that are rounded to a coarse lattice may be half a step higher each.
+        # Rounding to a coarse lattice may raise each coordinate by half a step.
         law = count_law(self.blocks[0], self.noise.lattices[0])
         return least + (law.most(1) - law.unit)
 
@@ -241,7 +238,7 @@ class KeyedNoise(Part):
         Parameters
         ----------
         sums : sequence of Sums
-            Of each block's target, over all keys that occur, in an order that does not depend on the counts.
+            Of each block's target, over all existing keys, in an order that does not depend on the counts.
         """
         first, *others = zip(self.blocks, self.noise.lattices, sums, strict=True)
         positions, chosen = self._decide(*first)
@@ -251,7 +248,7 @@ class KeyedNoise(Part):
         return positions, blocks
 
     def _decide(self, block: Block, lattice: Lattice, sums: Sums) -> tuple[NDArray[np.intp], NoisyBlock]:
-        """Draw the noise of the block that has the count; return the keys that reach the threshold."""
+        """Draw the noise of the block with the count; return the keys that reach the threshold."""
         positions, words = [], []
         for start in range(0, max(1, len(sums.n)), _CHUNK):
             indices = np.arange(start, min(start + _CHUNK, len(sums.n)))
@@ -267,13 +264,13 @@ class KeyedNoise(Part):
 
 
 def key_limits(contribution: Contribution, block: Block) -> KeyLimits:
-    """Return what one unit adds to the count of a block, and how much of its vector lone keys take."""
+    """Return the bounds of one unit in a block's count, and its lone keys' share of the vector."""
     limits = limits_by_group(contribution.groups, contribution.rows_per_group, contribution.rows)
     return replace(limits, lone=((1, 1),)) if isinstance(block, UnitCount) else limits
 
 
 def block_shares(blocks: Sequence[Block]) -> tuple[Fraction, ...]:
-    """Return the share of the loss for each block: equal ones, beside a fixed one for counting units."""
+    """Return the share of the loss for each block: equal, and a fixed share for counting units."""
     if not isinstance(blocks[0], UnitCount):
         return (Fraction(1, len(blocks)),) * len(blocks)
     rest = len(blocks) - 1
@@ -283,7 +280,7 @@ def block_shares(blocks: Sequence[Block]) -> tuple[Fraction, ...]:
 def keyed_noise(
     name: str, epsilon: Fraction, delta: Fraction, contribution: Contribution, blocks: Sequence[Block], law: str
 ) -> KeyedNoise:
-    """Return the part that draws blocks of private keys.
+    """Return the mechanism for private keys.
 
     Parameters
     ----------
@@ -291,13 +288,13 @@ def keyed_noise(
     epsilon, delta : Fraction
     contribution : Contribution
     blocks : sequence of Block
-        Those of the targets, for noise of this law.
+        Blocks of the targets, for this noise.
     law : {'laplace', 'gaussian'}
 
     Raises
     ------
     ParameterError
-        P001, P027, P038: the noise would drown any table.
+        P001, P027, P038: the noise is too large for any table.
     """
     listed = tuple(blocks)
     if contribution.rows_per_group > 1 or len(listed) > 1 or not listed[0].count_of:

@@ -1,4 +1,4 @@
-"""Laplace noise on integers: discrete, and as exact as the sampler is."""
+"""Laplace noise on integers: discrete, and as exact as the sampler."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError
 from dpsql.noise.discrete import discrete_laplace
 
-# Sums whose noise would be wider than the sampler draws are counted in a coarser unit.
+# Sums with noise too wide for the sampler use a coarser unit.
 _WIDEST = 1 << 48
 
 
 @dataclass(frozen=True)
 class LaplaceNoise(Part):
-    """Longs with discrete Laplace noise.
+    """Integers with discrete Laplace noise.
 
     Attributes
     ----------
     epsilon : Fraction
     l1_sensitivity : Fraction or int or None
-        Of all the integers together; None where it is given with the draw.
+        Of all integers together; None if the draw gets it.
     """
 
     epsilon: Fraction
@@ -36,7 +36,7 @@ class LaplaceNoise(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return DiscreteLaplace(self.epsilon)
 
     def scale(self, l1_sensitivity: Fraction | int | None = None) -> Fraction:
@@ -61,7 +61,7 @@ class LaplaceNoise(Part):
         Parameters
         ----------
         counts : ndarray of int64, shape (k,)
-            In units of ``1 / denominator`` rows, which the noise has, too.
+            In units of ``1 / denominator`` rows, as the noise.
         l1_sensitivity : Fraction or int
             In rows.
         denominator : int
@@ -69,8 +69,8 @@ class LaplaceNoise(Part):
 
         Notes
         -----
-        - **Guarantee**: pure `epsilon`-DP: discrete Laplace noise, whose scale is the sensitivity over `epsilon`, both
-          in that unit. Only the sum becomes a double.
+        - **Guarantee**: pure `epsilon`-DP: discrete Laplace noise. Its scale is the sensitivity over `epsilon`, in that
+          unit. Only the sum becomes a double.
         """
         noisy = counts + discrete_laplace(self.scale(l1_sensitivity) * denominator, len(counts))
         return noisy.astype(np.float64) / denominator
@@ -78,16 +78,16 @@ class LaplaceNoise(Part):
 
 @dataclass(frozen=True)
 class SumWithNoise(LaplaceNoise):
-    """One sum with Laplace noise; counted in a coarser unit where the noise would be wider than the sampler draws."""
+    """One sum with Laplace noise; it uses a coarser unit if the noise is too wide for the sampler."""
 
     @property
     def unit(self) -> int:
-        """The unit that is counted in, a power of two."""
+        """The unit of the sum, a power of two."""
         return 1 << (math.floor(self.scale()) // _WIDEST).bit_length()
 
     @property
     def unit_scale(self) -> Fraction:
-        """Scale of the noise in that unit: a sum that is rounded down moves by one more."""
+        """Scale of the noise in that unit: rounding a sum down adds one to its move."""
         return self.scale() if self.unit == 1 else self.scale() / self.unit + 1 / self.epsilon
 
     @property
@@ -102,6 +102,6 @@ class SumWithNoise(LaplaceNoise):
         Notes
         -----
         - **Guarantee**: pure `epsilon`-DP.
-        - **Sensitivity**: `l1_sensitivity`; of the sum in units, rounded down, one over the unit of that, plus one.
+        - **Sensitivity**: `l1_sensitivity`; for the rounded-down sum in units, that over the unit, plus one.
         """
         return (total // self.unit + int(discrete_laplace(self.unit_scale, 1)[0])) * self.unit

@@ -1,18 +1,18 @@
-"""Logistic regression by objective perturbation: random linear terms in the objective, and what they cost.
+"""Logistic regression by objective perturbation: random linear terms in the objective, and their cost.
 
-The minimiser of ::
+The release is the minimiser of ::
 
     J(w) = sum_i log(1 + exp(-y_i w . x_i)) + lambda / 2 ||w||^2 + b . w,     ||x_i|| <= 1, y_i in {-1, 1}
 
-is released, with b random: density proportional to ``exp(-r ||b||)`` (pure), or normal of standard deviation ``1 / mu``
+with b random: density proportional to ``exp(-r ||b||)`` (pure), or normal of standard deviation ``1 / mu``
 in every coordinate [1]_ [2]_. The intercept is a coordinate like any other: of x, of b, and of the ridge.
 
-**What it costs.** For given rows, ``w -> b = -grad(sum_i loss_i)(w) - lambda w`` is a smooth bijection, so the density
-of the minimiser at w is that of b at b(w) times the determinant of the objective's second derivatives H. One more row
+**Cost.** For given rows, ``w -> b = -grad(sum_i loss_i)(w) - lambda w`` is a smooth bijection, so the density of the
+minimiser at w is the density of b at b(w) times the determinant of the objective's second derivatives H. One more row
 (x, y) moves ``b(w)`` by ``q v``, with ``v = y x`` and ``q = 1 / (1 + exp(w . v))`` in (0, 1), and multiplies the
-determinant by ``1 + q (1 - q) x' H^-1 x``, which lies in ``[1, 1 + q (1 - q) / lambda]``, with *the same q*. A shorter
-row is covered: with ``p = q ||x||`` in place of q, b moves by p and the determinant grows by at most ``p (1 - p) /
-lambda``, because ``(1 - q) ||x|| <= 1 - q ||x||``.
+determinant by ``1 + q (1 - q) x' H^-1 x``, which lies in ``[1, 1 + q (1 - q) / lambda]``, with *the same q*. The bound
+covers a shorter row: with ``p = q ||x||`` in place of q, b moves by p and the determinant grows by at most ``p (1 - p)
+/ lambda``, because ``(1 - q) ||x|| <= 1 - q ||x||``.
 
 - *Pure, add_remove.* The logarithm of the ratio of densities is in ``[-r q, r q + ln(1 + q (1 - q) / lambda)]``. So the
   loss is ``E(r) = max over q in [0, 1] of r q + ln(1 + q (1 - q) / lambda)``, and it is attained. The function of q is
@@ -20,7 +20,7 @@ lambda``, because ``(1 - q) ||x|| <= 1 - q ||x||``.
 - *Pure, replace.* One row goes, another comes, seen from the rows in common: b moves by at most ``q_1 + q_2``, one
   determinant is at least and the other at most as above. The loss is ``r + E(r)``, attained from two columns on.
 - *Normal, add_remove.* Let P be the law without the row and P' with it. Under P', ``Z = -b . v / (s ||v||)`` with ``s =
-  1 / mu`` is *one* standard normal variable, whatever w is, and the logarithm of P'/P at w is ``p mu Z + p^2 mu^2 / 2 +
+  1 / mu`` is *one* standard normal variable, for every w, and the logarithm of P'/P at w is ``p mu Z + p^2 mu^2 / 2 +
   ln(1 + p (1 - p) / lambda)`` at most, with ``p = q ||v||`` in [0, 1]. As ``p^2 <= p``, it is at most E(G) for ``G = mu
   Z + mu^2 / 2``, with the E of above for any real number: ``E(G) = max over p in [0, 1] of p G + ln(1 + p (1 - p) /
   lambda)``. E does not fall, and rises at most as fast as its argument. So with r a rate for which ``E(r) <= epsilon``,
@@ -28,17 +28,17 @@ lambda``, because ``(1 - q) ||x|| <= 1 - q ||x||``.
   standard deviations apart: **delta(epsilon) is at most the delta of a mu-GDP release at r**. In the other direction,
   with ``Z = b . v / (s ||v||)`` under P, the logarithm of P/P' is at most ``p mu Z + p^2 mu^2 / 2 <= max(0, G)``, and
   the same bound holds. With ``lambda >= 1 / epsilon``, r is epsilon: the determinants cost nothing.
-- *Several rows.* A unit of c rows is c steps of one row. Losses add up; of normal noise, k steps at (e, d) are
-  ``(k e, d (exp(k e) - 1) / (exp(e) - 1))``. Replacing a unit is c replaced rows, because rows that count for nothing
-  (x = 0) fill up the shorter of the two units, and change nothing; a replaced row is two steps of normal noise.
+- *Several rows.* A unit of c rows is c steps of one row. Losses add up; for normal noise, k steps at (e, d) are
+  ``(k e, d (exp(k e) - 1) / (exp(e) - 1))``. Replacing a unit is c replaced rows, because zero rows (x = 0) fill up the
+  shorter of the two units, and change nothing; a replaced row is two steps of normal noise.
 
 A lambda of at most ``1 / (4 (exp(epsilon) - 1))`` admits no rate: the determinants alone cost epsilon.
 
-**What computers add.** The b that is used is within eta of an ideal one (`dpsql.noise.ball`); the computed coefficients
+**Computer arithmetic.** The b in use is within eta of an ideal b (`dpsql.noise.ball`); the computed coefficients
 have a certified gradient of at most g, which does not depend on the rows (`dpsql.kernels.logistic`). By strong
-convexity they are within ``h = (g + eta) / lambda`` of the ideal minimiser w*, always. They are rounded to a public
-grid, and discrete Laplace noise of a small part of epsilon is added that hides a distance of 2 h. Why that is enough:
-whatever the rows are, *given* w* = w the rounded coefficients are near w, so that for any two tables the laws K, K' of
+convexity they are within ``h = (g + eta) / lambda`` of the ideal minimiser w*, always. The release rounds them to a
+public grid, and adds discrete Laplace noise of a small part of epsilon that hides a distance of 2 h. Proof:
+for all rows, *given* w* = w the rounded coefficients are near w, so that for any two tables the laws K, K' of
 the output given w* = w satisfy ``K(w, S) <= exp(epsilon_out) K'(w, S)`` for every w and set S. Hence, with P and P' the
 laws of w*, ::
 
@@ -46,17 +46,17 @@ laws of w*, ::
         <= exp(epsilon_obj) E_P' min(1, exp(epsilon_out) K'(w*, S)) + delta
         <= exp(epsilon_obj + epsilon_out) P'(S) + delta
 
-*How small h is* does not matter for this, only that it is public and that it holds for every table. g is ``2**-20``,
+The proof does not need a small h, only a public h that holds for every table. g is ``2**-20``,
 and from an epsilon of 64 on at most ``lambda / 2**24``: the ridge shrinks with epsilon, and a fixed g would keep the
-coefficients ``g / lambda`` from the minimiser, on a grid as coarse, however large epsilon is. Grid and output noise are
-derived from the same h, so they shrink with it, and the event is the same: it holds epsilon and delta alone. For
+coefficients ``g / lambda`` from the minimiser, on a grid as coarse, even for a large epsilon. Grid and output noise
+follow from the same h, so they shrink with it, and the event is the same: it holds epsilon and delta alone. For
 ``lambda >= 2**-20`` and ``2**27`` rows the least g is ``2**-44``, which a fine gradient certifies (its error is below
 ``2**-52``). Rounding to the grid starts from those finer coefficients, not from doubles near them.
 
 References
 ----------
 .. [1] K. Chaudhuri, C. Monteleoni, A. Sarwate, Differentially private empirical risk minimization, JMLR 2011. Its
-   calibration is for replaced rows, and loose: two determinants are bounded apart, each by its largest value.
+   calibration is for replaced rows, and loose: it bounds two determinants apart, each by its largest value.
 .. [2] D. Kifer, A. Smith, A. Thakurta, Private convex empirical risk minimization, COLT 2012. Its constants are for
    added rows: at a fixed number of rows they lose up to 1.27 epsilon.
 """
@@ -87,8 +87,8 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 
 # Part of epsilon that hides the distance from the ideal minimiser.
 OUTPUT_SHARE = Fraction(1, 100)
-# The usual ridge is so many times the least at which determinants cost nothing, or this share of the deviation of the
-# linear term where that is more: about the best on text of 10 to 1000 words and on tables, for epsilon in [0.1, 5].
+# The usual ridge is this many times the least ridge with free determinants, or this share of the linear term's
+# deviation if that is more: about the best on text of 10 to 1000 words and on tables, for epsilon in [0.1, 5].
 _STRENGTH = 2
 _HOLD = 0.6
 _LEAST_EPSILON = Fraction(1, 10**9)
@@ -96,8 +96,8 @@ _LEAST_SCALE = Fraction(1, 10**12)
 _drowned = "epsilon is too small: the noise would drown any table. Raise epsilon."
 LEAST_REGULARIZATION = Fraction(1, 1 << 20)
 LARGEST_REGULARIZATION = Fraction(1 << 40)
-# Norm of the gradient that the solver certifies, beside the error of the noise: as far as doubles carry for any number
-# of rows. Beyond any usual epsilon it is a share of the ridge, too, so that the result tends to the fit without noise.
+# Norm of the gradient that the solver certifies, in addition to the error of the noise: the limit of doubles for any
+# number of rows. For very large epsilon it is also a share of the ridge, so that the result tends to the noiseless fit.
 _GRADIENT_NORM = Fraction(1, 1 << 20)
 FINE_EPSILON = 64
 _FINE_SHARE = Fraction(1, 1 << 24)
@@ -106,7 +106,7 @@ _CLIP_BITS = 61
 _hint = "Leave it out for the usual value."
 
 
-# What yields coefficients, takes the sums there, and returns what is released.
+# Yields coefficients, takes the sums there, and returns the release.
 PerturbedFit: TypeAlias = Generator[list[int], GradientSums, NDArray[np.float64]]
 
 
@@ -117,7 +117,7 @@ class ObjectiveNoise:
     Attributes
     ----------
     epsilon, delta : Fraction
-        What the release costs; delta is 0 with exponential noise.
+        Cost of the release; delta is 0 with exponential noise.
     law : {'exponential', 'gaussian'}
         Of the linear term: density proportional to ``exp(-||b|| / scale)``, or normal.
     scale : Fraction
@@ -137,7 +137,7 @@ class ObjectiveNoise:
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return objective_event(self.epsilon, self.delta)
 
     def linear_deviation(self, width: int) -> float:
@@ -145,7 +145,7 @@ class ObjectiveNoise:
         return float(self.scale) * (math.sqrt(width + 1) if self.law == "exponential" else 1.0)
 
     def tolerance(self, width: int) -> Fraction:
-        """Return the norm of the gradient that is certified: public."""
+        """Return the norm of the certified gradient: public."""
         norm = _GRADIENT_NORM
         if self.epsilon >= FINE_EPSILON:
             norm = min(norm, self.regularization * _FINE_SHARE)
@@ -172,14 +172,14 @@ class ObjectiveNoise:
 
 
 def objective_event(epsilon: Fraction, delta: Fraction) -> Event:
-    """Return what the ledger records of a release; delta is 0 with exponential noise."""
+    """Return the ledger's event of a release; delta is 0 with exponential noise."""
     if not delta:
         return ObjectivePerturbation(epsilon)
     return Approximate(epsilon, delta, "objective_perturbation")
 
 
 def objective_epsilon(rate: Fraction, regularization: Fraction, neighbours: str = "add_remove") -> Fraction:
-    """Return what objective perturbation with exponential noise costs, rounded up.
+    """Return the rounded-up cost of objective perturbation with exponential noise.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def exponential_rate(epsilon: Fraction, regularization: Fraction, neighbours: st
     Returns
     -------
     rate : Fraction
-        At most ``2**-64 epsilon`` below the largest; 0 where no rate is small enough.
+        At most ``2**-64 epsilon`` below the largest; 0 if no rate is small enough.
     """
     low, high = Fraction(0), epsilon / relation_of(neighbours).steps
     if objective_epsilon(high, regularization, neighbours) <= epsilon:
@@ -262,8 +262,7 @@ def default_regularization(
     Returns
     -------
     regularization : float
-        At least twice what makes the determinants cost nothing; more where the noise is so strong that coefficients
-        need more of a hold.
+        At least twice the least ridge with free determinants; more if strong noise needs a stronger ridge.
     """
     steps = relation_of(neighbours, max_rows_per_unit).steps
     least = min(_STRENGTH * steps / (epsilon * (1 - OUTPUT_SHARE)), LARGEST_REGULARIZATION)
@@ -288,7 +287,7 @@ def calibrate(
     epsilon : Fraction
         > 0.
     delta : Fraction or None
-        In (0, 1): normal noise is allowed, and taken where it is smaller than exponential noise.
+        In (0, 1): allows normal noise, used if it is smaller than exponential noise.
     width : int
         Coefficients p, the intercept's included, >= 1.
     neighbours : {'add_remove', 'replace'}
@@ -324,13 +323,13 @@ def _at_ridge(
     output = epsilon * OUTPUT_SHARE
     row = (epsilon - output) / max_rows_per_unit
     rate = exponential_rate(row, ridge, neighbours)
-    # Below this share of the row's epsilon the rest went to the determinants: no noise of any use is left.
+    # Below this share of the row's epsilon the determinants took the rest: no useful noise remains.
     if rate < row / 1000:
         least = least_regularization(epsilon, max_rows_per_unit)
         raise ParameterError(
             "P033", f"regularization must be well above {least:.3g} at this epsilon; got {float(ridge)}. {_hint}"
         )
-    # More noise than needed does no harm: below this it only would leave the samplers' range.
+    # More noise than needed does no harm: less would only leave the samplers' range.
     noise = ObjectiveNoise(epsilon, Fraction(0), "exponential", max(1 / rate, _LEAST_SCALE), ridge, output)
     if delta is not None:
         steps = relation_of(neighbours, max_rows_per_unit).steps
@@ -356,7 +355,7 @@ def objective_perturbation(
     noise : ObjectiveNoise
         From `calibrate`.
     tick : callable, optional
-        Called now and then; may raise. Told nothing: how far the search is depends on the rows.
+        Called now and then; may raise. Gets nothing: the progress depends on the rows.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -368,13 +367,13 @@ def objective_perturbation(
     Raises
     ------
     InternalError
-        I020-I022: too many rows, or what cannot happen.
+        I020-I022: too many rows, or an impossible state.
 
     Notes
     -----
     - **Guarantee**: pure ``noise.epsilon``-DP with exponential noise, (``noise.epsilon``, ``noise.delta``)-DP with
       normal noise.
-    - **Neighbouring relation**: the one that the noise was calibrated for.
+    - **Neighbouring relation**: the relation in the noise's calibration.
     - **Sensitivity**: not a norm of a statistic; see above. The norm of a row must be at most 1.
     - **Randomness**: certified approximation of the linear term, exact integer sampler for the output, operating-system
       entropy, no seed.
@@ -391,9 +390,9 @@ def objective_perturbation(
 def perturbed_fit(noise: ObjectiveNoise, width: int, *, source: BitSource = SYSTEM) -> PerturbedFit:
     """Yield coefficients, take the exact sums of the rows there, and return the released coefficients.
 
-    So whoever has the rows computes the sums, in one pass over them. Coefficients that are yielded depend on the linear
-    term and on the rows: only those at the end are released, and the others are as secret as the rows. Parameters and
-    guarantee as of `objective_perturbation`, for any number of rows: the certificate counts them.
+    The owner of the rows computes the sums, in one pass over them. Yielded coefficients depend on the linear term and
+    on the rows: only the final coefficients are released, and the others are as secret as the rows. Parameters and
+    guarantee as for `objective_perturbation`, for any number of rows: the certificate counts them.
 
     Notes
     -----
@@ -408,7 +407,7 @@ def perturbed_fit(noise: ObjectiveNoise, width: int, *, source: BitSource = SYST
 
 @dataclass(frozen=True)
 class _Start:
-    """What a fit starts from: the numbers of `minimise`, with the linear term drawn."""
+    """Start of a fit: the numbers of `minimise`, with the linear term drawn."""
 
     regularization: float
     linear: NDArray[np.float64]
@@ -418,7 +417,7 @@ class _Start:
     def draw(cls, noise: ObjectiveNoise, width: int, source: BitSource) -> _Start:
         draw = {"exponential": exponential_norm, "gaussian": gaussian_vector}[noise.law]
         linear = draw(noise.scale, width, source=source)
-        # Rounded down: the certificate is against the bound that the output noise was made for.
+        # Rounded down: the certificate must hold for the bound of the output noise.
         return cls(float(noise.regularization), linear, float(noise.tolerance(width)) * (1.0 - 2.0**-50))
 
 
@@ -431,7 +430,7 @@ def _output(gradient: Gradient, noise: ObjectiveNoise, width: int, source: BitSo
 
 
 def _gaussian_mu(epsilon: Fraction, delta: Fraction, steps: int, regularization: Fraction) -> Fraction | None:
-    """Return the mu at which each of so many steps costs at most `epsilon` and all of them `delta`; None for none."""
+    """Return the mu at which each of these steps costs at most `epsilon` and all of them `delta`; None for none."""
     rate = exponential_rate(epsilon, regularization)
     if not 2 * EPSILON_MARGIN < rate <= LARGEST_EPSILON or steps * epsilon > LARGEST_EPSILON:
         return None
@@ -443,7 +442,7 @@ def _gaussian_mu(epsilon: Fraction, delta: Fraction, steps: int, regularization:
         return None
     try:
         return gaussian_mu(rate, least)
-    except ParameterError:  # no mu that the calibration covers: exponential noise it is
+    except ParameterError:  # the calibration covers no such mu: use exponential noise
         return None
 
 
@@ -455,7 +454,7 @@ class PerturbedObjective(Part):
     ----------
     epsilon : Fraction
     delta : Fraction
-        0 where the perturbation is not normal.
+        0 if the perturbation is not normal.
     """
 
     epsilon: Fraction
@@ -463,7 +462,7 @@ class PerturbedObjective(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return objective_event(self.epsilon, self.delta)
 
     def covers(self, other: Part) -> bool:
@@ -471,20 +470,20 @@ class PerturbedObjective(Part):
         return other in (self, replace(self, delta=Fraction(0)))
 
     def spent(self, noise: ObjectiveNoise) -> PerturbedObjective:
-        """Return what sampling some calibrated noise spends."""
+        """Return the cost of sampling some calibrated noise."""
         return replace(self, epsilon=noise.epsilon, delta=noise.delta)
 
     @sampled
     def draw(
         self, rows: SignedRows, noise: ObjectiveNoise, *, tick: Callable[[], object] | None
     ) -> NDArray[np.float64]:
-        """Return the coefficients, from noise that this part pays for."""
+        """Return the coefficients, from noise within this part's cost."""
         self._check(noise)
         return objective_perturbation(rows, noise, tick=tick)
 
     @sampled
     def start(self, width: int, noise: ObjectiveNoise) -> PerturbedFit:
-        """Return a fit that asks for the sums of the rows, from noise that this part pays for."""
+        """Return a fit that asks for the sums of the rows, from noise within this part's cost."""
         self._check(noise)
         return perturbed_fit(noise, width)
 

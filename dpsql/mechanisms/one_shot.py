@@ -1,11 +1,9 @@
 """One selection of the k best of a list, by one of three mechanisms.
 
-**Canonical Lipschitz mechanism.** Canonical Lipschitz mechanism: chooses among all k-subsets, in time that depends on d
-and hardly on their number.
-
-The mechanism returns the k-subset y that maximises ``-c LOSS(y) + E_y``, with one Exp(1) variable per
-subset. There may be ``10**430`` subsets; they fall into ``1 + k (d - k)`` classes of equal loss, and even
-those (``10**8`` for d = 10**6, k = 100) are not visited one by one. Three exact steps replace the race.
+The canonical Lipschitz mechanism chooses among all k-subsets, in time that depends on d and hardly on their number. It
+returns the k-subset y that maximises ``-c LOSS(y) + E_y``, with one Exp(1) variable per subset. There may be
+``10**430`` subsets; they fall into ``1 + k (d - k)`` classes of equal loss, and the mechanism does not even visit these
+(``10**8`` for d = 10**6, k = 100) one by one. Three exact steps replace the race.
 
 1. *A clock.* Report-noisy-max with exponential noise is permute-and-flip [2]_: visit the subsets in random
    order, accept y with probability ``p_y = exp(c (LOSS_min - LOSS(y)))``. Let every subset be visited at the
@@ -13,14 +11,14 @@ those (``10**8`` for d = 10**6, k = 100) are not visited one by one. Three exact
    counts. Marked visits of y come at rate p_y and others at rate ``1 - p_y``, independently. So run through
    the marked visits only, which come at total rate ``sum_y p_y``, subset y with probability proportional to
    p_y: the first marked visit of y, at time T, is its first visit with probability
-   ``exp(-(1 - p_y) T)``; if it is, y is returned, and if not, y is out for good. The best subset has p = 1.
-2. *Envelopes.* Classes are gathered into blocks with a common upper bound on ``p_y``; candidates come from
-   blocks with integer weights that are rounded up, and are thinned to the true rate p_y. Thinning a Poisson
+   ``exp(-(1 - p_y) T)``; if it is, return y, and if not, y is out for good. The best subset has p = 1.
+2. *Envelopes.* Blocks of classes have a common upper bound on ``p_y``; candidates come from
+   blocks with integer weights, rounded up, and are thinned to the true rate p_y. Thinning a Poisson
    process is exact for any upper bound, so loose double-precision bounds cost time, never exactness.
-3. *Lazy decisions.* Each thinning compares a standard exponential variable with a number known in closed
+3. *Lazy decisions.* Each thinning compares a standard exponential variable with a number in closed
    form (class sizes as exact integers, scores as exact rationals) in arithmetic of growing precision.
 
-No noise is drawn per class and no tail is cut off. Some three candidates are expected per call.
+The mechanism draws no noise per class and cuts off no tail. It expects some three candidates per call.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ _MARGIN = 2.0**-20
 _MARGIN_PER_DIGIT = 2.0**-46
 _RELATIVE_MARGIN = 2.0**-40
 _CELLS_AT_ONCE = 1 << 22
-# Share by which a row's total exceeds the weights of its blocks, beside twice the margin of the logarithms.
+# Share by which a row's total exceeds the weights of its blocks, plus twice the margin of the logarithms.
 _ROOM = 2.0**-30
 
 
@@ -60,9 +58,8 @@ def canonical_lipschitz(
 ) -> NDArray[np.intp]:
     """Select a k-subset whose members score above the rest.
 
-    With scores sorted in descending order, M the largest score outside the subset and m the smallest
-    inside, ``LOSS = (1 - gamma) max(M, m) - gamma m``. Returned is the subset that maximises
-    ``-epsilon / utility_range * LOSS + Exp(1)``.
+    With scores sorted in descending order, M the largest score outside the subset and m the smallest inside, ``LOSS =
+    (1 - gamma) max(M, m) - gamma m``. The result maximises ``-epsilon / utility_range * LOSS + Exp(1)``.
 
     Parameters
     ----------
@@ -94,19 +91,18 @@ def canonical_lipschitz(
     Notes
     -----
     - **Guarantee**: pure ``epsilon``-DP for the subset.
-    - **Neighbouring relation**: the one that `utility_range` was derived for.
+    - **Neighbouring relation**: the relation behind `utility_range`.
     - **Sensitivity**: range (not a norm). The loss moves with a common shift of all scores, so let the scores
       rise by amounts in [0, range]; then m and max(M, m) rise by amounts in [0, range] and the loss moves
       within an interval of that length. Report-noisy-max with exponential noise and coefficient
       ``epsilon / range`` is epsilon-DP (`dpsql.mechanisms.select`).
     - **Randomness**: exact, operating-system entropy, no seed.
     - **Assumes**: exact integer scores.
-    - **Does not protect**: running time, which depends on the scores (how they spread, how many candidates are
-      rejected).
+    - **Does not protect**: running time, which depends on the scores (their spread, the number of rejected candidates).
 
-    The classes are those of the corrected mechanism: with j_1, j_2, ... in descending order of the scores, class
-    (h, t) holds ``{j_1..j_h}``, any k-h-1 of ``{j_(h+2)..j_(t-1)}`` and ``j_t``: ``C(t-h-2, k-h-1)`` subsets.
-    As printed in [1]_ (``C(t-h-1, k-h-1)``) classes overlap and the mechanism is not epsilon-DP.
+    The classes belong to the corrected mechanism: with j_1, j_2, ... in descending order of the scores, class (h, t)
+    holds ``{j_1..j_h}``, any k-h-1 of ``{j_(h+2)..j_(t-1)}`` and ``j_t``: ``C(t-h-2, k-h-1)`` subsets. As printed in
+    [1]_ (``C(t-h-1, k-h-1)``) classes overlap and the mechanism is not epsilon-DP.
 
     References
     ----------
@@ -128,7 +124,7 @@ def canonical_lipschitz(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A class, how it came up, and its members' exponent ``-log p >= 0``."""
+    """A class, its origin, and its members' exponent ``-log p >= 0``."""
 
     included: int
     last: int
@@ -137,7 +133,7 @@ class _Candidate:
 
 
 class SubsetRace:
-    """The race of all k-subsets; `draw` may be called again, each time for an independent outcome.
+    """The race of all k-subsets; each call of `draw` returns an independent outcome.
 
     Parameters
     ----------
@@ -186,11 +182,11 @@ class SubsetRace:
         return bounds + self._margin
 
     def _weights(self, bounds: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Integers that are certain to be at least ``exp(bounds - scale)`` in units of ``2**-40``."""
+        """Return integers that are certainly at least ``exp(bounds - scale)`` in units of ``2**-40``."""
         return weights_above(bounds - self._scale)
 
     def _with_room(self, total: int) -> int:
-        """Return at least the total weight of a row, however the processor rounds the doubles behind it."""
+        """Return at least the total weight of a row, for any rounding of the doubles behind it."""
         return total + math.ceil(total * (_ROOM + 2.0 * self._margin)) + len(self._lasts)
 
     def draw(self, reader: WordReader) -> NDArray[np.intp]:
@@ -211,10 +207,10 @@ class SubsetRace:
             out.add(subset)
 
     def _propose(self, reader: WordReader) -> _Candidate | None:
-        """Return a candidate, or None where the pick falls into the room that a row's total leaves.
+        """Return a candidate, or None if the pick falls into the room of a row's total.
 
-        The weights of a row's blocks are computed again here. They need not be the doubles behind the total to the
-        last bit: thinning is exact for the weights that are used, whatever they are.
+        The code computes the weights of a row's blocks again. They may differ from the doubles behind the total in the
+        last bit: thinning is exact for any weights in use.
         """
         pick = reader.below(self._cumulative[-1])
         row = bisect_right(self._cumulative, pick)
@@ -285,7 +281,7 @@ class OneShotSelection(Part):
     mechanism : {'one_shot', 'gumbel', 'canonical_lipschitz'}
     epsilon : Fraction
     k : int
-        All, where there are fewer.
+        All, if there are fewer.
     gamma : Fraction
         Weight of the canonical Lipschitz loss, in (0, 1).
     """
@@ -297,7 +293,7 @@ class OneShotSelection(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         if self.mechanism == "one_shot":
             return ExponentialNoise(self.epsilon, self.k)
         if self.mechanism == "gumbel":
@@ -321,7 +317,7 @@ class OneShotSelection(Part):
 
         Notes
         -----
-        - **Guarantee**: pure `epsilon`-DP under the relation that `utility_range` was derived for.
+        - **Guarantee**: pure `epsilon`-DP under the relation behind `utility_range`.
         """
         if self.mechanism == "canonical_lipschitz":
             run = partial(canonical_lipschitz, gamma=self.gamma)

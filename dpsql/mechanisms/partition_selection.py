@@ -1,10 +1,10 @@
-"""Partition selection: which keys of a private table are released; only those whose noisy count is large.
+"""Partition selection: release only those keys of a private table that have a large noisy count.
 
-A key that a single privacy unit has must almost never be released, because without that unit it would not even be
-known. "Almost" is what delta is for. Noise is added to the count of every key that occurs, and a key is released, with
-its noisy count where that is wanted, when the noisy count is at least a threshold: statement and proof are below. One
-delta pays for noise and threshold together. Three laws of noise are at hand, and public numbers alone say which has the
-lowest threshold. At (1, 1e-6), add_remove, for a unit in g keys:
+A key of a single privacy unit must almost never be released, because the table without that unit does not have it.
+Delta bounds the exceptions. The mechanism adds noise to the count of every existing key, and releases a key, with its
+noisy count on request, when the noisy count is at least a threshold: the proof is below. One delta pays for noise and
+threshold together. Public numbers alone choose the law of noise with the lowest threshold, out of three. At (1, 1e-6),
+add_remove, for a unit in g keys:
 
 ====  =========  ===========  ==========
 g     Laplace    truncated    Gaussian
@@ -16,35 +16,33 @@ g     Laplace    truncated    Gaussian
 20    324        264          101.6
 ====  =========  ===========  ==========
 
-The keys are released in the order of their names: any other order might tell something about the counts.
+The release sorts keys by name: any other order might reveal something about the counts.
 
-**The threshold.** From which noisy count on a key is released, so that one delta pays for the noise and for the
-threshold together.
+**The threshold** is the least noisy count of a released key, such that one delta pays for noise and threshold together.
 
-A table has keys, and for each key that occurs in it a vector of numbers; the threshold looks at one of them, the count.
-Every number gets independent noise. A key is released, with its noisy vector, when its noisy count is at least T. A key
-without rows is never released, because nobody knows it.
+A table has keys, and a vector of numbers for each existing key; the threshold applies to one number, the count. Every
+number gets independent noise. A key is released, with its noisy vector, when its noisy count is at least T. A key
+without rows is never released, because the mechanism does not know it.
 
 Take two neighbouring tables. A key is *lone* if only the unit in which they differ has it, so that it occurs in one of
 the tables: b1 keys in the first table and b2 in the second. Under ``add_remove`` one of these is 0. All other keys are
 *common*. Let P and Q be the laws of the common keys' noisy vectors, G1 and G2 the chances that no lone key of either
-table is released. Which coordinates there are does not matter, only how P and Q differ: a lone key shows itself by
-being released, whatever comes with it. As noises are independent, the excess of the first table's law over
-``exp(epsilon)`` times the second's is::
+table is released. The coordinates do not matter, only the difference of P and Q: a lone key reveals itself by its
+release, with any vector. The noises are independent, so the excess of the first table's law over ``exp(epsilon)`` times
+the second's is::
 
     1 - G1 + sup over events E of (G1 P(E) - exp(epsilon) G2 Q(E))                                       (1)
 
-**Laplace.** Noise that makes all vectors together epsilon-DP has ``P <= exp(epsilon) Q``, so (1) is at most
-``1 - G1 + max(0, G1 - G2) = 1 - min(G1, G2)``, for any b1 and b2 and under both relations: what is lone in the second
-table costs nothing beyond, and there is no condition on epsilon. With chances h of the lone keys of one table, that is
-``1 - product(1 - h) <= delta``: ``g h`` under either relation, and not ``2 g h`` under replace.
+**Laplace.** Noise that makes all vectors together epsilon-DP has ``P <= exp(epsilon) Q``, so (1) is at most ``1 - G1 +
+max(0, G1 - G2) = 1 - min(G1, G2)``, for any b1 and b2 and under both relations: lone keys of the second table cost
+nothing more, and there is no condition on epsilon. With chances h of the lone keys of one table, that is ``1 -
+product(1 - h) <= delta``: ``g h`` under either relation, and not ``2 g h`` under replace.
 
 **Truncated Laplace.** Noise of one number per key within ``[-K, K]``, and ``T = K + 1``: a key without rows would never
-be released if it was known, so lone keys are no special case. The release of every noisy count, below T as well, of all
-keys that there might be, tells no less. Of a count that moves by a, the a last values have no counterpart, with
-probability ``P(Z >= T - a)``; all others are within ``exp(a / scale)``. So the condition is ``1 - product(1 - h) <=
-delta`` once more, over all keys of a unit, or of both units under replace. These h are smaller by ``1 - exp(-1 /
-scale)``.
+be released even if it were known, so lone keys are no special case. The release of every noisy count of all possible
+keys, also below T, reveals no less. If a count moves by a, its a last values have no counterpart, with probability
+``P(Z >= T - a)``; all others are within ``exp(a / scale)``. So the condition is ``1 - product(1 - h) <= delta`` once
+more, over all keys of a unit, or of both units under replace. These h are smaller by ``1 - exp(-1 / scale)``.
 
 **Gaussian.** See `dpsql.mechanisms.key_limits`.
 """
@@ -89,7 +87,7 @@ def laplace_scale(epsilon: Fraction, neighbours: str, limits: KeyLimits) -> Frac
     Raises
     ------
     ParameterError
-        P018; P038, when the noise would drown any table.
+        P018; P038, when the noise is too large for any table.
     """
     _check_loss(epsilon)
     scale = Fraction(relation_of(neighbours).changes * limits.total) / epsilon
@@ -112,8 +110,8 @@ def key_threshold(
     Parameters
     ----------
     noise : CountNoise
-        Law of the noise of the number that is compared with the threshold, as it is drawn: of the count, or of the sum
-        of noisy numbers that is used as one.
+        Sampled law of the noise of the number that meets the threshold: a count, or a sum of noisy numbers used as a
+        count.
     epsilon : Fraction
         > 0. Without `mu`, the noisy vectors of all keys together must be epsilon-DP.
     delta : Fraction
@@ -126,12 +124,12 @@ def key_threshold(
     Returns
     -------
     threshold : int
-        In lattice steps: a key is released when its noisy count is at least this.
+        In lattice steps: a key with at least this noisy count is released.
 
     Raises
     ------
     ParameterError
-        P018, P027; P038, when the noise leaves nothing of delta.
+        P018, P027; P038, when the noise uses all of delta.
 
     Notes
     -----
@@ -149,7 +147,7 @@ def key_threshold(
 def truncated_count_noise(
     *, epsilon: Fraction, delta: Fraction, neighbours: str, limits: KeyLimits
 ) -> TruncatedCountNoise:
-    """Return the truncated noise for counts of which those above its bound are released.
+    """Return the truncated noise for counts that are released above its bound.
 
     Parameters
     ----------
@@ -163,17 +161,17 @@ def truncated_count_noise(
     Returns
     -------
     noise : TruncatedCountNoise
-        Its bound is the least that holds, and at least its scale. The threshold is ``bound + 1``.
+        Its bound is the least valid bound, and at least its scale. The threshold is ``bound + 1``.
 
     Raises
     ------
     ParameterError
-        P018, P027; P038, when the noise would drown any table.
+        P018, P027; P038, when the noise is too large for any table.
 
     Notes
     -----
     - **Guarantee**: (epsilon, delta)-DP of the released keys and noisy counts. For one key per unit and add_remove it
-      is the selection of keys that no other surpasses, at the delta that its bound has (Desfontaines et al. 2022).
+      is the optimal selection of keys, at the delta of its bound (Desfontaines et al. 2022).
     - **Neighbouring relation**: `neighbours`.
     - **Sensitivity**: see the module's docstring.
     """
@@ -203,7 +201,7 @@ def _check_loss(epsilon: Fraction, delta: Fraction = Fraction(1, 2)) -> None:
 
 
 def _least(holds: Callable[[int], bool], low: int) -> int:
-    """Return the least integer from `low` on for which something that is monotone holds."""
+    """Return the least integer from `low` on that satisfies a monotone predicate."""
     if holds(low):
         return low
     step = 1
@@ -216,7 +214,7 @@ def _least(holds: Callable[[int], bool], low: int) -> int:
     return high
 
 
-# Keys that are drawn together.
+# Keys per draw.
 _CHUNK = 1 << 20
 # In counts: larger noise is useless.
 _WIDEST = 2.0**40
@@ -231,7 +229,7 @@ class PartitionSelection:
     noise : CountNoise
         Law of the noise on each count.
     threshold : int
-        In lattice steps of the noise: a key is released when its noisy count is at least this.
+        In lattice steps of the noise: a key with at least this noisy count is released.
     """
 
     noise: CountNoise
@@ -257,9 +255,9 @@ def partition_selection(
         In [1e-300, 1).
     neighbours : {'add_remove', 'replace'}
     limits : KeyLimits
-        What one privacy unit may add to the counts; enforced.
+        Enforced bounds on one privacy unit's counts.
     law : {'laplace', 'truncated', 'gaussian'}, optional
-        Of the noise; by default the one with the lowest threshold.
+        Of the noise; by default the law with the lowest threshold.
 
     Returns
     -------
@@ -268,7 +266,7 @@ def partition_selection(
     Raises
     ------
     ParameterError
-        P018; P001, P027, P038, when the noise would drown any table or is out of reach.
+        P018; P001, P027, P038, when the noise is too large for any table or out of reach.
     """
     if law is not None:
         if law not in LAWS:
@@ -311,7 +309,7 @@ def release_partitions(
     Parameters
     ----------
     names : sequence of str
-        The keys that occur in the table, each once.
+        The keys of the table, each once.
     counts : ndarray of int64, shape (keys,)
         The count of each key, >= 1.
     selection : PartitionSelection
@@ -326,14 +324,14 @@ def release_partitions(
     Raises
     ------
     InternalError
-        I031, when a count is not positive or a name stands twice.
+        I031, when a count is not positive or a name occurs twice.
 
     Notes
     -----
     - **Guarantee**: (epsilon, delta)-DP of `partition_selection`, noisy counts included; it is not zCDP at any rho.
-    - **Neighbouring relation**: the one of `partition_selection`.
-    - **Sensitivity**: of the counts of keys that occur in both tables, L1 (Laplace) or L2 (Gaussian); of all others,
-      how likely they are released at all.
+    - **Neighbouring relation**: as in `partition_selection`.
+    - **Sensitivity**: L1 (Laplace) or L2 (Gaussian) of the counts of keys in both tables; for all other keys, the
+      chance of their release.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
     - **Assumes**: the counts keep the limits of `partition_selection`.
     - **Does not protect**: running time, which grows with the number of keys in the table.
@@ -359,7 +357,7 @@ def _released(
         raise InternalError("I031", "keys must be distinct and have a count of at least 1 each.")
     positions: list[int] = []
     steps: list[int] = []
-    # Neighbouring tables differ in few keys, so that the noise's margins hold for more than one chunk.
+    # Neighbouring tables differ in few keys, so the noise's margins hold for more than one chunk.
     for start in range(0, len(values), _CHUNK):
         noisy = _noisy(values[start : start + _CHUNK], selection.noise, source)
         indices = np.flatnonzero(noisy >= selection.threshold)
@@ -380,7 +378,7 @@ def _noisy(values: NDArray[np.int64], noise: CountNoise, source: BitSource) -> I
 
 @dataclass(frozen=True)
 class PrivateNames(Part):
-    """The names that enough rows have.
+    """The names in enough rows.
 
     Attributes
     ----------
@@ -397,16 +395,16 @@ class PrivateNames(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return Approximate(self.epsilon, self.delta)
 
     @cached_property
     def selection(self) -> PartitionSelection:
-        """Noise and threshold: whichever law has the lower threshold."""
+        """Noise and threshold of the law with the lower threshold."""
         limits = limits_by_row(self.max_keys_per_row, self.max_rows_per_unit)
         return partition_selection(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours, limits=limits)
 
     @sampled
     def draw(self, names: Sequence[str], counts: Longs) -> list[str]:
-        """Return the names that are released."""
+        """Return the released names."""
         return select_partitions(names, counts, self.selection)

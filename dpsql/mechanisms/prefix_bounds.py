@@ -1,60 +1,59 @@
 """Private bounds of several columns at once, from noisy prefix sums over universal cells on a logarithmic scale.
 
-Nothing about the values is given beforehand: the cells of a column are those of its public type
-(`dpsql.kernels.typed_cells`). Of each column the number of rows in the first cell, the first two, the first three, and
-so on, is released with Gaussian noise. The middle of the column is where half of the rows are reached. From there
-outwards an end is the first cell beyond which the noisy prefix sums see no more rows than noise explains.
+The values have no prior bounds: the cells of a column follow from its public type (`dpsql.kernels.typed_cells`). For
+each column, the mechanism releases the number of rows in the first cell, the first two, the first three, and so on,
+with Gaussian noise. The middle of the column is the cell that reaches half of the rows. An end is the first cell from
+there outwards beyond which noise explains the rows in the noisy prefix sums.
 
 With C the lower triangular Toeplitz matrix of the coefficients of ``1 / sqrt(1 - z)``, whose square is the matrix of
 all prefix sums, the products ``C x`` of the counts x get noise of one variance, and ``C`` times these are the prefix
 sums [1]_: their noise is ``norm(c)**2 / mu`` rows, c being the first column of C. That is 2.3 for the 47 cells of a
 TINYINT, 2.8 for an INTEGER, and 3.3 for the 1,033 cells of a DOUBLE. C is rounded down to multiples of ``2**-20``; the
-noise is calibrated to the rounded matrix, whose exact inverse takes the products back.
+noise is calibrated to the rounded matrix, whose exact inverse maps the products back.
 
-*Sensitivity.* Of one column, with m rows in a unit: a row is in one cell, or in none, so it adds one column of C to the
-products, and these are no longer than c. So m rows move them by at most ``m norm(c)``. Under replace at most m rows
+*Sensitivity.* Take one column, with m rows in a unit: a row is in one cell, or in none, so it adds one column of C to
+the products, and these are no longer than c. So m rows move them by at most ``m norm(c)``. Under replace at most m rows
 leave and m come; all entries of C are >= 0, so no two of its columns have a negative inner product, and
 ``norm(a - b)**2 <= norm(a)**2 + norm(b)**2 <= 2 (m norm(c))**2``. Columns with other cells have another C and their own
-c: their products are released side by side, with noise of their own, so ``mu**2`` of the columns add up.
-A BOOLEAN column has the bounds 0 and 1 by its type: it is not counted, and nothing is spent on it.
+c: their products are released side by side, with their own noise, so ``mu**2`` of the columns add up.
+A BOOLEAN column has the bounds 0 and 1 by its type: it needs no counts and costs nothing.
 
-*Ends.* What follows reads released numbers and public ones alone. Near an atom, such as a value that half of the rows
-have, the next octave may be empty, although others lie in a farther one. So an end goes on to the farthest octave that
-holds more rows than noise explains, for all octaves of one end at once but for a chance of 1 %. Where values are
-discrete and the end is still the middle's own cell, it takes in the next value: a rare 0/1 column is [-1, 1].
-Of doubles an end below ``2**-20`` of the other one is 0. Where values may be fractions, bounds within ``2**-14`` of
-zero would make a coefficient as large as they are narrow: they are told only by the strict rule that follows, and not
-at all where the middle is 0; nor are those of zeros alone.
+*Ends.* These rules read released and public numbers alone. Near an atom, such as a value in half of the rows,
+the next octave may be empty, although a farther octave has rows. So an end goes on to the farthest octave with
+more rows than noise explains, for all octaves of one end at once but for a chance of 1 %. If values are
+discrete and the end is still the middle's own cell, it includes the next value: a rare 0/1 column is [-1, 1].
+For doubles an end below ``2**-20`` of the other end is 0. If values may be fractions, bounds within ``2**-14`` of
+zero would make a coefficient as large as they are narrow: only the strict rule below accepts them, and never
+if the middle is 0; a column of zeros alone has no bounds either.
 
-*What is said.* A column is undetermined where there are no more rows than twice the noise of a prefix sum: nothing is
-seen. Elsewhere the interval is used. It is *clear* by a strict rule. Let T be the rows in the interval less a quarter
-of all rows. T is a linear form of the noisy prefix sums, so its noise is normal and known. A column of m cells has
+*Claims.* A column is undetermined if it has no more rows than twice the noise of a prefix sum. Otherwise the
+interval is used. It is *clear* by a strict rule. Let T be the rows in the interval less a quarter of all rows. T is
+a linear form of the noisy prefix sums, so its noise is normal and known. A column of m cells has
 ``m (m + 1) / 2`` intervals, and none of them, in any column, has noise beyond ``z = z(failure / all intervals)``
-standard deviations, but for the chance `failure`. So where the noisy T exceeds z deviations, more than a quarter of
-the column's rows are in the interval, mostly nearly all. For that a DOUBLE needs about ``56 / mu`` rows. The statement,
-and its chance of failure, is of clear intervals alone; an interval that is not clear may be anywhere.
+standard deviations, but for the chance `failure`. So if the noisy T exceeds z deviations, more than a quarter of
+the column's rows are in the interval, mostly nearly all. A DOUBLE needs about ``56 / mu`` rows for that. The claim,
+and its chance of failure, covers clear intervals alone; an interval that is not clear may be anywhere.
 
-*Flags.* The numbers that were released also tell how the rows are spread over the cells of an interval (`SeenRows`).
-Where all of them are in two cells, but for what noise explains, and these are much narrower than they are far apart,
-the column is a flag, whatever its type. Noise explains `_SEEN_CELL` standard deviations of what is in one cell, and
-`_SEEN_BESIDE` of what is in all others together.
+*Flags.* The released numbers also show the spread of the rows over the cells of an interval (`SeenRows`).
+If two cells have all rows, but for noise, and their widths are much smaller than their distance,
+the column is a flag, for any type. Noise explains `_SEEN_CELL` standard deviations of the rows in one cell, and
+`_SEEN_BESIDE` of the rows in all others together.
 
 *Clipping.* A fit may clip a column within its interval. If the target goes on along a straight line beyond the clip,
-the slope of the clipped values is not that of the line. With c the clipped values and e what the clip cuts off, the
-slope is ``1 + cov(c, e) / var(c)`` times too large, in a fit of several columns as well if the others depend on e by
-way of c alone. `SeenRows.clipped` estimates that share from the cells, with the rows that noise may hide added. More
-rows than noise explains may be beyond an end: a tail of few rows over many octaves, or a sentinel. How far is not
-known, so each counts as lying one width of the interval beyond it.
+the slope of the clipped values differs from the slope of the line. With c the clipped values and e the clipped excess,
+the slope is ``1 + cov(c, e) / var(c)`` times too large, in a fit of several columns as well if the others depend on e
+by way of c alone. `SeenRows.clipped` estimates that share from the cells, and adds the rows that noise may hide. More
+rows than noise explains may be beyond an end: a tail of few rows over many octaves, or a sentinel. Their distance is
+not known, so each counts as lying one width of the interval beyond the end.
 
-**Standardisation.** Private means and standard deviations of features, by which rows are scaled before a model is
-fitted.
+**Standardisation** releases private means and standard deviations of features, to scale rows before a model is fitted.
 
-Features in half widths of their bounds differ much in how they spread: one fills its bounds, another one a hundredth of
-them. Noise on sums of products is the same for all, so it drowns the narrow ones. Here a first release of sums and sums
-of squares, with a small share of the loss, tells means and standard deviations; they are public from then on, and the
+Features in half widths of their bounds differ much in spread: one fills its bounds, another a hundredth of
+them. Noise on sums of products is the same for all, so it drowns the narrow features. A first release of sums and sums
+of squares, with a small share of the loss, gives means and standard deviations; they are public from then on, and the
 rows in units of them are a fixed function of each row.
 
-Given what was released, the statistics of the fit are those of rows that are mapped one by one; the losses compose.
+Given this release, the fit computes its statistics from rows mapped one by one; the losses compose.
 
 References
 ----------
@@ -85,52 +84,52 @@ from dpsql.statistics.gram import UNIT, moments_sensitivity
 from dpsql.statistics.regression import Standard
 
 FAILURE = Fraction(1, 100)
-# An end is where the noisy number of rows beyond it is at most this many standard deviations of a prefix sum, or that
-# in the next octave as many of its own.
+# The noisy rows beyond an end are at most this many standard deviations of a prefix sum, or the noisy rows in the next
+# octave as many of their own.
 _TAIL = 1.0
-# Share of a column's rows that an interval is known to hold.
+# Share of a column's rows that a clear interval exceeds.
 _HELD = 0.25
-# Noise alone sees this many deviations of rows with a chance of less than a millionth.
+# Noise alone shows so many deviations of rows with a chance of less than a millionth.
 _FAR = 5.0
-# So many deviations of rows are beyond an end, about, where values thin out.
+# Approximate deviations of rows beyond an end, if values thin out.
 _LOST = 4.0
 # Coefficients are floor(c 2**20): counts below 2**32 times these sum below 2**53.
 _BITS = 20
 # A column with fewer rows than so many deviations of a prefix sum is undetermined.
 _SEEN = 2.0
-# Chance that an end goes on to an octave where there is noise alone.
+# Chance that an end goes on to an octave with noise alone.
 _BEYOND = 0.01
-# Of doubles: an end below this share of the other one is 0; bounds this near to zero are told by the strict rule alone.
+# For doubles: an end below this share of the other is 0; only the strict rule accepts bounds this near to zero.
 _RELATIVE, _NEAR = 2.0**-20, 2.0**-14
 # Noise of a fraction of a row is negligible; less would only need more bits.
 _LARGEST_SQUARED_MU = Fraction(64)
 
-# A cell holds rows, and all others together hold none, by so many standard deviations of the noise.
+# A cell has rows, and all others together have none, by so many standard deviations of the noise.
 _SEEN_CELL, _SEEN_BESIDE = 4.5, 3.0
-# So many rows that noise hides, in standard deviations of a prefix sum, are beyond a clip by one deviation.
+# Rows that noise may hide, in standard deviations of a prefix sum, each one deviation beyond a clip.
 _HIDDEN = 1.0
-# So many rows beyond an end, in standard deviations of a prefix sum, noise explains.
+# Noise explains so many rows beyond an end, in standard deviations of a prefix sum.
 _EXPLAINED = 2.0
 
 Interval = tuple[float, float]
-# The values of a flag are known to so large a share of their distance, at most.
+# Largest width of a flag's values, as a share of their distance.
 _FLAG = 1.0 / 3.0
-# Share of the loss that the bounds of a target get, over that of a feature's bounds.
+# Share of the loss for the bounds of a target, over the share of a feature's bounds.
 TARGET_WEIGHT = Fraction(4)
 
 
 @dataclass(frozen=True)
 class ClippedShare:
-    """How far clipping a column moves the coefficients of a linear truth.
+    """Change by clipping a column of the coefficients of a linear truth.
 
     Attributes
     ----------
     slope : float
-        >= 0, as a share of the column's slope; 0 where nothing within the interval is clipped.
+        >= 0, as a share of the column's slope; 0 if nothing within the interval is clipped.
     level : float
-        >= 0: how far the intercept moves, over the slope.
+        >= 0: change of the intercept, over the slope.
     spread : float
-        >= 0: the mean square of what is cut off, which is like noise to the other columns.
+        >= 0: the mean square of the clipped excess, which is like noise to the other columns.
     """
 
     slope: float = 0.0
@@ -140,7 +139,7 @@ class ClippedShare:
 
 @dataclass(frozen=True, eq=False)
 class SeenRows:
-    """How the rows of a column are spread over the cells of its interval, with noise; post-processing.
+    """Noisy spread of a column's rows over the cells of its interval; post-processing.
 
     Attributes
     ----------
@@ -151,9 +150,9 @@ class SeenRows:
     unit : float
         Standard deviation of the noise in a prefix sum, in rows.
     flag : bool
-        Whether all rows are in two cells, but for what noise explains, much narrower than they are far apart.
+        Whether two cells have all rows, but for noise, and are much narrower than their distance.
     below, above : float
-        Noisy rows beyond either end, over those that noise explains.
+        Noisy rows beyond either end, over the rows that noise explains.
     """
 
     low: Doubles
@@ -165,15 +164,15 @@ class SeenRows:
     above: float = 0.0
 
     def clipped(self, low: float, high: float, hidden: float = _HIDDEN) -> ClippedShare:
-        """Return how far clipping moves the coefficients of a linear truth, see the module's text.
+        """Return the change by clipping of the coefficients of a linear truth, see the module's text.
 
         Parameters
         ----------
         low, high : float
-            Between which values are clipped.
+            Ends of clipped values.
         hidden : float
-            So many rows beyond the clip are added, in standard deviations of a prefix sum, as noise may hide. With 0
-            rows beyond the interval are left out, too; else each lies a width of the interval beyond it.
+            Added rows beyond the clip, in standard deviations of a prefix sum, as noise may hide. 0 also ignores rows
+            beyond the interval; otherwise each lies a width of the interval beyond it.
         """
         beyond = (self.below, self.above) if hidden else (0.0, 0.0)
         if low <= self.low[0] and high >= self.high[-1] and not any(beyond):
@@ -181,13 +180,13 @@ class SeenRows:
         width = float(self.high[-1] - self.low[0])
         far = width + max(0.0, low - float(self.low[0])), width + max(0.0, float(self.high[-1]) - high)
         low, high = max(low, float(self.low[0])), min(high, float(self.high[-1]))
-        # A wide cell that reaches into the clip is not cut: values far from zero are in cells wider than they spread.
+        # A wide cell that reaches into the clip stays whole: values far from zero have cells wider than their spread.
         middle, count = (self.low + self.high) / 2.0, max(1.0, float(self.rows.sum()))
         wide = (self.high > low) & (self.low < high) & (self.high - self.low > (high - low) / 2.0)
         middle = np.where(wide, np.clip(middle, low, high), middle)
         inner = np.clip(middle, low, high)
         mean = float(inner @ self.rows) / count
-        # A clip is at three deviations, or nearer where the interval ends.
+        # A clip is at three deviations, or nearer if the interval ends.
         variance = max(float(np.square(inner - mean) @ self.rows), count * ((high - low) / 6.0) ** 2)
         cut = (middle - inner) * self.rows
         deviation = math.sqrt(variance / count)
@@ -201,24 +200,24 @@ class SeenRows:
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """The bounds of a column, and what is known of them.
+    """The bounds of a column, and their properties.
 
     Attributes
     ----------
     interval : (float, float) or None
-        lower < upper; None where the column is undetermined.
+        lower < upper; None if the column is undetermined.
     clear : bool
-        Whether the interval is certain to hold a quarter of the column's rows, but for the chance of `prefix_bounds`;
-        true of public bounds.
+        Whether the interval has a quarter of the column's rows, but for the chance of `prefix_bounds`; true for public
+        bounds.
     is_whole : bool
-        Whether values count as they are, all the way to the bounds: true of public bounds, and of drawn ones that hold
-        few values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
+        Whether values count unclipped, all the way to the bounds: true for public bounds, and for private bounds of
+        few values, such as a 0/1 column. Otherwise rare values within the bounds may be clipped.
     flag : bool
         Whether the released cells show no more than two values.
     seen : SeenRows or None
-        How the rows are spread over the interval; None of public bounds.
+        Spread of the rows over the interval; None for public bounds.
     mean, deviation : float
-        Of the values, clipped to drawn bounds, as the noisy prefix sums show them; NaN of public bounds.
+        Of the values, clipped to private bounds, from the noisy prefix sums; NaN for public bounds.
     """
 
     interval: Interval | None
@@ -235,16 +234,16 @@ UNDETERMINED = ColumnBounds(None, clear=False, is_whole=False)
 
 @dataclass(frozen=True)
 class PrefixMatrix:
-    """The lower triangular Toeplitz matrix of the products, and how prefix sums follow from them; public.
+    """The lower triangular Toeplitz matrix of the products, and its map to prefix sums; public.
 
     Attributes
     ----------
     coefficients : ndarray of int64, shape (m,)
         First column of the matrix, in units of ``2**-20``.
     squared : int
-        Largest sum of squares of a column, which is that of the first; in units of ``2**-40``.
+        Largest sum of squares of a column, attained by the first; in units of ``2**-40``.
     back : ndarray of float64, shape (m,)
-        First column of the Toeplitz matrix that takes products in rows to prefix sums.
+        First column of the Toeplitz matrix that maps products in rows to prefix sums.
     """
 
     coefficients: Longs
@@ -257,7 +256,7 @@ class PrefixMatrix:
         """Return the matrix for a number of cells."""
         shares = np.cumprod(np.concatenate(([1.0], 1.0 - 1.0 / (2.0 * np.arange(1, cells)))))
         coefficients = np.floor(shares * 2.0**_BITS).astype(np.int64)
-        # 1 / (c(z) (1 - z)) as a power series: that of 1 / c(z), summed up.
+        # 1 / (c(z) (1 - z)) as a power series: 1 / c(z), summed up.
         inverse = np.zeros(cells)
         scaled = coefficients / coefficients[0]
         inverse[0] = 1.0
@@ -314,22 +313,22 @@ def prefix_bounds(
     failure: Fraction = FAILURE,
     source: BitSource = SYSTEM,
 ) -> list[ColumnBounds]:
-    """Release bounds that hold the bulk of each of several columns.
+    """Release bounds with the bulk of each of several columns.
 
     Parameters
     ----------
     counts : sequence of ndarray of int64
-        Exact counts of columns of the same rows, each of shape (m,): of the cells of its own type.
+        Exact counts of columns of the same rows, each of shape (m,), in the cells of its own type.
     cells : sequence of TypedCells
-        Those of each column, by its public type.
+        Cells of each column, by its public type.
     squared_mus : sequence of Fraction
-        The share of ``mu**2`` that is spent on each column, > 0.
+        The share of ``mu**2`` for each column, > 0.
     neighbours : {'add_remove', 'replace'}
         The neighbouring relation.
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     failure : Fraction
-        In (0, 1): chance, at most, that any of the clear intervals holds a quarter of its column's rows or fewer.
+        In (0, 1): largest chance that any clear interval has a quarter of its column's rows or fewer.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -349,7 +348,7 @@ def prefix_bounds(
     - **Guarantee**: mu-Gaussian DP for all columns together, with ``mu**2`` the sum of `squared_mus`.
     - **Neighbouring relation**: add or remove one unit, or replace one.
     - **Sensitivity**: L2 of the products of one column, by the matrix of its own cells; the module's text has the
-      proof. Columns of the table get noise of their own; their ``mu**2`` add up.
+      proof. Columns of the table get their own noise; their ``mu**2`` add up.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: every row is in one cell of each column, by its values alone, or in none; fewer than 2**32 rows.
     - **Does not protect**: the cells, which follow from public types; the number of columns; running time.
@@ -377,22 +376,22 @@ def prefix_bounds(
 
 
 def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: TypedCells) -> ColumnBounds:
-    """Return the interval that noisy prefix sums indicate; post-processing, so it costs no privacy.
+    """Return the interval from noisy prefix sums; post-processing, so it costs no privacy.
 
     Parameters
     ----------
     sums : ndarray of float64, shape (m,)
-        Of the cells, in ascending order of the values in them.
+        For the cells, in ascending order of their values.
     sigma : float
         Standard deviation of the noise on every product, in rows.
     farthest : float
-        z: how many standard deviations T has to be above 0.
+        z: standard deviations that T needs above 0.
     cells : TypedCells
 
     Returns
     -------
     bounds : ColumnBounds
-        From the lower end of the first cell to the upper end of the last one, by the rules of the module's text.
+        From the lower end of the first cell to the upper end of the last, by the rules of the module's text.
     """
     matrix = PrefixMatrix.of(cells.count)
     ascending = _ascending(sums)
@@ -445,17 +444,17 @@ def _seen(
 
 
 def _spread(rows: Doubles, low: Doubles, high: Doubles) -> tuple[float, float]:
-    """Return mean and deviation of values that are even within cells, of which so many rows are in each."""
+    """Return mean and deviation of values that are even within cells with so many rows each."""
     share, middle, width = rows / rows.sum(), low / 2 + high / 2, high - low
     mean = float(share @ middle)
     return mean, math.sqrt(float(share @ ((middle - mean) ** 2 + width**2 / 12)))
 
 
 def _ends(cells: TypedCells, first: int, middle: int, last: int) -> Interval:
-    """Return the interval from the first cell to the last one."""
+    """Return the interval from the first cell to the last."""
     lower, upper = float(cells.low[first]), float(cells.high[last])
     if cells.digits is None:
-        # As if the values of the zero cell were 0, and so those that nothing tells from it.
+        # Count the values of the zero cell, and values indistinguishable from it, as 0.
         farther = max(abs(lower), abs(upper))
         lower = 0.0 if first == cells.zero or abs(lower) < _RELATIVE * farther else lower
         upper = 0.0 if last == cells.zero or abs(upper) < _RELATIVE * farther else upper
@@ -468,11 +467,11 @@ def _ends(cells: TypedCells, first: int, middle: int, last: int) -> Interval:
 
 
 def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix) -> int:
-    """Return how many cells from the middle an end is.
+    """Return the number of cells from the middle to an end.
 
-    Noise may see `_TAIL` deviations of rows beyond the last one, all the way to the end of the cells. So where no more
-    than `_FAR` deviations are left, an octave in which noise explains what is seen is an end as well; but no end is
-    before an octave that holds more rows than noise explains.
+    Noise may show `_TAIL` deviations of rows beyond the last row, all the way to the end of the cells. So if no more
+    than `_FAR` deviations remain, an octave that noise explains is an end as well; but no end is before an octave
+    with more rows than noise explains.
 
     Parameters
     ----------
@@ -482,7 +481,7 @@ def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix) -> int:
     unit, octave = sigma * matrix.prefix_deviation, sigma * matrix.range_deviation
     within = beyond - np.append(beyond, np.zeros(OCTAVE))[OCTAVE:][: len(beyond)]
     ends = (beyond <= _TAIL * unit) | (beyond <= _FAR * unit) & (within <= _TAIL * octave)
-    end = int(np.argmax(ends))  # the last one has none beyond
+    end = int(np.argmax(ends))  # no rows are beyond the last
     starts = np.arange(end, len(beyond) - 1, OCTAVE)
     stops = np.minimum(starts + OCTAVE, len(beyond) - 1)
     away = -NormalDist().inv_cdf(_BEYOND / (2 * len(starts) + 2))
@@ -491,14 +490,14 @@ def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix) -> int:
 
 
 def rows_needed(squared_mu: Fraction, width: int, neighbours: str, max_rows_per_unit: int = 1) -> float:
-    """Return about how many rows a column of doubles needs so that its bounds are clear in most calls.
+    """Return about the number of rows that gives a column of doubles clear bounds in most calls.
 
     Parameters
     ----------
     squared_mu : Fraction
-        Share of ``mu**2`` that is spent on the column.
+        Share of ``mu**2`` for the column.
     width : int
-        Columns whose bounds are drawn together. Those of other types have fewer cells, and need fewer rows.
+        Columns with bounds drawn together. Other types have fewer cells, and need fewer rows.
     neighbours, max_rows_per_unit
         As for `prefix_bounds`.
     """
@@ -528,17 +527,17 @@ def _ascending(sums: Doubles) -> Doubles:
 
 
 def column_losses(squared_mu: Fraction, width: int, *, last: bool) -> list[Fraction]:
-    """Return the share of ``mu**2`` of the bounds of each column.
+    """Return the share of ``mu**2`` for the bounds of each column.
 
     Parameters
     ----------
     squared_mu : Fraction
-        Of all columns together.
+        For all columns.
     width : int
         Number of columns.
     last : bool
-        Whether the last column is the target, without which there is no model: it gets `TARGET_WEIGHT` times as
-        much as another column.
+        Whether the last column is the target, which every model needs: it gets `TARGET_WEIGHT` times as much as another
+        column.
     """
     weights = [Fraction(1)] * width
     if last:
@@ -558,14 +557,14 @@ def draw_bounds(
     neighbours: str,
     max_rows_per_unit: int,
 ) -> list[ColumnBounds]:
-    """Return the intervals that a share of Gaussian noise pays for; see `prefix_bounds`.
+    """Return the intervals for a share of Gaussian noise; see `prefix_bounds`.
 
-    The share of ``mu**2`` of each column is that of `column_losses`, or `losses`.
+    `column_losses`, or `losses`, gives the share of ``mu**2`` of each column.
 
     Raises
     ------
     InternalError
-        I034: `losses` add up to more than the share pays for.
+        I034: `losses` add up to more than the share.
     """
     if not counts:
         return []
@@ -586,18 +585,18 @@ def draw_bounds(
 _RESOLUTION = 2.0**-40
 # Public bounds so many deviations from the mean are far wider than the bulk of the values.
 _WIDE = 8.0
-# Rows that are kept as integers within public bounds do not resolve a deviation below this share of a half width.
+# Integer rows within public bounds do not resolve a deviation below this share of a half width.
 _FINEST = 2.0**-14
-# A variance is known where it is so many times the noise in it.
+# A variance is known if it is this many times its noise.
 _SURE = 4.0
-# Ends within public bounds are drawn where rows are at least so many deviations of a prefix sum; with more noise where
-# it leaves the second number of them.
+# Ends within public bounds need rows of at least so many deviations of a prefix sum; they get more noise if the rows
+# stay above the second number.
 LEAST_SEEN, _WELL_SEEN = 8.0, 256.0
 _FACTORS = tuple(Fraction(1, 4**power) for power in range(4))
 
 
 def far_bounds(standard: Standard, positions: Iterable[int]) -> list[int]:
-    """Return those of some features whose public bounds are far wider than their values, by what was released."""
+    """Return the features whose public bounds are far wider than their values, by the release."""
     far = 1.0 + np.abs(standard.mean) > _WIDE * standard.deviation
     far |= standard.deviation**2 <= _SURE * standard.noise
     return [position for position in positions if far[position]]
@@ -606,7 +605,7 @@ def far_bounds(standard: Standard, positions: Iterable[int]) -> list[int]:
 def rows_over_noise(
     rows: float, squared_mu: Fraction, cells: TypedCells, neighbours: str, max_rows_per_unit: int
 ) -> float:
-    """Return how many deviations of a prefix sum some rows are, where this share of ``mu**2`` is spent on a column."""
+    """Return the rows in deviations of a prefix sum, at this share of ``mu**2`` for a column."""
     matrix = PrefixMatrix.of(cells.count)
     squared = squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit) * matrix.squared
     sigma = math.sqrt(squared / min(squared_mu, _LARGEST_SQUARED_MU)) * 2.0**-_BITS
@@ -622,10 +621,10 @@ def ends_factor(
     *,
     least: float = LEAST_SEEN,
 ) -> Fraction:
-    """Return the share of some ``mu**2`` that ends within public bounds get: as little as the rows allow; maybe 0.
+    """Return the share of some ``mu**2`` for ends within public bounds: as little as the rows allow; maybe 0.
 
-    `rows` is the released number of rows; nothing else of them decides. There are no ends where they are fewer than
-    `least` deviations of a prefix sum.
+    Only `rows`, the released number of rows, decides. There are no ends if the rows are fewer than `least`
+    deviations of a prefix sum.
     """
     factor_used = Fraction(0)
     for factor in _FACTORS:
@@ -640,13 +639,13 @@ def ends_factor(
 
 
 def _helps(standard: Standard, position: int, pair: Interval, column: ColumnBounds) -> bool:
-    """Whether a drawn spread is smaller than the one that moments show, given their noise."""
+    """Whether a private spread is smaller than the spread from moments, given their noise."""
     wide = math.sqrt(standard.deviation[position] ** 2 + standard.noise) * (pair[1] / 2 - pair[0] / 2)
     return column.interval is not None and 0.0 < column.deviation < wide
 
 
 def _respread(standard: Standard, pairs: Sequence[Interval], by_position: Mapping[int, ColumnBounds]) -> Standard:
-    """Return means and deviations in half widths of some bounds, where those of some features were drawn."""
+    """Return means and deviations in half widths of some bounds, with the private ones of some features."""
     mean, deviation = standard.mean.copy(), standard.deviation.copy()
     weight = None if standard.weight is None else standard.weight.copy()
     for position, column in by_position.items():
@@ -662,9 +661,9 @@ def _respread(standard: Standard, pairs: Sequence[Interval], by_position: Mappin
 def spread_within(
     standard: Standard, pairs: Sequence[Interval], by_position: Mapping[int, ColumnBounds]
 ) -> tuple[Standard, list[int]]:
-    """Return means and deviations in half widths of public bounds, and of which features these were drawn.
+    """Return means and deviations in half widths of public bounds, and the features with private values.
 
-    Post-processing. What is undetermined stays as it is, and so does what cells resolve no better than moments do, or
+    Post-processing. Undetermined features stay, and so do features that cells resolve no better than moments, or
     integers in [-S, S] too coarsely.
 
     Parameters
@@ -672,7 +671,7 @@ def spread_within(
     standard : Standard
         In half widths of `pairs`, which are public.
     by_position : mapping
-        Drawn ends.
+        Private ends.
     """
     helping = {
         position: column
@@ -686,7 +685,7 @@ def spread_within(
 def narrowed(
     standard: Standard, pairs: Sequence[Interval], by_position: Mapping[int, ColumnBounds]
 ) -> tuple[Standard, list[Interval]]:
-    """Return means and deviations as `spread_within` does, in half widths of the bounds, which come with them."""
+    """Return means and deviations as `spread_within`, in half widths of the bounds, and these bounds."""
     bounds, helping = list(pairs), {}
     for position, column in by_position.items():
         ends = within(column, pairs[position])
@@ -696,7 +695,7 @@ def narrowed(
 
 
 def within(column: ColumnBounds, pair: Interval) -> Interval | None:
-    """Return drawn bounds within public ones; None where nothing is left of them."""
+    """Return private bounds within public bounds; None if they do not overlap."""
     if column.interval is None:
         return None
     low, high = (min(max(end, pair[0]), pair[1]) for end in column.interval)
@@ -725,10 +724,10 @@ def released_standard(
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     reach : sequence of float
-        How many deviations from the mean the bounds of each feature are at most, > 0: so many that no value within
-        them is clipped. Infinite where it may be, as by default. Public.
+        Largest distance of each feature's bounds from the mean in deviations, > 0: no value within them is clipped.
+        Infinite if values may be clipped, as by default. Public.
     least_rows : float
-        Where the noisy rows are fewer than so many standard deviations of the noise, means are 0 and deviations 1: they
+        If the noisy rows are fewer than so many standard deviations of the noise, means are 0 and deviations 1: they
         would be noise.
     source : BitSource
         Operating-system entropy; another source is for tests.
@@ -736,9 +735,9 @@ def released_standard(
     Returns
     -------
     standard : Standard
-        Means in [-1, 1], and deviations in (0, 1]: at least what noise alone would make of a constant, so that a
-        feature whose spread is drowned by noise is not blown up. That of a feature with a finite `reach`
-        is as large as that demands, maybe above 1. Depends on noisy and public numbers alone.
+        Means in [-1, 1], and deviations in (0, 1]: at least the deviation that noise alone gives a constant, so that
+        scaling does not blow up a noisy feature. A finite `reach` may raise a feature's deviation, even above 1.
+        Depends on noisy and public numbers alone.
 
     Notes
     -----

@@ -1,8 +1,8 @@
-"""Private prefix sums of counts: how many rows lie in the first cell, the first two, the first three, and so on.
+"""Private prefix sums of counts: the rows in the first cell, the first two, the first three, and so on.
 
-A strategy is a public integer matrix: it is multiplied by the exact counts, every product gets exact discrete noise,
-and least squares turns the noisy products into estimates of all prefix sums. One row of the table adds a column of the
-matrix to the products, so the columns say how much noise is needed, and the matrix says how much of it is left in the
+A strategy is a public integer matrix: it multiplies the exact counts, every product gets exact discrete noise, and
+least squares turns the noisy products into estimates of all prefix sums. One row of the table adds a column of the
+matrix to the products, so the columns determine the noise of the products, and the matrix determines the noise of the
 estimates. With m cells, and a the largest sum of absolute values of a column:
 
 =========  ========================================  ===========  ==============================================
@@ -17,8 +17,8 @@ toeplitz   the square root of the matrix of prefix   grows        Gaussian noise
            sums, rounded down to ``2**-32``                       norm about ``sqrt(1 + log(m) / pi)``
 =========  ========================================  ===========  ==============================================
 
-Several histograms can be released side by side, when every row is in at most one cell of one of them: ROC counts
-negatives and positives. A privacy unit of at most c rows then moves all products together by
+Several histograms can share a release, if every row is in at most one cell of one histogram: ROC counts negatives and
+positives. A privacy unit of at most c rows then moves all products together by
 
 ===========  ========  ==============  =========================================================================
 relation     L1        squared L2      why
@@ -40,7 +40,7 @@ m     identity  wavelet  8-ary tree with its root        8-ary tree without it (
 1024  1025      296      187                             131
 ====  ========  =======  ==============================  ==================================
 
-The root would be the number of all rows: a level more of noise for everything, to know one number better.
+The root would be the number of all rows: one level more of noise on everything, for one better number.
 
 References
 ----------
@@ -75,13 +75,13 @@ STRATEGIES = ("identity", "tree", "wavelet", "toeplitz")
 NOISES = ("laplace", "gaussian")
 MOST_CELLS = 1024
 _BRANCHING = 8
-# A Toeplitz coefficient c is floor(c 2**32): noise is calibrated to the rounded ones, at almost no loss.
+# A Toeplitz coefficient c is floor(c 2**32): the noise calibration uses it, at almost no loss.
 _TOEPLITZ_BITS = 32
 
 
 @dataclass(frozen=True)
 class PrefixStrategy:
-    """A strategy: a matrix of products and what follows from it; public.
+    """A strategy: a matrix of products and its properties; public.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class PrefixStrategy:
 
     @cached_property
     def reconstruction(self) -> NDArray[np.float64]:
-        """Matrix, shape (m, k), that takes products in rows to least-squares estimates of the prefix sums."""
+        """Matrix, shape (m, k), that maps products in rows to least-squares estimates of the prefix sums."""
         scaled = self.matrix / 2.0**self.bits
         prefix = np.tri(self.cells)
         solved = (
@@ -124,7 +124,7 @@ class PrefixStrategy:
 
     @cached_property
     def unit_covariances(self) -> NDArray[np.float64]:
-        """Covariance of every prefix sum with the last one, shape (m,), for noise of variance 1."""
+        """Covariance of every prefix sum with the last, shape (m,), for noise of variance 1."""
         return np.asarray(self.reconstruction @ self.reconstruction[-1], dtype=np.float64)
 
     @cached_property
@@ -134,7 +134,7 @@ class PrefixStrategy:
 
     @cached_property
     def cell_reconstruction(self) -> NDArray[np.float64]:
-        """Matrix, shape (m, k), that takes products in rows to least-squares estimates of the counts."""
+        """Matrix, shape (m, k), that maps products in rows to least-squares estimates of the counts."""
         return np.diff(self.reconstruction, axis=0, prepend=0.0)
 
     @cached_property
@@ -157,10 +157,10 @@ def prefix_strategy(cells: int, *, name: str = "auto", noise: str = "laplace") -
     cells : int
         In [1, 1024].
     name : {'auto', 'identity', 'tree', 'wavelet', 'toeplitz'}
-        'auto' is the one with the smallest mean variance: with Laplace noise identity up to 15 cells and mostly the
-        tree above, with Gaussian noise toeplitz from 2 cells on.
+        'auto' is the strategy with the smallest mean variance: with Laplace noise identity up to 15 cells and mostly
+        the tree above, with Gaussian noise toeplitz from 2 cells on.
     noise : {'laplace', 'gaussian'}
-        The noise that 'auto' chooses for. Toeplitz needs Gaussian noise.
+        The noise for 'auto'. Toeplitz needs Gaussian noise.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def prefix_strategy(cells: int, *, name: str = "auto", noise: str = "laplace") -
     Raises
     ------
     ParameterError
-        P018, when an argument is out of range or toeplitz is asked for with Laplace noise.
+        P018, when an argument is out of range or toeplitz has Laplace noise.
     """
     if noise not in NOISES or name not in ("auto", *STRATEGIES):
         raise ParameterError("P018", f"curve must be one of auto, {', '.join(STRATEGIES)}; got {show(name)}.")
@@ -196,7 +196,7 @@ class PrefixSums:
     std_error : ndarray of float64, shape (m,)
         Standard deviation of the noise in each entry, in rows; exact but for roundings, and public.
     covariance : ndarray of float64, shape (m,)
-        Covariance of the noise in each entry with that in the last entry of the same histogram; public, too.
+        Covariance of the noise in each entry and in the last entry of the same histogram; public, too.
     """
 
     sums: NDArray[np.float64]
@@ -249,11 +249,10 @@ def noisy_prefix_sums(
       `dpsql.contract.gaussian_profile.gaussian_mu`.
     - **Neighbouring relation**: add or remove one unit, or replace one.
     - **Sensitivity**: L1 or L2 of all products of all histograms together, see the module's text. Each histogram has
-      noise as if it were alone: under add_remove a row is in one of them, and the factor 2 of replace covers a row that
-      goes from one to the other.
+      the noise of a single histogram: under add_remove a row is in one histogram, and the factor 2 of replace covers a
+      row that changes the histogram.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
-    - **Assumes**: every row is in one cell of one histogram, by its values alone, or in none; empty cells are there
-      as zeros.
+    - **Assumes**: every row is in one cell of one histogram, by its values alone, or in none; empty cells are zeros.
     - **Does not protect**: the number of cells and histograms, the strategy; running time.
     """
     if counts.ndim != 2 or counts.shape[1] != strategy.cells:
@@ -296,7 +295,7 @@ def _products(strategy: PrefixStrategy, counts: NDArray[np.int64]) -> Integers:
     """Return the exact products of every histogram, one after the other."""
     if strategy.bits == 0:
         return (counts @ strategy.matrix.T).ravel()
-    # Counts times 2**32 do not fit 64 bits: high and low halves do, and Python's integers put them together.
+    # Counts times 2**32 do not fit 64 bits: high and low halves do, and Python's integers join them.
     high, low = strategy.matrix >> 16, strategy.matrix & 0xFFFF
     return ((counts @ high.T).astype(object) << 16).ravel() + (counts @ low.T).ravel()
 
@@ -317,7 +316,7 @@ def _tree(cells: int) -> NDArray[np.int64]:
 
 
 def _wavelet(cells: int) -> NDArray[np.int64]:
-    """Return the total and left minus right halves of 2**L cells; those after the last one are public zeros."""
+    """Return the total and left minus right halves of 2**L cells; cells after the last one are public zeros."""
     size = 1 << (cells - 1).bit_length()
     rows = [np.ones(size, dtype=np.int64)]
     while size > 1:
@@ -347,7 +346,7 @@ class CumulativeCounts(Part):
     ----------
     epsilon : Fraction
     delta, mu : Fraction or None
-        With them the noise is Gaussian, without them Laplace.
+        Set for Gaussian noise, None for Laplace noise.
     neighbours : str
     max_rows_per_unit : int
     """
@@ -360,7 +359,7 @@ class CumulativeCounts(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return additive_noise(self.epsilon, self.mu, self.delta)
 
     def laplace_scale(self, strategy: PrefixStrategy) -> Fraction:

@@ -1,30 +1,30 @@
-"""A hub, a tree and noisy counts: which pairs of columns a synthetic table keeps, chosen privately.
+"""A hub, a tree and noisy counts: a private choice of the column pairs that a synthetic table preserves.
 
-Every column has cells, and a row is in one cell of each. What is released, in this order, each step from the numbers
-that the steps before released and from public ones:
+Every column has cells, and a row is in one cell of each. The release has these steps, each from public numbers and the
+numbers of earlier steps:
 
-0. **Ends and crowds.** Bounds of columns that have no public ones (`dpsql.mechanisms.prefix_bounds`). Of each of c
-   columns with cells of several numbers within public bounds the counts of 16 parts of every octave, with Gaussian
+0. **Ends and crowds.** Bounds of columns without public bounds (`dpsql.mechanisms.prefix_bounds`). For each of c
+   columns with cells of several numbers within public bounds, the counts of 16 parts of every octave, with Gaussian
    noise: they decide where its cells are narrow.
-1. **Columns.** The counts of all cells of all d columns, with Gaussian noise. Of the w columns with cells of several
-   numbers also the counts of the grains of their values, with Gaussian noise of their own
+1. **Columns.** The counts of all cells of all d columns, with Gaussian noise. For the w columns with cells of several
+   numbers also the counts of the grains of their values, with their own Gaussian noise
    (`dpsql.statistics.coded_columns`).
-2. **Values.** The counts of listed values in the cells of these columns, with Gaussian noise. Which values are listed
-   follows from step 1.
-3. **Hub.** One column on which all others depend: the one that is to be predicted, where the caller names it. Else one
-   round of the exponential mechanism chooses it, or that there is none. The quality of a hub is the sum of those of
-   its d - 1 pairs, that of none is 0. The quality of a pair is ``sum(abs(M - E)) - penalty``: M are the exact counts of
-   the pair's cells, E what is expected without the pair, here of two independent columns, from the noisy counts of step
-   1, and the penalty is what noise would make of the table: a pair is worth it only if it tells more than noise.
+2. **Values.** The counts of listed values in the cells of these columns, with Gaussian noise. Step 1 determines the
+   listed values.
+3. **Hub.** One column on which all others depend: the column to predict, if the caller names it. Else one round of the
+   exponential mechanism chooses a hub, or no hub. The quality of a hub is the sum of the qualities of its d - 1 pairs;
+   the choice of no hub has the quality 0. The quality of a pair is ``sum(abs(M - E)) - penalty``: M are the exact
+   counts of the pair's cells, E the expected counts without the pair, here for two independent columns, from the noisy
+   counts of step 1, and the penalty is the expected error from noise: a pair must show more than noise.
 4. **Star.** The counts of all pairs with the hub, with Gaussian noise.
 5. **Tree.** Up to d - 2 rounds of the exponential mechanism among the other columns. A round chooses a pair of columns
-   that are not yet connected, or to stop, whose quality is 0. E is what the star implies: two columns that are
-   independent given the hub. Without a hub it is one tree of all columns, in up to d - 1 rounds.
-6. **Edges.** The counts of the pairs on the tree, with Gaussian noise, paid for with all that is left of 2 to 5.
-7. **Report.** For every pair of columns the distance ``sum(abs(M - F))`` of its exact counts from those of the model
-   that was fitted to all of the above, with Gaussian noise. Cells are fine here: those of step 1 as far as their number
-   allows, and not the united ones of 4 to 6. Of each of v columns with cells of several numbers, or with drawn bounds,
-   one more distance: of the counts of its slots, and of all rows without a slot, from those of the model.
+   that are not yet connected, or a stop with quality 0. E follows from the star: two columns are independent given the
+   hub. Without a hub the result is one tree of all columns, in up to d - 1 rounds.
+6. **Edges.** The counts of the pairs on the tree, with Gaussian noise and all the remaining rho of 2 to 5.
+7. **Report.** For every pair of columns the distance ``sum(abs(M - F))`` of its exact counts from the counts of the
+   model fitted to all of the above, with Gaussian noise. Cells are fine here: the cells of step 1 as far as their
+   number allows, not the united cells of 4 to 6. For each of v columns with cells of several numbers, or with private
+   bounds, one more distance from the model: of the counts of its slots, and of all rows without a slot.
 
 *Sensitivity.* A row adds 1 to one cell of each table. Let a privacy unit have at most m rows.
 
@@ -43,20 +43,20 @@ edges     ``m**2 E`` for E tables        ``2 m**2 E``
 report    ``m**2 (P + v)`` for P pairs   ``(2 m)**2 (P + v)``: a distance is no count, and both moves may add up
 ========  =============================  ==========================================================================
 
-With qualities that move by at most Delta, in either direction, a round at epsilon chooses with chances proportional to
-``exp(epsilon q / (2 Delta))``: epsilon-bounded range, hence ``epsilon**2 / 8``-zCDP. Gaussian noise is
-``L2**2 / (2 sigma**2)``-zCDP. Steps are adaptive, so their rho add up.
+If qualities move by at most Delta, in either direction, a round at epsilon chooses with chances proportional to
+``exp(epsilon q / (2 Delta))``: epsilon-bounded range, hence ``epsilon**2 / 8``-zCDP. Gaussian noise is ``L2**2 / (2
+sigma**2)``-zCDP. Steps are adaptive, so their rho add up.
 
-**Private keys.** The values of a text column may be private. Then a value of more than m rows is counted, and is a
-cell of its own if its noisy count reaches a threshold; all else is `other`. Take two neighbouring tables, and call a
-value of one of them *lone* if it is counted there and not in the other one. In the other one it has at most m rows,
-and the unit in which the tables differ has at most m, so a lone value has at most 2 m rows, at least one of which is
-the unit's. Let a be the chance that any lone value of a table is released. Both tables' runs in which no lone value
-is released have the law of the mechanism above, for one and the same set of values. Noise is independent, so a
-table's output is that of such a run but for a chance of a. So for any event ``P <= exp(epsilon) Q' + delta + a``
-under add/remove, where the smaller table has no lone values, and ``P <= exp(epsilon) (Q + a) + delta + a`` under
-replace. There are at most m lone values for each column. A threshold of ``2 m + z sigma`` releases one of them with a
-chance of at most ``Phi(-z)``.
+**Private keys.** The values of a text column may be private. Then the mechanism counts each value of more than m rows,
+which is its own cell if its noisy count reaches a threshold; all else is `other`. Take two neighbouring tables, and
+call a value of one table *lone* if it is counted there and not in the other table. In the other table it has at most m
+rows, and the unit in which the tables differ has at most m, so a lone value has at most 2 m rows, at least one of them
+the unit's. Let a be the chance that any lone value of a table is released. Both tables' runs without a released lone
+value have the law of the mechanism above, for the same set of values. Noise is independent, so a table's output is the
+output of such a run but for a chance of a. So for any event ``P <= exp(epsilon) Q' + delta + a`` under add/remove,
+where the smaller table has no lone values, and ``P <= exp(epsilon) (Q + a) + delta + a`` under replace. There are at
+most m lone values for each column. A threshold of ``2 m + z sigma`` releases one lone value with a chance of at most
+``Phi(-z)``.
 
 References
 ----------
@@ -96,9 +96,9 @@ BOUNDS, CROWDS, CELLS, GRAINS, VALUES = "bounds", "crowds", "cells", "grains", "
 TREE, EDGES, REPORT = "tree", "edges", "report"
 # Qualities and distances are integers in units of 2**-20 rows.
 ONE = 1 << 20
-# A noisy table is off by this share of its noise in each cell, on average, once it is fitted to its margins.
+# Average error of a noisy table after the fit to its margins, as a share of its noise in each cell.
 _KEPT = 0.5
-# A hub that is drawn has at most so many cells; an edge's columns with the hub, and all edges together, so many.
+# Most cells of a private hub; of an edge's columns with the hub; of all edges together.
 _HUB_CELLS = 34
 _EDGE_CELLS, _ALL_CELLS = 40_000, 1 << 21
 
@@ -114,16 +114,16 @@ def floor_root(square: Fraction) -> Fraction:
 
 @dataclass(frozen=True)
 class TreeNoise(Part):
-    """All that one release of a tree draws.
+    """All draws of one tree release.
 
     Attributes
     ----------
     rho : Fraction
         Of all steps together.
     epsilon, delta : Fraction
-        What rho was calibrated for.
+        Targets of rho's calibration.
     key_delta : Fraction or None
-        Chance that a value is released which only one privacy unit has; None where no values are drawn.
+        Chance to release a value that only one privacy unit has; None without private values.
     shares : tuple of (str, Fraction)
         The rho of each step, by its name; they add up to `rho`.
     """
@@ -138,7 +138,7 @@ class TreeNoise(Part):
     def of(
         cls, name: str, epsilon: Fraction, delta: Fraction, weights: Mapping[str, Fraction], *, draws_keys: bool
     ) -> TreeNoise:
-        """Return the part in which each step has a share of rho by its weight, which add up to 1."""
+        """Return the part with a share of rho for each step by its weight; weights add up to 1."""
         own_delta = delta / 2 if draws_keys else delta
         rho = zcdp_rho(epsilon, own_delta)
         shares = tuple((step, rho * weight) for step, weight in weights.items() if weight)
@@ -146,13 +146,13 @@ class TreeNoise(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         if self.key_delta is None:
             return PrivateTree(self.rho, self.epsilon, self.delta)
         return Approximate(self.epsilon, self.delta + self.key_delta, method="private_tree")
 
     def draws(self, share: str) -> int:
-        """Return how often a step may be sampled: each once."""
+        """Return the allowed number of draws of a step: one."""
         return one_of([name for name, _ in self.shares], share)
 
     def rho_of(self, share: str) -> Fraction:
@@ -167,7 +167,7 @@ class TreeNoise(Part):
     def draw_bounds(
         self, counts: Sequence[Longs], cells: Sequence[TypedCells], *, neighbours: str, rows: int
     ) -> list[ColumnBounds]:
-        """Return private bounds of some columns; see `prefix_bounds`, whose squared mu add up."""
+        """Return private bounds of some columns; see `prefix_bounds`; the squared mu add up."""
         rho = self.spend(BOUNDS)
         if not counts:
             return []
@@ -179,7 +179,7 @@ class TreeNoise(Part):
         return noisy_tables(counts, tables, self.spend(CELLS), neighbours=neighbours, rows=rows)
 
     def draw_parts(self, share: str, counts: Sequence[Longs], *, neighbours: str, rows: int) -> GaussianRelease:
-        """Return counts of some columns: where they crowd, grains, or listed values; see `noisy_tables`."""
+        """Return counts of some columns: their crowds, grains, or listed values; see `noisy_tables`."""
         rho = self.spend(share)
         return noisy_tables(np.concatenate(counts), len(counts), rho, neighbours=neighbours, rows=rows)
 
@@ -192,12 +192,12 @@ class TreeNoise(Part):
 
 
 def table_sensitivity(tables: int, neighbours: str, rows: int) -> int:
-    """Return the squared L2 sensitivity of the counts of some tables, of each of which a row is in one cell."""
+    """Return the squared L2 sensitivity of the counts of some tables; a row is in one cell of each table."""
     return squared_l2_sensitivity(neighbours, histograms=tables, max_rows_per_unit=rows)
 
 
 def quality_sensitivity(neighbours: str, rows: int) -> int:
-    """Return how far a quality, or a distance, moves at most, in rows."""
+    """Return the largest move of a quality, or a distance, in rows."""
     return rows * relation_of(neighbours).changes
 
 
@@ -216,14 +216,14 @@ def noisy_tables(counts: Longs, tables: int, rho: Fraction, *, neighbours: str, 
 def key_reach(epsilon: Fraction, key_delta: Fraction, columns: int, neighbours: str, rows: int) -> float:
     """Return z: a value is released from a noisy count of 2 m + z deviations on, at least."""
     changes = relation_of(neighbours).changes
-    # exp(epsilon) is rounded up; beyond 700 no delta is left.
+    # exp(epsilon) is rounded up; beyond 700 no delta remains.
     both = 1 if changes == 1 else 1 + math.ceil(math.exp(min(float(epsilon), 700.0)) * (1 + 1e-9))
     chance = key_delta / (both * columns * rows)
     low, high = 0, 1 << 14
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if normal_tail(Fraction(middle, 256)) <= chance else (middle, high)
-    # The law is that of discrete noise, whose tails differ by less than a step of z makes.
+    # The law is discrete: its tails differ from continuous ones by less than a step of z.
     return (high + 1) / 256
 
 
@@ -234,14 +234,14 @@ class NoisyTree:
     Attributes
     ----------
     hub : int or None
-        The column of which all others have a pair.
+        The column in a pair with every other column.
     edges : list of (int, int)
-        Pairs of columns, the smaller number first: those with the hub, then those of the tree in the order in which
-        they were chosen.
+        Pairs of columns, the smaller number first: pairs with the hub, then pairs of the tree in the order of their
+        choice.
     tables : list of ndarray of float64
         The noisy counts of each pair, in rows.
     sigmas : list of float
-        Standard deviation of the noise in a cell of each of them.
+        Standard deviation of the noise in a cell of each table.
     """
 
     hub: int | None
@@ -252,7 +252,7 @@ class NoisyTree:
 
 @dataclass(frozen=True)
 class _Draws:
-    """What the rounds and the tables of one release have in common."""
+    """Shared state of the rounds and the tables of one release."""
 
     table: Callable[[Pair], Longs]
     epsilon: Fraction
@@ -261,7 +261,7 @@ class _Draws:
     rows: int
 
     def choose(self, qualities: Sequence[int], moves: int) -> int | None:
-        """Run one round over some qualities, each of which moves with that of so many pairs; None for to stop."""
+        """Run one round over some qualities, each of which moves like so many pairs together; None means stop."""
         utility = np.array([*qualities, 0], dtype=object)
         spread = 2 * moves * quality_sensitivity(self.neighbours, self.rows) * ONE
         [chosen] = select(utility, utility_range=spread, epsilon=self.epsilon, k=1, noise="gumbel")
@@ -284,12 +284,12 @@ class _Draws:
 
 
 def most_tables(width: int) -> int:
-    """Return how many pairs of so many columns are measured at most: those with a hub, and a tree of the others."""
+    """Return the largest number of measured pairs of so many columns: with a hub, and a tree of the others."""
     return max(1, 2 * width - 3)
 
 
 def most_rounds(width: int, *, has_hub: bool) -> int:
-    """Return how many rounds there are at most: where a hub is named, those of the tree of the other columns."""
+    """Return the largest number of rounds: with a named hub, the rounds of the tree of the other columns."""
     if width < 2:
         return 0
     return width - 2 if has_hub else width
@@ -319,14 +319,14 @@ def draw_tree(
     total : float
         Released number of rows, > 0.
     implied : callable
-        Returns what a star implies for all pairs, in rows; from the star, the margins and public numbers alone.
+        Returns the star's counts for all pairs, in rows; from the star, the margins and public numbers alone.
     hub : int or None
         A public choice of the hub; None to draw it.
     neighbours : {'add_remove', 'replace'}
     rows : int
-        m: rows that a privacy unit has at most.
+        m: most rows of a privacy unit.
     spared : Fraction
-        Rho of earlier steps that had nothing to draw, which tables may spend.
+        Rho of earlier steps without a draw, for the tables.
 
     Returns
     -------
@@ -334,12 +334,12 @@ def draw_tree(
 
     Notes
     -----
-    - **Guarantee**: zCDP at the rho of the two steps together, however many rounds there are.
+    - **Guarantee**: zCDP at the rho of the two steps together, for any number of rounds.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `rows` rows.
-    - **Sensitivity**: of a quality, and of a hub's that of d - 1 pairs; of the tables, L2.
+    - **Sensitivity**: of a quality, and for a hub of d - 1 pairs; of the tables, L2.
     - **Randomness**: exact race and exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: margins and total are released or public.
-    - **Does not protect**: running time, which depends on how many pairs are chosen.
+    - **Does not protect**: running time, which depends on the number of chosen pairs.
     """
     width, sizes = len(margins), [len(margin) for margin in margins]
     rho, edge_rho = part.spend(TREE), part.spend(EDGES) + spared
@@ -382,7 +382,7 @@ def _drawn_hub(draws: _Draws, sizes: Sequence[int], expected: Mapping[Pair, Doub
 
 
 def _drawn_edges(draws: _Draws, width: int, qualities: Mapping[Pair, int]) -> tuple[list[Pair], int]:
-    """Return the pairs of a tree, or of several, and how many rounds chose them."""
+    """Return the pairs of a tree, or of several trees, and the number of rounds."""
     component, edges, spent = list(range(width)), list[Pair](), 0
     while joining := [(i, j) for i, j in qualities if component[i] != component[j]]:
         chosen = draws.choose([qualities[pair] for pair in joining], 1)

@@ -34,10 +34,10 @@ def quantiles(
     alone: bool = True,
     source: BitSource = SYSTEM,
 ) -> list[int]:
-    """Return private cells of a public grid such that a share q of the rows lies up to somewhere in the cell for q.
+    """Return private cells of a public grid: a share q of the rows lies up to a point in the cell for q.
 
-    The middle quantile is selected first, over all cells of the grid. Then the rows up to its cell, that one
-    included, decide the quantiles before it, and the other rows the quantiles after it; and so on.
+    The mechanism selects the middle quantile first, over all cells of the grid. Then the rows up to its cell,
+    inclusive, decide the quantiles before it, and the other rows the quantiles after it; and so on.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ def quantiles(
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     alone : bool
-        Whether these rows are the whole table. Otherwise they are one of disjoint groups, each of which is given the
-        same epsilon, and all of which together spend it.
+        Whether these rows are the whole table. Otherwise they are one of disjoint groups, which all get the same
+        epsilon and spend it together.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -74,32 +74,31 @@ def quantiles(
       levels of `halving_levels` (see `quantile_event`).
     - **Neighbouring relation**: add or remove one unit, or replace one.
     - **Sensitivity**: range of the utility ``-max(0, left - q n, q n - right)``, with left the rows of the sub-range
-      before the cell, right those up to its end and n all of them
-      (`dpsql.statistics.counts.rank_utility_range`).
+      before the cell, right the rows up to its end and n all rows (`dpsql.statistics.counts.rank_utility_range`).
     - **Randomness**: Gumbel noise by an exact race, operating-system entropy, no seed.
     - **Assumes**: every row is in one cell, by its value alone, or in none.
     - **Does not protect**: the grid, the quantiles; running time.
 
-    Why it holds. Every level spends ``epsilon / levels``. Given the released cells of the levels above, the
-    sub-ranges are fixed, disjoint sets of cells, so rows are divided by value and each row is in one sub-range.
-    Within one of them the number of rows n is the true one, never released. Dividing rows by rank instead, or
-    counting the rows of a released cell on both sides of it, would let one row move two sub-ranges.
+    Proof. Every level spends ``epsilon / levels``. Given the released cells of the levels above, the sub-ranges are
+    fixed, disjoint sets of cells, so rows are divided by value and each row is in one sub-range. The number of rows n
+    of a sub-range is the true number, never released. Dividing rows by rank instead, or counting the rows of a released
+    cell on both sides of it, would let one row move two sub-ranges.
 
     Groups are sub-ranges like any other: they are disjoint sets of rows, and the group of a row depends on that row
-    alone. So the argument above holds for the selections of one level in all groups together, which share
-    ``epsilon / levels`` among the rows that leave or enter. What groups lack is the better range of a replaced row in
-    the whole table, 2 in place of ``4 max(q, 1 - q)``: it needs a number n of rows that stays, and a replaced row may
-    leave one group and enter another. Then n moves in both, and the utilities of each move by up to
-    ``max(q, 1 - q)`` either way. Calibrated to 2, the groups would spend ``2 max(q, 1 - q) epsilon``: nothing more for
-    medians, and almost 2 epsilon for extreme quantiles. A unit of at most K1 rows spends a share ``1 / K1`` for each
-    row, whichever groups they are in; so `max_rows_per_unit` is K1, and limits on groups only lower it.
+    alone. So the argument above holds for the selections of one level in all groups together, which share ``epsilon /
+    levels`` among the rows that leave or enter. Groups lack the better range of a replaced row in the whole table, 2 in
+    place of ``4 max(q, 1 - q)``: it needs a fixed number n of rows, and a replaced row may leave one group and enter
+    another. Then n moves in both, and the utilities of each move by up to ``max(q, 1 - q)`` either way. Calibrated to
+    2, the groups would spend ``2 max(q, 1 - q) epsilon``: nothing more for medians, and almost 2 epsilon for extreme
+    quantiles. A unit of at most K1 rows spends a share ``1 / K1`` for each row, in any groups; so `max_rows_per_unit`
+    is K1, and limits on groups only lower it.
 
-    A released cell is a candidate on both sides of it; to the right it has no rows. So a sub-range is never without
-    a candidate, and quantiles may share a cell.
+    A released cell is a candidate on both sides of it; to the right it has no rows. So every sub-range has a candidate,
+    and quantiles may share a cell.
 
-    One quantile is right whatever the ties: cells with utility 0 are those that an exact quantile lies in or may lie
-    in. A recursion is right where few rows share a cell: the rows of a released cell all go left, where they should
-    be divided at the quantile. `tied_quantiles` divides them.
+    One quantile is right with any ties: cells with utility 0 are the cells in which an exact quantile may lie. A
+    recursion is right if few rows share a cell: the rows of a released cell all go left, instead of being divided at
+    the quantile. `tied_quantiles` divides them.
 
     References
     ----------
@@ -139,11 +138,11 @@ def tied_quantiles(
     alone: bool = True,
     source: BitSource = SYSTEM,
 ) -> list[int]:
-    """Return private cells like `quantiles`, also when many rows share a cell.
+    """Return private cells like `quantiles`, also if many rows share a cell.
 
     Every cell is divided into `parts_of_a_cell` public parts, and a row counts once in each part of its cell. A
-    recursion then divides a cell that holds many rows where a quantile lies, up to one part. Parameters (`at` the
-    quantiles), results and errors are those of `quantiles`.
+    recursion then divides a cell with many rows at a quantile, up to one part. Parameters (`at` the quantiles), results
+    and errors as for `quantiles`.
 
     Notes
     -----
@@ -185,29 +184,28 @@ def quantile_event(epsilon: Fraction, levels: int, neighbours: str) -> GumbelNoi
     levels : int
         Of `halving_levels`.
     neighbours : {'add_remove', 'replace'}
-        The relation that the quantiles were drawn for.
+        The relation of the quantiles.
 
     Notes
     -----
-    A level is ``epsilon / levels``-bounded-range under either relation, and so is charged as one round of the
-    exponential mechanism. The selection in a sub-range has a log ratio that lies, over its outputs, in an
-    interval of length coefficient times utility range. The selections of a level are independent, so the
-    interval of the level has the sum of the lengths, and the rows that leave or enter share out at most
-    ``epsilon / levels`` between all the sub-ranges that they touch (`dpsql.statistics.counts`). Levels compose
-    adaptively.
+    A level is ``epsilon / levels``-bounded-range under either relation, so it costs one round of the exponential
+    mechanism. The selection in a sub-range has a log ratio that lies, over its outputs, in an interval of length
+    coefficient times utility range. The selections of a level are independent, so the interval of the level has the sum
+    of the lengths, and the rows that leave or enter divide at most ``epsilon / levels`` among all the sub-ranges that
+    they touch (`dpsql.statistics.counts`). Levels compose adaptively.
     """
     relation_of(neighbours)
     return GumbelNoise(epsilon, rounds=levels)
 
 
 def _cell(ranks: NDArray[np.int64], quantile: Fraction, spread: Fraction, epsilon: Fraction, source: BitSource) -> int:
-    """Select one cell; `ranks` holds the rows of the sub-range below the first candidate and up to each one's end."""
+    """Select one cell; `ranks` has the rows of the sub-range below the first candidate and up to each one's end."""
     if len(ranks) == 2:
         return 0
     rows = int(ranks[-1])
     if max(rows, 1) * quantile.denominator >= _LARGEST_INT64:
         ranks = ranks.astype(object)
-    # In units of one row over the denominator, so that utility and range are integers.
+    # The unit is one row over the denominator, so utility and range are integers.
     beyond = ranks * quantile.denominator - rows * quantile.numerator
     utility = -np.maximum(np.maximum(beyond[:-1], -beyond[1:]), 0)
     unit = int(spread * quantile.denominator)
@@ -244,12 +242,12 @@ class QuantileSelection(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records: an exponential mechanism per level."""
+        """Event for the ledger: an exponential mechanism per level."""
         return quantile_event(self.epsilon, halving_levels(len(self.at)), self.neighbours)
 
     @sampled
     def draw(self, counts: Longs) -> list[int]:
-        """Return the cell of each; see `quantiles`."""
+        """Return each quantile's cell; see `quantiles`."""
         return quantiles(
             counts,
             quantiles=self.at,
@@ -260,7 +258,7 @@ class QuantileSelection(Part):
 
     @sampled
     def draw_tied(self, counts: Longs) -> list[int]:
-        """Return the cell of each where many rows may share one; see `tied_quantiles`."""
+        """Return each quantile's cell for shared cells; see `tied_quantiles`."""
         return tied_quantiles(
             counts,
             at=self.at,
@@ -274,7 +272,7 @@ class QuantileSelection(Part):
 class GroupQuantileSelection(QuantileSelection):
     """Quantiles of disjoint groups of rows, as one release; see `quantiles`.
 
-    `max_rows_per_unit` are the rows of one privacy unit in all groups together.
+    `max_rows_per_unit` counts the rows of one unit in all groups together.
     """
 
     @sampled

@@ -1,10 +1,10 @@
-"""Noisy counts of the rows between public cuts around quantiles that were drawn, for intervals of these quantiles.
+"""Noisy counts of the rows between public cuts around private quantiles, for intervals of these quantiles.
 
-Given the cells that were drawn (`dpsql.mechanisms.quantile`), the cuts follow from them and from public numbers: both
-ends of each cell, and ends at growing distances on either side. The cuts divide the column's cells into bins. Every row
-is in one bin, by its value alone, and the counts of all bins get discrete Laplace noise.
+The cuts follow from the private cells (`dpsql.mechanisms.quantile`) and public numbers: both ends of each cell, and
+ends at growing distances on either side. The cuts divide the column's cells into bins. Every row is in one bin, by its
+value alone, and the counts of all bins get discrete Laplace noise.
 
-What is read off them is `dpsql.released.quantile_spans`.
+`dpsql.released.quantile_spans` computes the intervals.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity
 
-# Cuts on each side of one quantile; of several, so many in all for one side.
+# Cuts on each side of one quantile; for several, the total on one side.
 _STEPS, _SHARED_STEPS = 10, 15
 
 
 def steps_of(count: int) -> int:
-    """Return how many cuts each of so many quantiles has on either side, beside the ends of its cell."""
+    """Return the number of cuts on either side of each of so many quantiles, without its cell's ends."""
     return min(_STEPS, _SHARED_STEPS // count)
 
 
@@ -42,13 +42,13 @@ def cuts_around(centres: Sequence[int], cells: int) -> Longs:
     Parameters
     ----------
     centres : sequence of int
-        The drawn cells, in [0, cells).
+        The private cells, in [0, cells).
     cells : int
         Number of cells.
 
     Notes
     -----
-    Distances from a drawn cell grow by the same factor from one to the next, the last one short of all cells.
+    Distances from a private cell grow by a constant factor; the last is short of all cells.
     """
     steps = steps_of(len(centres))
     away = np.rint(float(cells) ** (np.arange(steps) / max(steps, 1))).astype(np.int64)
@@ -59,7 +59,7 @@ def cuts_around(centres: Sequence[int], cells: int) -> Longs:
 
 
 def bins_between(counts: Longs, cuts: Longs) -> Longs:
-    """Return the rows between cuts, from those in each cell, exactly."""
+    """Return the exact rows between cuts, from the rows in each cell."""
     return np.add.reduceat(counts, cuts[:-1])
 
 
@@ -78,10 +78,10 @@ def noisy_bins(bins: Sequence[Longs], scale: Fraction, source: BitSource = SYSTE
     Notes
     -----
     - **Guarantee**: pure ``L1 / scale``-DP for all counts together, with the L1 sensitivity of
-      `dpsql.statistics.counts.l1_sensitivity` for one histogram: m rows of a unit leave or come under add_remove,
-      ``2 m`` under replace, in whichever bins and groups they are.
+      `dpsql.statistics.counts.l1_sensitivity` for one histogram: m rows of a unit leave or come under add_remove, ``2
+      m`` under replace, in any bins and groups.
     - **Neighbouring relation**: add or remove one unit, or replace one.
-    - **Sensitivity**: L1. The cuts are fixed by released cells and public numbers, so they are the same for neighbours.
+    - **Sensitivity**: L1. Released cells and public numbers fix the cuts, so they are the same for neighbours.
     - **Randomness**: exact sampler, operating-system entropy, no seed.
     - **Assumes**: every row is in one bin of one group, or in none.
     - **Does not protect**: the number of bins; running time.
@@ -91,14 +91,14 @@ def noisy_bins(bins: Sequence[Longs], scale: Fraction, source: BitSource = SYSTE
 
 @dataclass(frozen=True)
 class RankCounts(Part):
-    """Noisy counts around drawn quantiles, of one column or of disjoint groups of its rows; see `noisy_bins`.
+    """Noisy counts around private quantiles of one column or of disjoint groups of its rows; see `noisy_bins`.
 
     Attributes
     ----------
     epsilon : Fraction
     neighbours : str
     max_rows_per_unit : int
-        In all groups together.
+        In all groups.
     """
 
     epsilon: Fraction
@@ -107,7 +107,7 @@ class RankCounts(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return DiscreteLaplace(self.epsilon)
 
     @property
@@ -117,7 +117,7 @@ class RankCounts(Part):
 
     @property
     def is_drawable(self) -> bool:
-        """Whether the samplers reach so wide noise."""
+        """Whether the samplers support this noise."""
         return self.scale <= LARGEST_SCALE
 
     @sampled

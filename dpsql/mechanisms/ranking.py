@@ -1,16 +1,15 @@
 """The descending order of scores, as far as the canonical Lipschitz mechanism needs it.
 
-Sorting a million scores takes longer than everything else in a draw, and only k + 1 places of the order are
-ever looked at. The k best scores are sorted; the others are put into up to 65536 levels of equal rounded
-gap, and a level is searched when a candidate falls into it.
+Sorting a million scores takes longer than the rest of a draw, and a draw reads only k + 1 places of the order. The code
+sorts the k best scores, puts the others into up to 65536 levels of equal rounded gap, and searches a level when a
+candidate falls into it.
 
-The order is one total order, whatever is asked of it and however often: by score, and equal scores by position.
-It is never left to the order in which a partial sort happens to leave equal keys, which differs between calls
-and between processors. A partial sort is asked for a *value* only, which the scores alone decide.
+All calls use one total order: by score, and equal scores by position. The order of equal keys after a partial sort
+differs between calls and between processors, so it plays no part. A partial sort supplies only a *value*, which the
+scores alone decide.
 
-**Rank scores.** Noise on the rank scores of some features and on the number of rows, as one mechanism and one event.
-
-**Lead.** Noise on the lead of a selection over shuffled targets (`dpsql.statistics.lead`).
+The module also has the noise on the rank scores of some features and the number of rows, as one mechanism and one
+event, and on the lead of a selection over shuffled targets (`dpsql.statistics.lead`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from dpsql.noise.race import Distances, differences, kth_largest, scaled
 from dpsql.statistics.lead import lead_sensitivity
 from dpsql.statistics.rank_scores import released_sensitivity
 
-# Scores are multiples of 2**-20, or of a coarser unit where noise would have more bits than this.
+# Scores are multiples of 2**-20, or of a coarser unit if noise has more bits than this.
 _FINEST, _WIDEST = 20, 1 << 47
 
 
@@ -65,7 +64,7 @@ class ScoreNoise(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return DiscreteLaplace(self.epsilon)
 
     @property
@@ -74,7 +73,7 @@ class ScoreNoise(Part):
         return relation_of(self.neighbours, self.max_rows_per_unit)
 
     def bits(self, *, two_levels: bool) -> int:
-        """Return b: numbers are released in units of ``2**-b``, which is public."""
+        """Return b of the public unit ``2**-b`` of released numbers."""
         width = self._moved(0, two_levels) / self.epsilon
         return next((bits for bits in range(_FINEST, 0, -1) if width * (1 << bits) <= _WIDEST), 0)
 
@@ -87,9 +86,9 @@ class ScoreNoise(Part):
         return math.ldexp(laplace_deviation(self.scale(two_levels=two_levels)), -self.bits(two_levels=two_levels))
 
     def reach(self, failure: Fraction, *, two_levels: bool) -> float:
-        """Return what the error of one number, its rounding included, is above with that chance at most."""
+        """Return the bound that one number's error, rounding included, exceeds with at most that chance."""
         bits = self.bits(two_levels=two_levels)
-        # Of both signs with twice the chance: noise is symmetric.
+        # Noise is symmetric: use twice the chance for both signs.
         return math.ldexp(laplace_reach(self.scale(two_levels=two_levels), 2 * failure) + 0.5, -bits)
 
     @abstractmethod
@@ -99,7 +98,7 @@ class ScoreNoise(Part):
 
 @dataclass(frozen=True)
 class RankScoreNoise(ScoreNoise):
-    """The scores ``|tau_j|`` of k features that were chosen before, and the number of rows.
+    """The scores ``|tau_j|`` of k features chosen before, and the number of rows.
 
     Attributes
     ----------
@@ -107,12 +106,11 @@ class RankScoreNoise(ScoreNoise):
 
     Notes
     -----
-    - **Guarantee**: pure `epsilon`-DP, for every choice of the features: it composes with the selection that chose
-      them.
+    - **Guarantee**: pure `epsilon`-DP, for every choice of the features: it composes with their selection.
     - **Neighbouring relation**: add or remove one unit, or replace one.
     - **Sensitivity**: L1, of scores and rows as one vector, `dpsql.statistics.rank_scores.released_sensitivity`.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
-    - **Assumes**: exact scores over all rows; not those of blocks.
+    - **Assumes**: exact scores over all rows, not over blocks.
     - **Does not protect**: running time.
     """
 
@@ -143,7 +141,7 @@ class RankScoreNoise(ScoreNoise):
 _LEVELS = 1 << 16
 # Up to so many scores are all sorted, with a block for each place.
 _SORT_ALL = 256
-# How much log p, and the log of the class size, may change within a block: 1 each.
+# Largest change within a block of log p, and of the log of the class size: 1 each.
 _STEP = 1.0
 _NARROWEST = 1e-200
 
@@ -152,7 +150,7 @@ def log_factorial(n: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return ``log n!`` for integers >= 0; relative error below ``2**-48``."""
     small = _small_log_factorials()
     x = np.maximum(n, len(small)).astype(np.float64)
-    # Stirling; the first term left out is below 1e-15 from 256 on.
+    # Stirling; the first omitted term is below 1e-15 from 256 on.
     series = (x + 0.5) * np.log(x) - x + 0.5 * math.log(2 * math.pi) + 1.0 / (12.0 * x) - 1.0 / (360.0 * x**3)
     return np.where(n < len(small), small[np.minimum(n, len(small) - 1)], series)
 
@@ -164,7 +162,7 @@ def log_binomial(n: int, r: int) -> float:
 
 
 class Ranking:
-    """Places of the scores in descending order; of equal scores, the first comes first.
+    """Places of the scores in descending order; the first of equal scores comes first.
 
     Parameters
     ----------
@@ -176,7 +174,7 @@ class Ranking:
     Attributes
     ----------
     size, k : int
-        Number of scores, and of those in the head.
+        Number of scores, and of scores in the head.
     head_gaps : ndarray of uint64 or object, shape (k,)
         Score at place i + 1 minus score at place k, descending.
     """
@@ -186,7 +184,7 @@ class Ranking:
         self.k = k
         best = int(scores.max())
         distance, _ = differences(scores, best)
-        # Doubles are monotone in the distance, so whoever is among the k best is within the k-th double.
+        # Doubles are monotone in the distance, so the k best are all within the k-th double.
         rough = distance.astype(np.float64) if distance.dtype != object else scaled(distance, Fraction(1))
         near = np.flatnonzero(rough <= -kth_largest(-rough, k))
         self._head: NDArray[np.intp] = near[np.argsort(distance[near], kind="stable")[:k]]
@@ -205,9 +203,9 @@ class Ranking:
         Parameters
         ----------
         coefficient : Fraction
-            > 0; makes a gap an exponent.
+            > 0; turns a gap into an exponent.
         reach : float
-            Exponents above this are so unlikely that they need no blocks of their own.
+            Exponents above this are so unlikely that they need no own blocks.
 
         Returns
         -------
@@ -228,7 +226,7 @@ class Ranking:
         span = min(float(exponents.max()), reach)
         # A span this narrow needs no levels (and its inverse might overflow).
         per_level = (_LEVELS - 1) / span if span > _NARROWEST else 0.0
-        # By way of int32, a conversion that compilers vectorise.
+        # Convert by way of int32, which compilers vectorise.
         self._levels = np.minimum(exponents * per_level, _LEVELS - 1.0).astype(np.int32).astype(np.uint16)
         self._ends = np.cumsum(np.bincount(self._levels, minlength=_LEVELS))
         by_score = self._ends[:: max(1, int(min(_STEP * per_level, _LEVELS)))]
@@ -247,7 +245,7 @@ class Ranking:
     def subset(self, included: int, last: int, reader: WordReader) -> list[int]:
         """Return a uniform member of the class (h, t) = (`included`, k + `last`); (k - 1, 0) is the head.
 
-        That is: the first h, then k - h - 1 out of places h + 2 to t - 1, then place t.
+        It has the first h, then k - h - 1 out of places h + 2 to t - 1, then place t.
         """
         if last == 0:
             return [int(position) for position in self._head]
@@ -265,7 +263,7 @@ class Ranking:
         return [*head, *self._rest[tail].tolist(), int(self._rest[final])]
 
     def _locate(self, position: int) -> tuple[NDArray[np.intp], int]:
-        """Those of the same level that come before `position`, and the one at `position` (indices into the rest)."""
+        """Return the members of its level before `position`, and the one there (indices into the rest)."""
         level = int(np.searchsorted(self._ends, position))
         inside = position - 1 - (int(self._ends[level - 1]) if level else 0)
         members = np.flatnonzero(self._levels == level)
@@ -280,7 +278,7 @@ class Ranking:
 
 @lru_cache(maxsize=8)
 def _growth_edges(size: int, k: int) -> NDArray[np.int64]:
-    """Last places of blocks within which the size of a class grows by a factor of at most e.
+    """Return last places of blocks in which a class size grows by a factor of at most e.
 
     From t to t + 1 the size grows by the factor (t - h - 1) / (t - k), most for h = 0, and ever more slowly.
     """
@@ -301,16 +299,15 @@ def _small_log_factorials() -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class LeadNoise(ScoreNoise):
-    """The lead of k features that were chosen before.
+    """The lead of k features chosen before.
 
     Notes
     -----
-    - **Guarantee**: pure `epsilon`-DP, for every choice of the features: it composes with the selection that chose
-      them.
+    - **Guarantee**: pure `epsilon`-DP, for every choice of the features: it composes with their selection.
     - **Neighbouring relation**: add or remove one unit of one row, or replace one.
     - **Sensitivity**: `dpsql.statistics.lead.lead_sensitivity`, over coupled permutations.
     - **Randomness**: exact integer sampler, and exactly uniform permutations, both of operating-system entropy.
-    - **Assumes**: permutations that were drawn for this release alone and were shown to nobody.
+    - **Assumes**: permutations drawn for this release alone and never shown.
     - **Does not protect**: running time.
     """
 

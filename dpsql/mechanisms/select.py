@@ -27,7 +27,7 @@ def select(
 ) -> NDArray[np.intp]:
     """Select k of d candidates with large utility, in order, in one shot.
 
-    Every candidate scores ``epsilon / (k * utility_range) * utility_j + Z_j``; the k largest are returned.
+    Every candidate scores ``epsilon / (k * utility_range) * utility_j + Z_j``; the k largest win.
 
     Parameters
     ----------
@@ -63,20 +63,19 @@ def select(
     - **Guarantee**: pure ``epsilon``-DP for the ordered output. With Gumbel noise also
       ``epsilon**2 / (8 k)``-zCDP: k rounds that are each ``epsilon / k``-bounded-range. With exponential
       noise ``epsilon**2 / 2``-zCDP, which holds for any pure guarantee.
-    - **Neighbouring relation**: the one that `utility_range` was derived for.
+    - **Neighbouring relation**: the relation behind `utility_range`.
     - **Sensitivity**: range (not a norm), see `utility_range`.
     - **Randomness**: exact race on real numbers, operating-system entropy, no seed.
     - **Assumes**: exact integer scores; floating-point scores would break `utility_range`.
     - **Does not protect**: running time (see `dpsql.noise.race.top_k`); d and k.
 
-    Why it holds. The winners do not change when all scores are shifted, so let all scores rise from D to
-    D' by ``r_j`` in [0, range], in units where the coefficient is ``c = epsilon / (k range)``. Fix an
-    ordered output ``(y_1, ..., y_k)``. It occurs when ``Z_{y_1} + c u_{y_1} > ... > Z_{y_k} + c u_{y_k}``
-    and every other score is below the last. On D' substitute ``z_{y_i} -> z_{y_i} + c (R - r_{y_i})``
-    with R the range: then every winner's score is at least as far above every loser's as on D, and the
-    order of the winners is that on D. The density of each Exp(1) variable falls by a factor of at most
-    ``exp(c (R - r))`` under this shift, so the probability falls by at most ``exp(c k R) = exp(epsilon)``.
-    In the other direction (from D' back to D) substitute ``z_{y_i} + c r_{y_i}``. With Gumbel noise the
+    Proof. The winners do not change when all scores shift, so let all scores rise from D to D' by ``r_j`` in [0,
+    range], in units where the coefficient is ``c = epsilon / (k range)``. Fix an ordered output ``(y_1, ..., y_k)``. It
+    occurs when ``Z_{y_1} + c u_{y_1} > ... > Z_{y_k} + c u_{y_k}`` and every other score is below the last. On D'
+    substitute ``z_{y_i} -> z_{y_i} + c (R - r_{y_i})`` with R the range: then every winner's score is at least as far
+    above every loser's as on D, and the order of the winners is as on D. The density of each Exp(1) variable falls by a
+    factor of at most ``exp(c (R - r))`` under this shift, so the probability falls by at most ``exp(c k R) =
+    exp(epsilon)``. In the other direction (from D' back to D) substitute ``z_{y_i} + c r_{y_i}``. With Gumbel noise the
     k rounds are exponential mechanisms, each ``c range``-DP [3]_.
 
     References
@@ -95,7 +94,7 @@ def select(
 
 
 def check_selection(utility_range: int, epsilon: Fraction) -> None:
-    """Refuse a range or a privacy loss for which no guarantee is possible (P018)."""
+    """Refuse a range or a privacy loss without a possible guarantee (P018)."""
     if not isinstance(epsilon, Fraction) or not epsilon > 0:
         raise ParameterError("P018", f"epsilon must be a Fraction > 0; got {epsilon}. Give the privacy loss to spend.")
     if not isinstance(utility_range, int) or not utility_range >= 1:
@@ -120,12 +119,12 @@ class SelectionRounds(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         kind = {"gumbel": GumbelNoise, "exponential": ExponentialNoise}[self.noise]
         return kind(self.epsilon, self.rounds, rounds=self.rounds)
 
     def draws(self, share: str) -> int:
-        """Return how often it may be sampled: once a round."""
+        """Return the number of draws: one per round."""
         return 0 if share else self.rounds
 
     @property
@@ -135,7 +134,7 @@ class SelectionRounds(Part):
 
     @sampled
     def draw(self, utility: Integers, *, utility_range: int) -> int:
-        """Return the winner of one round; parameters as of `select`."""
+        """Return the winner of one round; parameters as in `select`."""
         noise: Noise = "gumbel" if self.noise == "gumbel" else "exponential"
         [winner] = select(utility, utility_range=utility_range, epsilon=self.round_epsilon, k=1, noise=noise)
         return int(winner)

@@ -1,7 +1,7 @@
 """Smooth sensitivity with Cauchy noise: medians of cells and the area under the ROC curve.
 
-The noise follows the data: a statistic that hardly depends on single rows gets little of it. Let f be a statistic and
-S an upper bound on how far one step moves f, with ``S(D) <= exp(beta) S(D')`` for D and D' one step apart. Then::
+The noise follows the data: a statistic that hardly depends on single rows gets little noise. Let f be a statistic and S
+an upper bound on the move of f by one step, with ``S(D) <= exp(beta) S(D')`` for D and D' one step apart. Then::
 
     f(D) + b S(D) C        with a standard Cauchy variable C
 
@@ -9,15 +9,15 @@ is epsilon-DP for one step, exactly when [1]_ ::
 
     b >= max(1 / (2 sinh(epsilon / 2)), sqrt(exp(-beta) / (2 (cosh(epsilon) - cosh(beta)))))
 
-because the largest log ratio of the densities of two Cauchy laws with centres m, m' and scales s, s' is
-``arcosh(1 + ((m - m')**2 + (s - s')**2) / (2 s s'))``. With ``abs(m - m') <= min(S, S')`` and ``S' = exp(u) S`` it is
-at most epsilon when ``1 / (2 b**2) <= exp(u) cosh(epsilon) - (exp(2 u) + 1) / 2`` for all u in [0, beta]. The right
-side rises, then falls, so its ends decide: the two terms. The first is the smaller one for beta up to
-``log(2 cosh(epsilon) - 1)``; a larger beta costs noise, and makes S smaller.
+because the largest log ratio of the densities of two Cauchy laws with centres m, m' and scales s, s' is ``arcosh(1 +
+((m - m')**2 + (s - s')**2) / (2 s s'))``. With ``abs(m - m') <= min(S, S')`` and ``S' = exp(u) S`` it is at most
+epsilon when ``1 / (2 b**2) <= exp(u) cosh(epsilon) - (exp(2 u) + 1) / 2`` for all u in [0, beta]. The right side rises,
+then falls, so its ends decide: the two terms. The first is smaller for beta up to ``log(2 cosh(epsilon) - 1)``; a
+larger beta costs noise, and makes S smaller.
 
-The noise has no variance and cannot be scaled up for a privacy unit of more rows, since each of them moves S by
-``exp(beta)`` more. Instead one step gets a share of epsilon. The steps from one table to its neighbour, each of them an
-added, a removed or a replaced row, are
+The noise has no variance and cannot be scaled up for a privacy unit of more rows, since each row moves S by
+``exp(beta)`` more. Instead one step gets a share of epsilon. The steps from one table to its neighbour, each an added,
+a removed or a replaced row, are
 
 ===========  =====================================================================================================
 relation     steps
@@ -29,8 +29,8 @@ replace      c, if S holds for replaced rows as well: where k rows leave and l c
 
 References
 ----------
-.. [1] K. Nissim, S. Raskhodnikova, A. Smith, Smooth sensitivity and sampling in private data analysis, STOC 2007. The
-   constant is that of this module, which is 6 to 8 times smaller.
+.. [1] K. Nissim, S. Raskhodnikova, A. Smith, Smooth sensitivity and sampling in private data analysis, STOC 2007. This
+   module's constant is 6 to 8 times smaller.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ from dpsql.noise.discrete import Bounds, exp_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 from dpsql.statistics.auc import area_under_curve
 
-# A larger share is not used: the noise is already 1e-14 S, and constants need only a few digits.
+# Largest share in use: the noise is already 1e-14 S, and constants need only a few digits.
 _LARGEST_EPSILON = Fraction(64)
 _SMALLEST_EPSILON = Fraction(1, 10**12)
 _BETA_UNIT = 1 << 40
 # Steps of the released area, as bits.
 AREA_BITS = 20
-# The error that doubles may have when they determine which terms can be the largest.
+# Allowed error of doubles in the choice of terms that can be the largest.
 _MARGIN = 2.0**-36
 
 
 def default_beta(epsilon: Fraction) -> Fraction:
     """Return a good beta for one step at `epsilon`, in (0, epsilon); public.
 
-    It is the larger of ``epsilon / 2`` and ``log(2 cosh(epsilon) - 1)``, the largest that costs no noise.
+    It is the larger of ``epsilon / 2`` and ``log(2 cosh(epsilon) - 1)``, the largest without extra noise.
     """
     epsilon = min(epsilon, _LARGEST_EPSILON)
     free = Fraction(int(math.log(2 * math.cosh(float(epsilon)) - 1) * _BETA_UNIT), _BETA_UNIT)
-    # Near the largest epsilon the second is next to epsilon itself; anything below it is right.
+    # Near the largest epsilon the second is close to epsilon; any smaller number is right.
     return max(epsilon / 2, min(free, epsilon * Fraction(15, 16)))
 
 
@@ -90,8 +90,8 @@ def cauchy_scale(epsilon: Fraction, beta: Fraction) -> Fraction:
     Returns
     -------
     scale : Fraction
-        At least ``max(1 / (2 sinh(epsilon / 2)), sqrt(exp(-beta) / (2 (cosh(epsilon) - cosh(beta)))))``, and at most
-        1e-12 of that above it.
+        At least ``max(1 / (2 sinh(epsilon / 2)), sqrt(exp(-beta) / (2 (cosh(epsilon) - cosh(beta)))))``, and at most a
+        share of 1e-12 more.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def cauchy_scale(epsilon: Fraction, beta: Fraction) -> Fraction:
     if not _SMALLEST_EPSILON <= epsilon <= _LARGEST_EPSILON or not 0 < beta < epsilon:
         raise ParameterError("P038", "epsilon is too small: the noise would drown any table. Raise epsilon.")
     with localcontext() as context:
-        # At most 80 digits are lost to cancellation; each step is off by less than 1e-199 of itself.
+        # Cancellation loses at most 80 digits; each step is off by less than 1e-199 of itself.
         context.prec = 200
         raised, tilted = (Decimal(part.numerator) / Decimal(part.denominator) for part in (epsilon, beta))
         cosh = (raised.exp() + (-raised).exp()) / 2
@@ -145,7 +145,7 @@ def cauchy_release(
     steps: int,
     source: BitSource = SYSTEM,
 ) -> int:
-    """Return the point of a public grid that is nearest to ``value + scale S C``, C a standard Cauchy variable.
+    """Return the point of a public grid nearest to ``value + scale S C``, C a standard Cauchy variable.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def cauchy_release(
     scale : Fraction
         Of `cauchy_scale`.
     lower, upper : Fraction
-        Public ends of the grid, lower < upper. Beyond them the nearest is an end.
+        Public ends of the grid, lower < upper. An end is nearest beyond it.
     steps : int
         Distances between lower and upper, >= 1.
     source : BitSource
@@ -165,15 +165,15 @@ def cauchy_release(
     Returns
     -------
     point : int
-        In [0, steps]: ``lower + point (upper - lower) / steps``. A tie goes to the larger one.
+        In [0, steps]: ``lower + point (upper - lower) / steps``. A tie goes to the larger.
 
     Notes
     -----
     - **Guarantee**: pure DP for one step at the epsilon of `scale`; rounding and cutting off come after the noise.
-    - **Neighbouring relation**: the steps that S was derived for.
+    - **Neighbouring relation**: the steps behind S.
     - **Sensitivity**: smooth, see the module's text.
-    - **Randomness**: the ratio of two coordinates of a point in the unit disk, known to as many bits as the nearest
-      point of the grid needs: exact, operating-system entropy, no seed.
+    - **Randomness**: the ratio of two coordinates of a point in the unit disk, with as many bits as the nearest point
+      of the grid needs: exact, operating-system entropy, no seed.
     - **Assumes**: S is at least the local sensitivity of `value` on either of two neighbours.
     - **Does not protect**: running time, which depends on the noise.
     """
@@ -189,7 +189,7 @@ def cauchy_release(
         (low, high), (least, most) = bound.bounds(digits), variable.bounds()
         unit = scale / 10**digits
         near = nearest(unit * low * least)
-        # Without an upper end yet, the noise may reach as far as the grid goes.
+        # Without an upper end yet, the noise may reach the end of the grid.
         far = (0 if variable.negative else steps) if most is None else nearest(unit * high * most)
         if near == far:
             return near
@@ -204,9 +204,9 @@ def median_bound(counts: NDArray[np.int64], low: int, high: int, first: int, bet
     counts : ndarray of int64, shape (cells,)
         Exact number of rows in each cell.
     low, high : int
-        Ends of what a released cell may be, low < high.
+        Ends of the possible released cells, low < high.
     first : int
-        First cell whose rows count, in [low, high + 1]; the last one is `high`.
+        First cell with counted rows, in [low, high + 1]; the last is `high`.
     beta : Fraction
         > 0.
 
@@ -224,9 +224,9 @@ def median_bound(counts: NDArray[np.int64], low: int, high: int, first: int, bet
 
         S = max over a <= m <= b, a < b, of exp(-beta (b - a - 1)) (p_b - p_a)
 
-    which is the bound of [1]_ (k = b - a - 1) with k as far as n + 1. It holds for added, removed and replaced rows.
-    Among rows of one cell only the nearest to m counts, on either side. Doubles sort out which pairs can be the
-    largest; the bound is exact.
+    which is the bound of [1]_ (k = b - a - 1) with k up to n + 1. It holds for added, removed and replaced rows. Among
+    rows of one cell only the nearest to m counts, on either side. Doubles select the pairs that can be the largest; the
+    bound is exact.
     """
     rows = counts[first : high + 1]
     occupied = np.flatnonzero(rows)
@@ -295,20 +295,20 @@ def smooth_medians(
     - **Neighbouring relation**: add or remove one unit, or replace one.
     - **Sensitivity**: smooth, see the module's text and `median_bound`. Each level spends ``epsilon / levels``, and
       `step_epsilon` of that for a step. A level's sub-ranges share it: given the released cells, rows are divided by
-      value, up to the cell or after it, so that an added row is in one sub-range. A replaced row may be in two, which
-      the first level cannot have.
+      value, up to the cell or after it, so that an added row is in one sub-range. A replaced row may be in two
+      sub-ranges, but not at the first level.
     - **Randomness**: see `cauchy_release`.
     - **Assumes**: every row is in one cell, by its value alone, or in none.
     - **Does not protect**: the grid, the number of medians; running time.
 
-    A noisy median beyond the ends of its sub-range becomes the middle of it, whatever the data.
+    A noisy median beyond the ends of its sub-range becomes the middle of it, for any data.
     """
     relation_of(neighbours)
     if not isinstance(count, int) or count < 1 or count & (count + 1):
         raise ParameterError("P018", f"smooth medians come as 1, 3, 7, 15, 31, ...; got {count}.")
     levels = halving_levels(count)
     cells = [0] * count
-    # (ends of what may be released, first cell with rows, positions in the result)
+    # (ends of possible releases, first cell with rows, positions in the result)
     pending = [(0, len(counts) - 1, 0, 0, count)]
     while pending:
         low, high, first, start, stop = pending.pop()
@@ -325,7 +325,7 @@ def smooth_medians(
 
 
 def step_epsilon(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, *, replaces: bool) -> Fraction:
-    """Return the epsilon of one step, so that all steps between neighbours together spend no more than epsilon.
+    """Return the epsilon of one step; all steps between neighbours together spend at most epsilon.
 
     Parameters
     ----------
@@ -347,15 +347,15 @@ def area_bound(smaller: int, neighbours: str, beta: Fraction) -> SmoothBound:
     Parameters
     ----------
     smaller : int
-        Rows of the class that has fewer, >= 0.
+        Rows of the smaller class, >= 0.
     neighbours : {'add_remove', 'replace'}
-        The steps that it is for; those of 'replace' are replaced, added and removed rows.
+        Kind of steps; 'replace' has replaced, added and removed rows.
     beta : Fraction
         > 0.
 
     Notes
     -----
-    With j rows in the smaller class, and the area 1/2 where it has none, a step moves the area by at most
+    With j rows in the smaller class, and the area 1/2 if it has none, a step moves the area by at most
 
     ==========  =================  =====================================================================
     step        U(j)               why
@@ -367,8 +367,8 @@ def area_bound(smaller: int, neighbours: str, beta: Fraction) -> SmoothBound:
                                    class at most the larger of 1 / k and 1 / (l + 1)
     ==========  =================  =====================================================================
 
-    j changes by at most one per step, so that ``S = max over k of exp(-beta k) U(max(j - k, 0))`` is smooth. As long as
-    U grows with k the logarithm of a term is convex in k, hence largest at either end; where U is constant it falls.
+    j changes by at most one per step, so ``S = max over k of exp(-beta k) U(max(j - k, 0))`` is smooth. As long as U
+    grows with k the logarithm of a term is convex in k, hence largest at either end; where U is constant it falls.
     """
     least = relation_of(neighbours).pick(added=2, replaced=1)
     terms = {(Fraction(1, max(smaller, least)), 0), (Fraction(1, least), max(smaller - least, 0))}
@@ -434,7 +434,7 @@ def smooth_area(
 
 
 def area_noise(smaller: int, epsilon: Fraction, neighbours: str, max_rows_per_unit: int = 1) -> float:
-    """Return the median size of the noise that `smooth_area` adds, given the size of the smaller class."""
+    """Return the median size of the noise of `smooth_area`, given the size of the smaller class."""
     loss = min(step_epsilon(epsilon, neighbours, max_rows_per_unit, replaces=True), _LARGEST_EPSILON)
     beta = default_beta(loss)
     _, high = area_bound(smaller, neighbours, beta).bounds(30)
@@ -473,7 +473,7 @@ class SmoothNoise(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return SmoothSensitivity(self.epsilon)
 
     @sampled

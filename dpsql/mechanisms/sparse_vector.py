@@ -1,7 +1,7 @@
 """The sparse vector technique with a cutoff: which of many scores are above a public threshold.
 
-Only the scores that are found above cost anything, and at most `cutoff` of them are: then it stops. Without the cutoff
-the loss grows with the number of scores above, whatever the noise (`tests/support/broken/filters.py`).
+Only scores found above cost anything, and the run stops after `cutoff` of them. Without the cutoff the loss grows with
+the number of scores above, for any noise (`tests/support/broken/filters.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHARES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SparseVector:
-    """The public numbers of one run: scales of the noise, and the threshold that it is compared with.
+    """The public numbers of one run: scales of the noise, and the threshold.
 
     Attributes
     ----------
@@ -40,9 +40,9 @@ class SparseVector:
     epsilon : Fraction
         Privacy loss of the run, > 0.
     cutoff : int
-        Scores that are found above at most, >= 1.
+        Most scores found above, >= 1.
     monotone : bool
-        Whether between any two neighbouring tables all scores move in the same direction. Halves their noise.
+        Whether all scores move in the same direction between any two neighbouring tables. Halves their noise.
 
     Raises
     ------
@@ -65,7 +65,7 @@ class SparseVector:
 
     @cached_property
     def threshold_epsilon(self) -> Fraction:
-        """The part of epsilon for the threshold: 1 to ``(2 cutoff)**(2/3)``, or ``cutoff**(2/3)`` where monotone."""
+        """The part of epsilon for the threshold: 1 to ``(2 cutoff)**(2/3)``, or ``cutoff**(2/3)`` if monotone."""
         return self.epsilon * Fraction(max(1, round(_SHARES / (1 + self._answers ** (2 / 3)))), _SHARES)
 
     @cached_property
@@ -83,23 +83,23 @@ class SparseVector:
         return self.cutoff if self.monotone else 2 * self.cutoff
 
     def level(self, threshold: Fraction) -> int:
-        """Return the integer that noisy scores are compared with, for a public threshold in the unit of the scores.
+        """Return the integer to compare noisy scores with, for a public threshold in the unit of the scores.
 
-        Both noises are >= 0. The difference of their means is added, so that on average they cancel.
+        Both noises are >= 0. The level adds the difference of their means, so they cancel on average.
         """
         return math.ceil(threshold + self.score_scale - self.threshold_scale)
 
 
 @dataclass(frozen=True)
 class SparseVectorRun:
-    """What a run releases.
+    """The release of a run.
 
     Attributes
     ----------
     above : tuple of int
-        Positions of the scores found above, in the random order in which they were compared.
+        Positions of the scores found above, in the random order of comparison.
     stopped_at : int
-        How many scores were compared: all of them, unless the cutoff was reached before.
+        Number of compared scores: all of them, unless the run reached the cutoff before.
     """
 
     above: tuple[int, ...]
@@ -109,10 +109,10 @@ class SparseVectorRun:
 def sparse_vector(
     scores: ArrayLike, parameters: SparseVector, *, level: int, source: BitSource = SYSTEM
 ) -> SparseVectorRun:
-    """Find scores above a threshold, in random order, until `cutoff` of them are found.
+    """Find up to `cutoff` scores above a threshold, in random order.
 
     Score i is above when ``q_i + E_i >= level + E_0``: ``E_0`` is exponential with mean ``threshold_scale`` and drawn
-    once, each ``E_i`` exponential with mean ``score_scale`` and drawn afresh.
+    once, each ``E_i`` exponential with mean ``score_scale`` and drawn anew.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def sparse_vector(
         Exact: int64, or Python ints of any size. d is public.
     parameters : SparseVector
     level : int
-        Public, in the unit of the scores; `SparseVector.level` of the threshold that is meant.
+        Public, in the unit of the scores; `SparseVector.level` of the threshold.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -135,22 +135,22 @@ def sparse_vector(
 
     Notes
     -----
-    - **Guarantee**: pure ``epsilon``-DP for the order of comparison, what was found above and below, and where it
-      stopped; ``epsilon**2 / 2``-zCDP, as any pure guarantee.
-    - **Neighbouring relation**: the one that `sensitivity` and `monotone` were derived for.
+    - **Guarantee**: pure ``epsilon``-DP for the order of comparison, the scores found above and below, and the stop;
+      ``epsilon**2 / 2``-zCDP, as any pure guarantee.
+    - **Neighbouring relation**: the relation behind `sensitivity` and `monotone`.
     - **Sensitivity**: Delta, of every single score (L-infinity).
     - **Randomness**: comparisons as on real numbers, operating-system entropy, no seed.
-    - **Assumes**: exact integer scores; a threshold that does not come from the rows.
+    - **Assumes**: exact integer scores; a threshold independent of the rows.
     - **Does not protect**: running time, which shows how many comparisons needed more bits (about one in ``2**38``).
 
-    Why it holds. The order is drawn without a look at the scores; fix it, and an output with the sets A above and B
-    below. Given ``E_0 = z`` its probability is a product of ``P(E_i >= level + z - q_i)`` over A and of
-    ``P(E_i < level + z - q_i)`` over B. Let q' be the scores of a neighbour, and put ``z + Delta`` for z. In B
-    ``q'_i <= q_i + Delta``, so no factor falls. In A the bound rises by at most ``2 Delta``: each factor falls by at
-    most ``exp(2 Delta / score_scale)``, all of them by ``exp(epsilon - threshold_epsilon)``, because there are at most
-    `cutoff`. The density of ``E_0`` falls by ``exp(Delta / threshold_scale)``, and ``z + Delta`` is still in its
-    support. Where scores are monotone and rise, bounds in A rise by at most Delta with the same substitution; where
-    they fall, leave z as it is: no factor of B falls, and bounds in A rise by at most Delta.
+    Proof. The order does not depend on the scores; fix it, and an output with the sets A above and B below. Given ``E_0
+    = z`` its probability is a product of ``P(E_i >= level + z - q_i)`` over A and of ``P(E_i < level + z - q_i)`` over
+    B. Let q' be the scores of a neighbour, and put ``z + Delta`` for z. In B ``q'_i <= q_i + Delta``, so no factor
+    falls. In A the bound rises by at most ``2 Delta``: each factor falls by at most ``exp(2 Delta / score_scale)``, all
+    of them by ``exp(epsilon - threshold_epsilon)``, because A has at most `cutoff` scores. The density of ``E_0`` falls
+    by ``exp(Delta / threshold_scale)``, and ``z + Delta`` is still in its support. If scores are monotone and rise,
+    bounds in A rise by at most Delta with the same substitution; if they fall, leave z as it is: no factor of B falls,
+    and bounds in A rise by at most Delta.
 
     The signs matter: with ``level - E_0``, or with ``q_i - E_i``, the substitution leaves a support, and the loss is
     infinite [1]_.
@@ -208,7 +208,7 @@ def _above(
 
 
 def _distance(scores: Integers, level: int, coefficient: Fraction) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return ``coefficient * abs(scores - level)`` within `RELATIVE_ERROR`, and where the score is below the level."""
+    """Return ``coefficient * abs(scores - level)`` within `RELATIVE_ERROR`, and which scores are below the level."""
     if scores.dtype != object and not -(1 << 63) <= level < 1 << 63:
         scores = scores.astype(object)
     distance, below = differences(scores, level)
@@ -216,7 +216,7 @@ def _distance(scores: Integers, level: int, coefficient: Fraction) -> tuple[NDAr
 
 
 def _bounds_of(bar: LazyExponential, ratio: Fraction) -> tuple[float, float]:
-    """Enclose ``ratio * E_0`` by two doubles, from the bits that are known."""
+    """Enclose ``ratio * E_0`` by two doubles, from the known bits."""
     low, high = bar.bounds(bar.digits)
     unit = 10**bar.digits
     least = float(min(ratio * low / unit, Fraction(LARGEST_SCALED))) * (1.0 - RELATIVE_ERROR)
@@ -226,7 +226,7 @@ def _bounds_of(bar: LazyExponential, ratio: Fraction) -> tuple[float, float]:
 
 
 def _exceeds(variable: LazyExponential, lead: Fraction, bar: LazyExponential, ratio: Fraction) -> bool:
-    """Decide ``lead + E >= ratio * E_0``; draws bits of both until it is certain."""
+    """Decide ``lead + E >= ratio * E_0``; draw bits of both until it is certain."""
     while True:
         digits = max(variable.digits, bar.digits)
         low, high = variable.bounds(digits)
@@ -253,11 +253,11 @@ class ScoresAbove(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return SparseVectorTechnique(self.run.epsilon, self.run.cutoff)
 
     @sampled
     def draw(self, scores: Longs, *, threshold: Fraction, finer: int = 1) -> SparseVectorRun:
-        """Return which scores are above a threshold in the unit of the run, of which one is `finer` of the scores."""
+        """Return the scores above a threshold in the unit of the run; that unit is `finer` units of the scores."""
         run = replace(self.run, sensitivity=self.run.sensitivity * finer)
         return sparse_vector(scores, run, level=run.level(threshold * finer))

@@ -1,25 +1,25 @@
-"""Exponential mechanism over all s-subsets, of which only the best need to be listed.
+"""Exponential mechanism over all s-subsets; only the best subsets need a list.
 
-The mechanism returns subset A with probability proportional to ``exp(-b score(A))``. There are too many subsets
-to score them all, but a list of good ones and a lower bound on the scores of the rest suffice to draw from
-exactly this law, by rejection:
+The mechanism returns subset A with probability proportional to ``exp(-b score(A))``. There are too many subsets to
+score, but a list of good subsets and a lower bound on the scores of the rest suffice to draw from exactly this law, by
+rejection:
 
     repeat: draw a branch, listed set k with weight ``exp(-b score_k)``, tail with weight ``C(p, s) exp(-b bound)``.
     A listed set is returned. In the tail draw A uniformly among ALL s-subsets; if A is listed, reject it, else
     return it with probability ``exp(-b (score(A) - bound))``. After any rejection start again from the branch.
 
-The tail may be split into strata, parts of which every subset is in exactly one, each with a bound of its own: a branch
-of weight ``N exp(-b bound)`` for a stratum of N subsets, in which A is drawn uniformly among these N.
+Strata may divide the tail, such that every subset is in exactly one, and each stratum has its own bound: a branch of
+weight ``N exp(-b bound)`` for a stratum of N subsets, in which A is drawn uniformly among these N.
 
-In one round a listed set is returned with chance ``exp(-b score_k)`` over the total weight, an unlisted set with
-``N exp(-b bound) * 1/N * exp(-b (score(A) - bound)) = exp(-b score(A))`` over the same total, whatever the list, the
-strata and the bounds are. So a round that ends with a set has that law, and rounds are independent: the law stays the
-same when rounds with another list, other strata or bounds follow after some that gave nothing. These only set the
-number of rounds. There is no cap on it, and nothing to fall back on: either would change the law.
+One round returns a listed set with chance ``exp(-b score_k)`` over the total weight, an unlisted set with ``N exp(-b
+bound) * 1/N * exp(-b (score(A) - bound)) = exp(-b score(A))`` over the same total, for any list, strata and bounds. So
+a round that ends with a set has that law, and rounds are independent: the law stays the same if rounds with another
+list, other strata or bounds follow after rounds without a result. These only set the number of rounds. It has no cap
+and no fallback: either would change the law.
 
-Branches have integer weights, rounded up; a round that took one is thinned to the true weight together with its
-other decision, in arithmetic of growing precision (`dpsql.noise.discrete`). Doubles only sort out, within certain
-bounds, those tail proposals that cannot be accepted.
+Branches have integer weights, rounded up; a round in a branch is thinned to the true weight together with its other
+decision, in arithmetic of growing precision (`dpsql.noise.discrete`). Doubles only discard, within certain bounds, tail
+proposals that cannot be accepted.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ _RADIUS = 2.0**-40
 _GROWTH = 8
 _LARGEST_BATCH = 4096
 _LARGEST_WORK = 1 << 24
-# Rounds after which strata are asked for: they take about as long.
+# Rounds before the call for strata, which takes about as long.
 _PATIENCE = 1 << 14
 _SCORED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
 class Strata:
-    """A partition of all s-subsets by how many members of each class they hold, with bounds on each part's scores.
+    """A partition of all s-subsets by their number of members in each class, with bounds on each part's scores.
 
-    There may be several divisions of the candidates into classes, of equal sizes. Those classes that are in all
-    divisions come to decide: strata that give the same counts there have one division.
+    There may be several divisions of the candidates into classes, of equal sizes. The classes that all divisions share
+    decide: strata with the same counts there have one division.
 
     Attributes
     ----------
     classes : ndarray of int, shape (divisions, p)
         The class of each candidate, from 0.
     division : ndarray of int, shape (strata,)
-        The division whose classes a stratum counts.
+        The division of the classes that a stratum counts.
     counts : ndarray of int, shape (strata, number of classes)
-        How many members of each class the subsets of a stratum hold: all that is possible, each once.
+        Members of each class in the subsets of a stratum: all possible counts, each once.
     lower_bounds : array_like of int, shape (strata,)
-        At most the score of every subset of the stratum that is not listed.
+        At most the score of every unlisted subset of the stratum.
     """
 
     classes: NDArray[np.intp]
@@ -103,27 +103,26 @@ def subset_exponential(
     scores : array_like of int, shape (listed,)
         Their scores, in a public unit: int64, or Python ints of any size.
     lower_bound : int
-        At most the score of every subset that is not listed. Has to be certain.
+        At most the score of every unlisted subset. Must be certain.
     n_candidates : int
-        p, in [s, 2**32), public, as s is.
+        p, in [s, 2**32), public, as is s.
     score : callable
-        Takes subsets, shape (m, s) with ascending rows, and returns their m scores. The routine that `scores`
-        come from: a subset has one score. Called only for subsets that are not listed.
+        Takes subsets, shape (m, s) with ascending rows, and returns their m scores. The same routine as for `scores`: a
+        subset has one score. Called only for unlisted subsets.
     utility_range : Fraction or int
         > 0, in the unit of the scores: bound, over neighbouring tables D and D', on the spread
         ``max_A(score(A, D') - score(A, D)) - min_A(score(A, D') - score(A, D))`` over all s-subsets.
     epsilon : Fraction
         Privacy loss, > 0.
     floor : callable, optional
-        Like `score`, but returns certain lower bounds on the scores, in less time: a proposal that would be rejected
-        with its lower bound for a score is not scored. Does not change the law.
+        Like `score`, but returns certain lower bounds on the scores, in less time: a proposal whose lower bound already
+        rejects it needs no score. Does not change the law.
     strata : callable, optional
-        Called once, when many rounds have given nothing; what it returns takes the place of `lower_bound`. Does not
-        change the law.
+        Called once, after many rounds without a result; its result replaces `lower_bound`. Does not change the law.
     source : BitSource
         Operating-system entropy; another source is for tests.
     progress : callable, optional
-        Told the number of rounds begun so far, before each batch of them and each batch of scores. May raise.
+        Gets the number of rounds begun so far, before each batch of rounds or scores. May raise.
 
     Returns
     -------
@@ -142,23 +141,22 @@ def subset_exponential(
     -----
     - **Guarantee**: pure ``epsilon``-DP. The law is the exponential mechanism's, hence ``epsilon``-bounded-range
       and ``epsilon**2 / 8``-zCDP, in one round.
-    - **Neighbouring relation**: the one that `utility_range` was derived for.
+    - **Neighbouring relation**: the relation behind `utility_range`.
     - **Sensitivity**: range (not a norm). Scores that all rise by amounts in ``[0, Delta]`` when a row is added have
-      range ``Delta`` under add_remove and ``2 Delta`` under replace. Where the scores used lie around the true
-      ones, in an interval of public width w, the ranges are ``Delta + 2 w`` and ``2 (Delta + w)``.
+      range ``Delta`` under add_remove and ``2 Delta`` under replace. If the scores in use lie around the true scores,
+      in an interval of public width w, the ranges are ``Delta + 2 w`` and ``2 (Delta + w)``.
     - **Randomness**: exact, operating-system entropy, no seed.
     - **Assumes**: `score` is one deterministic function of the table; all lower bounds hold.
     - **Does not protect**: running time. The number of rounds depends on the scores, on the list and on the bounds.
 
-    Why it holds. The rejection sampler (see the module) has exactly the law
-    ``P(A) = exp(-b score(A)) / sum_B exp(-b score(B))`` over all ``C(p, s)`` subsets. Let all scores move from D to
-    D' by amounts in ``[m, m + range]``. Then the numerator changes by a factor in
-    ``[exp(-b (m + range)), exp(-b m)]``, and so does the sum; the factors ``exp(-b m)`` cancel, so that all log
-    ratios lie in one interval that contains 0 and is at most ``b range = epsilon`` long.
+    Proof. The rejection sampler (see the module) has exactly the law ``P(A) = exp(-b score(A)) / sum_B exp(-b
+    score(B))`` over all ``C(p, s)`` subsets. Let all scores move from D to D' by amounts in ``[m, m + range]``. Then
+    the numerator changes by a factor in ``[exp(-b (m + range)), exp(-b m)]``, and so does the sum; the factors ``exp(-b
+    m)`` cancel, so all log ratios lie in one interval that contains 0 and is at most ``b range = epsilon`` long.
 
-    The expected number of rounds is (sum of the listed weights, plus the strata's) over the sum of ``exp(-b score)``
-    of all subsets: near 1 when the listed subsets outweigh the rest. The numbers of rounds and of entries in the list
-    may depend on the table, since the law does not.
+    The expected number of rounds is (sum of the listed weights, plus the strata's) over the sum of ``exp(-b score)`` of
+    all subsets: near 1 if the listed subsets outweigh the rest. The number of rounds and the length of the list may
+    depend on the table, since the law does not.
     """
     coefficient = coefficient_of(utility_range, epsilon)
     listed = SubsetList(subsets, n_candidates)
@@ -177,7 +175,7 @@ def top_r_exponential(
     source: BitSource = SYSTEM,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[int, ...]:
-    """Select one of all s-subsets, where all but the best count as equally bad.
+    """Select one of all s-subsets; all but the best count as equally bad.
 
     The exponential mechanism for ``q(A) = min(score(A), score of rank r[, best score + gap])``.
 
@@ -186,8 +184,8 @@ def top_r_exponential(
     scores : array_like of int, shape (listed,)
         As for `subset_exponential`.
     subsets : array_like of int, shape (listed, s)
-        Without a gap at least `rank` subsets (or all there are), none of which scores above one that is not listed.
-        With a gap either that, or every subset that scores below the best score + gap.
+        Without a gap at least `rank` subsets (or all subsets), none with a score above an unlisted subset. With a gap
+        either that, or every subset that scores below the best score + gap.
     rank : int
         r, >= 1, public and the same for every table.
     n_candidates, utility_range, epsilon, source, progress
@@ -208,14 +206,14 @@ def top_r_exponential(
     Notes
     -----
     - **Guarantee**, **Neighbouring relation**, **Randomness**: as for `subset_exponential`.
-    - **Sensitivity**: the range of the scores bounds the range of q for scores that all move within one interval
-      ``[m, m + range]``, since order statistics, a shift by `gap` and minima move within it too; ties at rank r are
-      harmless. Only the list may depend on the table: a `gap` or `rank` that gave way when the list grows too long
-      would not be private.
+    - **Sensitivity**: the range of the scores bounds the range of q if all scores move within one interval ``[m, m +
+      range]``, since order statistics, a shift by `gap` and minima move within it too; ties at rank r are harmless.
+      Only the list may depend on the table: a `gap` or `rank` that changed if the list grew too long would not be
+      private.
     - **Does not protect**: running time.
 
-    A subset that is not listed is returned with probability proportional to ``exp(-b q)`` for the largest q: the
-    tail as a whole has weight ``(C(p, s) - listed) exp(-b q)``, and every subset in it the same share.
+    An unlisted subset is returned with probability proportional to ``exp(-b q)`` for the largest q: the tail as a whole
+    has weight ``(C(p, s) - listed) exp(-b q)``, and every subset in it the same share.
     """
     coefficient = coefficient_of(utility_range, epsilon)
     if not isinstance(rank, int) or rank < 1:
@@ -231,12 +229,12 @@ def top_r_exponential(
         raise ParameterError("P018", "subsets must hold the best ones, as many as rank says.")
     limit = min(limits)
     capped = [min(value, limit) for value in exact]
-    # An unlisted subset scores the limit: with that as bound, whatever the uniform draw gives is accepted.
+    # An unlisted subset scores the limit: with that as bound, every uniform draw is accepted.
     return SubsetRejection(listed, capped, limit, lambda rows: [limit] * len(rows), coefficient).draw(source, progress)
 
 
 class SubsetRejection:
-    """The sampler behind `subset_exponential`; `draw` may be called again, each time for an independent outcome.
+    """The sampler behind `subset_exponential`; each call of `draw` returns an independent outcome.
 
     Parameters
     ----------
@@ -247,7 +245,7 @@ class SubsetRejection:
     lower_bound : int
         On the scores of all others.
     score : callable
-        Scores of subsets that are not listed, as for `subset_exponential`.
+        Scores of unlisted subsets, as for `subset_exponential`.
     coefficient : Fraction
         b, > 0.
     floor, strata : callable, optional
@@ -270,7 +268,7 @@ class SubsetRejection:
         self._listed, self._coefficient = listed, coefficient
         self._score, self._floor, self._strata = score, floor, strata
         tails = int(len(listed) < listed.total)
-        # Candidates in the order of their classes, for every division; None for all in one class.
+        # Candidates by class, for every division; None if all are in one class.
         self._grouped: NDArray[np.intp] | None = None
         self._division = np.zeros(tails, dtype=np.intp)
         self._divide([listed.n_candidates], np.full((tails, 1), listed.size), integer_scores([lower_bound] * tails))
@@ -348,7 +346,7 @@ class SubsetRejection:
             if self._accepts(branch, int(self._scores[branch]), int(words[position]), reader):
                 winner, end = tuple(self._listed.rows[branch].tolist()), position
                 break
-        # Rounds before that one come first, and only they matter.
+        # Only rounds before the first listed subset matter.
         tail = np.flatnonzero(branches[:end] >= len(self._listed))
         if not len(tail):
             return winner
@@ -412,7 +410,7 @@ class SubsetRejection:
         return np.flatnonzero(at_most + _RADIUS >= at_least)
 
     def _accepts(self, branch: int, score: int, word: int, reader: WordReader) -> bool:
-        """Accept with probability (true weight) / (integer weight), in strata times ``exp(-b (score - bound))``."""
+        """Accept with probability (true weight) / (integer weight), times ``exp(-b (score - bound))`` in strata."""
         return LazyExponential(reader, word).exceeds(self._threshold(branch, score))
 
     def _threshold(self, branch: int, score: int) -> Callable[[int], Bounds]:
@@ -429,7 +427,7 @@ def rejection_threshold(weight: int, unit: int, exponent: Fraction) -> Callable[
     Raises
     ------
     InternalError
-        I019, when it is called and the chance is above 1.
+        I019, when a call finds a chance above 1.
     """
 
     def threshold(digits: int) -> Bounds:
@@ -462,7 +460,7 @@ def _scored(score: Scores, subsets: NDArray[np.intp]) -> Integers:
 
 
 def excess_over(scores: Integers, references: Integers) -> tuple[Distances, NDArray[np.bool_]]:
-    """Return ``abs(scores - references)`` exactly, and where the score is below."""
+    """Return ``abs(scores - references)`` exactly, and which scores are below."""
     below = np.asarray(scores < references, dtype=np.bool_)
     if scores.dtype == object or references.dtype == object:
         return np.abs(scores.astype(object) - references), below

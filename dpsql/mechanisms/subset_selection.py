@@ -1,31 +1,29 @@
 """The part of a measurement that draws one of all k-subsets, at once or in steps.
 
-**Steps.** Exponential mechanisms over subsets, one after the other, each over a public number of them that is scored in
-full.
+**Steps** are exponential mechanisms over subsets, one after the other; each scores a public number of subsets in full.
 
-`dpsql.mechanisms.subset_exponential` draws from all k-subsets at once. Its time has no bound: how good a list and how
-good a bound on the rest a search finds depends on the rows, and where rows give it neither, almost every round is
-rejected. No limit on its nodes or its rounds helps. Whether a run meets the limit depends on the rows, and what it
-would answer then, another law or nothing, may be likely under one table and hardly possible under its neighbour. Two
-laws that are private each are not when the rows decide which one is drawn: let one give two subsets 1/2 each under
-every table, and the other q to the second one under every table. Both are 0-DP; where one row more makes a search meet
-its limit, the loss is ``ln(1 / (2 q))``.
+`dpsql.mechanisms.subset_exponential` draws from all k-subsets at once. Its time has no bound: the rows determine how
+good a list and a bound on the rest the search finds, and if both are poor, almost every round is rejected. No limit on
+its nodes or its rounds helps. Whether a run meets the limit depends on the rows, and the answer in that case, another
+law or nothing, may be likely under one table and hardly possible under its neighbour. Two laws that are each private
+are not private if the rows choose between them: let one give two subsets 1/2 each under every table, and the other q to
+the second one under every table. Both are 0-DP; if one row more makes a search meet its limit, the loss is
+``ln(1 / (2 q))``.
 
-So what is drawn is decided before a row is read, from public numbers alone. Here columns are chosen by a few, one
-or two in a step::
+So public numbers alone choose the law before a row is read. This module chooses a few columns, one or two in a step::
 
     for each step, with s columns chosen so far, I, and t to choose:
         score all C(p - s, t) subsets I + T, and draw T with probability proportional to exp(-b score(I + T))
 
-with one coefficient b for all steps. The number of scores is public, and so is the work, but for the rejections of the
+with one coefficient b for all steps. The number of scores is public, and so is the work, but for the rejections in the
 next paragraph, which nearly never happen.
 
-**The draw.** For every subset there is a certain lower bound on its score, the *floor*, within some rounding errors of
-it. Repeat: draw a subset with weight ``exp(-b floor)`` (an integer, rounded up), score it, and return it with
+**The draw.** Every subset has a certain lower bound on its score, the *floor*, within some rounding errors of the
+score. Repeat: draw a subset with weight ``exp(-b floor)`` (an integer, rounded up), score it, and return it with
 probability ``exp(-b score)`` over that weight. A round that ends with a subset has the law proportional to
-``exp(-b score)``, whatever the floors are, and rounds are independent. So floors may be raised after rounds that gave
-nothing: subsets that were rejected get their own scores for floors. Since a round that draws a subset whose floor is
-its score is thinned only for the rounding of weights, and there are finitely many subsets, it ends.
+``exp(-b score)``, for any floors, and rounds are independent. So rounds without a result may raise floors: rejected
+subsets get their own scores as floors. Only the rounding of weights thins a round that draws a subset with its score
+as floor, and there are finitely many subsets, so the draw ends.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ def subset_steps(
     source: BitSource = SYSTEM,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[int, ...]:
-    """Select columns in steps, in each all that are drawn with probability proportional to ``exp(-b score)``.
+    """Select columns in steps; each step draws with probability proportional to ``exp(-b score)``.
 
     Parameters
     ----------
@@ -98,7 +96,7 @@ def subset_steps(
     source : BitSource
         Operating-system entropy; another source is for tests.
     progress : callable, optional
-        Told the number of rounds so far. May raise.
+        Gets the number of rounds so far. May raise.
 
     Returns
     -------
@@ -115,11 +113,11 @@ def subset_steps(
     Notes
     -----
     - **Guarantee**: pure ``epsilon``-DP. ``b = epsilon / (sum of the ranges)``: step i is an exponential mechanism with
-      ``epsilon_i = b range_i``, whose law and proof are those of `subset_exponential`, for columns I that the steps
-      before have released; ``sum epsilon_i = epsilon``, by adaptive composition. A step is ``epsilon_i**2 / 8``-zCDP,
-      all together ``sum epsilon_i**2 / 8 <= epsilon**2 / 8``. What is returned is the union of the steps' outcomes.
-    - **Neighbouring relation**: the one that the ranges were derived for.
-    - **Sensitivity**: range (not a norm), for subsets of as many columns as have been chosen after the step.
+      ``epsilon_i = b range_i``, with the law and proof of `subset_exponential`, for columns I released by earlier
+      steps; ``sum epsilon_i = epsilon``, by adaptive composition. A step is ``epsilon_i**2 / 8``-zCDP, all together
+      ``sum epsilon_i**2 / 8 <= epsilon**2 / 8``. The result is the union of the steps' outcomes.
+    - **Neighbouring relation**: the relation behind the ranges.
+    - **Sensitivity**: range (not a norm), for subsets of as many columns as the step has at its end.
     - **Randomness**: exact, operating-system entropy, no seed.
     - **Does not protect**: running time; the number of scores is public.
     """
@@ -215,7 +213,7 @@ class SubsetSelection(Part):
     epsilon : Fraction
     k : int
     method : {'auto', 'exact', 'steps', 'top_r'}
-        As the call has it; for 'auto' public numbers that a call's columns give decide which law is drawn.
+        As in the call; for 'auto', public numbers of the call's columns choose the law.
 
     Notes
     -----
@@ -228,10 +226,10 @@ class SubsetSelection(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return SubsetExponential(self.epsilon, self.k, self.method)
 
     @sampled
     def draw(self, law: str, /, *arguments: object, **options: object) -> tuple[int, ...]:
-        """Select a subset by one of `LAWS`; parameters as of the mechanism, less epsilon."""
+        """Select a subset by one of `LAWS`; parameters as in the mechanism, less epsilon."""
         return LAWS[law](*arguments, epsilon=self.epsilon, **options)

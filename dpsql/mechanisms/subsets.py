@@ -1,4 +1,4 @@
-"""Subsets as rows of ascending members: lists of distinct ones, and uniform draws."""
+"""Subsets as ascending rows: lists of distinct subsets, and uniform draws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOW_HALF = np.uint64((1 << 32) - 1)
 
 
 class SubsetList:
-    """Distinct s-subsets of p candidates, and which subsets are among them.
+    """Distinct s-subsets of p candidates, and a membership test.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class SubsetList:
         candidates = np.arange(len(rows))
         positions = np.searchsorted(self._keys, keys)
         while True:
-            # Those for whom the entry at `positions` has their key; different subsets may share one.
+            # Rows whose entry at `positions` has their key; different subsets may share a key.
             same = np.flatnonzero(positions < len(self))
             same = same[self._keys[positions[same]] == keys[candidates[same]]]
             candidates, positions = candidates[same], positions[same]
@@ -108,7 +108,7 @@ def uniform_subsets(n: int, size: int, count: int, source: BitSource) -> NDArray
     if n == size:
         return np.tile(np.arange(n), (count, 1))
     lasts = np.arange(n - size, n, dtype=np.uint64)[:, None]
-    # Uniform on [0, last] by Lemire's method: the high half of a product, where the low half is not among the surplus.
+    # Uniform on [0, last] by Lemire's method: the high half of a product, if the low half is not in the surplus.
     bounds = np.broadcast_to(lasts + np.uint64(1), (size, count))
     surplus = np.uint64(1 << 32) % bounds
     products = np.zeros((size, count), dtype=np.uint64)

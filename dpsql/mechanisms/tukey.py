@@ -1,22 +1,22 @@
 """The Tukey mechanism: a point of high depth among the models of disjoint blocks, or no release.
 
-Every block of rows has one model, a vector of coefficients. A point is deep when, in every coordinate, many models
-lie on either side of it. The mechanism first tests, privately, whether the deep region is stable; then it draws a
-point whose density grows with the depth. Coefficients need no bounds.
+Every block of rows has one model, a vector of coefficients. A point is deep if many models lie on either side of it in
+every coordinate. The mechanism first tests, privately, whether the deep region is stable; then it draws a point whose
+density grows with the depth. Coefficients need no bounds.
 
-**The grid.** Coordinates are compared and measured on a public grid, the same for all tables: a double is cut to
-`MANTISSA_BITS` leading bits, exponents are clipped to `EXPONENTS`, and what is smaller than that is in the cell of
-zero. Every cell is an interval of known dyadic ends and of positive length. The volume of the box of the cells from
-``a`` to ``b`` is therefore an integer, in units of the finest cell, and never zero: equal models, and features that
-are 0 in every model, are no special case. Nothing below rounds.
+**The grid.** A public grid, the same for all tables, compares and measures coordinates: a double is cut to
+`MANTISSA_BITS` leading bits, exponents are clipped to `EXPONENTS`, and smaller values are in the cell of zero. Every
+cell is an interval of known dyadic ends and of positive length. The volume of the box of the cells from ``a`` to ``b``
+is therefore an integer, in units of the finest cell, and never zero: equal models, and features that are 0 in every
+model, are no special case. Nothing below rounds.
 
-**Blocks.** Models of disjoint blocks: the statistic of the Tukey mechanism.
+**Blocks.** The statistic is the models of disjoint blocks.
 
-The rows are assigned to m blocks by a keyed hash of the row's id or, where a privacy unit may have several rows, of
-the unit; m is public or was released before. Every block has one model, least squares of the target on the features,
-that depends on the rows of that block alone (`dpsql.kernels.block_gram`).
+A keyed hash assigns rows to m blocks, by the row's id or, if a privacy unit may have several rows, by the unit; m is
+public or was released before. Every block has one model, least squares of the target on the features, that depends on
+the rows of that block alone (`dpsql.kernels.block_gram`).
 
-Sensitivity, in models that are replaced by others:
+Sensitivity, in replaced models:
 
 ==============  =============================  ===================================================================
 relation        models that change             why
@@ -26,12 +26,12 @@ add_remove      1                              all rows of a row id, or of a pri
 replace         2                              the id is part of the row: one block loses rows, another gains some
 ==============  =============================  ===================================================================
 
-The mechanism is ``(epsilon, delta)``-DP for one model. For two, go through the table in which only the
-removal was made: ``P(E) <= e**a P'(E) + d <= e**(2 a) P''(E) + (1 + e**a) d``. With ``a = epsilon / 2`` and
-``d = delta / (1 + e**(epsilon / 2))`` this is ``(epsilon, delta)``: `row_budget`.
+The mechanism is ``(epsilon, delta)``-DP for one model. For two, go through the table after the removal alone: ``P(E) <=
+e**a P'(E) + d <= e**(2 a) P''(E) + (1 + e**a) d``. With ``a = epsilon / 2`` and ``d = delta / (1 + e**(epsilon / 2))``
+this is ``(epsilon, delta)``: `row_budget`.
 
-None of this holds for blocks of consecutive rows, ``m`` blocks of ``floor(n / m)``: one row more moves rows between
-all blocks (`tests/support/broken/tukey.py`).
+Blocks of consecutive rows, ``m`` blocks of ``floor(n / m)``, break all of this: one row more moves rows between all
+blocks (`tests/support/broken/tukey.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from dpsql.errors import ParameterError
 from dpsql.noise.discrete import discrete_laplace, exp_bounds, log_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 
-# Chance that noise fails the test of well-behaved models, and what K may fall short of its typical value.
+# Chance that noise fails the test of well-behaved models, and shortfall of K from its typical value.
 _FAILURE = 0.01
 _SPREAD = 2
 
@@ -66,12 +66,12 @@ def row_budget(neighbours: str, epsilon: Fraction, delta: Fraction) -> tuple[Fra
     neighbours : {'add_remove', 'replace'}
         The neighbouring relation, of rows or of privacy units.
     epsilon, delta : Fraction
-        What the release may cost, each > 0.
+        Cost of the release, each > 0.
 
     Returns
     -------
     epsilon, delta : Fraction
-        For `tukey`: epsilon to be divided between test and draw; delta rounded down.
+        For `tukey`: epsilon to divide between test and draw; delta rounded down.
     """
     if relation_of(neighbours).norm(1) == 1:  # one model changes
         return epsilon, delta
@@ -85,7 +85,7 @@ def row_budget(neighbours: str, epsilon: Fraction, delta: Fraction) -> tuple[Fra
 
 @lru_cache(maxsize=256)
 def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
-    """Return how many models make the test pass nearly always, when they scatter like a Gaussian; free of data.
+    """Return the number of models with Gaussian scatter that nearly always pass the test; free of data.
 
     Parameters
     ----------
@@ -97,18 +97,18 @@ def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
     Returns
     -------
     models : int
-        With this many the test fails in about one of a hundred calls. No guarantee depends on it.
+        Models for which the test fails in about one of a hundred calls. No guarantee needs it.
 
     Raises
     ------
     ParameterError
-        P039, when more models would be needed than the mechanism takes.
+        P039, when the test needs more models than the mechanism accepts.
 
     Notes
     -----
-    K is computed for models whose order statistics are Gaussian quantiles, which simulated models meet within 2; it
-    does not depend on the scale of a coordinate, nor on correlations of the coefficients. Least-squares models of
-    blocks with as few as p rows each have heavier tails, which lowered K by 5 at most (p from 3 to 31).
+    K assumes models whose order statistics are Gaussian quantiles, which simulated models match within 2; it does not
+    depend on the scale of a coordinate, nor on correlations of the coefficients. Least-squares models of blocks with as
+    few as p rows each have heavier tails, which lowered K by 5 at most (p from 3 to 31).
     """
     test = epsilon / 2
     target = passing_score(test, delta) + math.ceil(-math.log(2 * _FAILURE) / float(test)) + _SPREAD
@@ -129,7 +129,7 @@ def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
 
 
 def typical_reach(models: int, p: int, epsilon_draw: Fraction, delta: Fraction) -> int:
-    """Return the K of Gaussian quantiles, in floating point; the arguments are those of `models_needed`."""
+    """Return the K of Gaussian quantiles, in floating point; arguments as for `models_needed`."""
     start, deepest = models // 4, models // 2
     factor, shift = growth_per_level(epsilon_draw)
     rate = math.log(factor) - shift * math.log(2.0)
@@ -179,8 +179,8 @@ def tukey(
     Returns
     -------
     point : ndarray of float64, shape (p,), or None
-        Midpoint of a cell of the grid; None when the test did not pass, which is always so for m < 8. None costs as
-        much as a point.
+        Midpoint of a cell of the grid; None when the test did not pass, as always for m < 8. None costs as much as a
+        point.
 
     Raises
     ------
@@ -190,25 +190,24 @@ def tukey(
     Notes
     -----
     - **Guarantee**: ``(epsilon_test + epsilon_draw, delta)``-DP, for the point and for None.
-    - **Neighbouring relation**: one model is replaced by any other. What this means for rows is in
-      the module's table.
+    - **Neighbouring relation**: one model is replaced by any other. The module's table translates this to rows.
     - **Sensitivity**: the depth of every point, and the distance K to instability, change by at most 1.
     - **Randomness**: exact integer samplers, operating-system entropy, no seed.
-    - **Assumes**: m and p do not depend on the rows other than through what was released; the model of a block
-      depends on the rows of that block alone.
+    - **Assumes**: m and p depend on the rows through releases alone; the model of a block depends on the rows of that
+      block alone.
     - **Does not protect**: running time (lengths of integers, rejections); m and p.
 
-    The depth of a point is ``T(y) = min(floor(m / 2), min_j min(#{i: x_ij <= y_j}, #{i: x_ij >= y_j}))`` on cells.
-    ``{T >= i}`` is the box of the cells from the i-th smallest to the i-th largest in every coordinate; ``V_i`` is
-    its volume, 0 beyond ``M = floor(m / 2)``, and ``w(p) = sum_{i >= p} (V_i - V_{i + 1}) r**i``. The density is
-    proportional to ``r**T`` on ``{T >= t}``, ``t = floor(m / 4)``, with a rational ``r <= exp(epsilon_draw / 2)``.
-    With ``kappa(k) = V_{t-k-1} r**(t+k+1) / w(t+k+1)`` for k up to ``min(t - 2, M - t - 1)``, K is the largest k with
-    ``kappa(k) <= k0 = delta / (1 + 2 r**2)``, -1 when there is none. The test passes when K plus discrete Laplace
-    noise of scale ``1 / epsilon_test`` exceeds ``log(1 / (2 delta)) / epsilon_test``.
+    The depth of a point is ``T(y) = min(floor(m / 2), min_j min(#{i: x_ij <= y_j}, #{i: x_ij >= y_j}))`` on cells. ``{T
+    >= i}`` is the box of the cells from the i-th smallest to the i-th largest in every coordinate; ``V_i`` is its
+    volume, 0 beyond ``M = floor(m / 2)``, and ``w(p) = sum_{i >= p} (V_i - V_{i + 1}) r**i``. The density is
+    proportional to ``r**T`` on ``{T >= t}``, ``t = floor(m / 4)``, with a rational ``r <= exp(epsilon_draw / 2)``. With
+    ``kappa(k) = V_{t-k-1} r**(t+k+1) / w(t+k+1)`` for k up to ``min(t - 2, M - t - 1)``, K is the largest k with
+    ``kappa(k) <= k0 = delta / (1 + 2 r**2)``, -1 if none exists. The test passes when K plus discrete Laplace noise of
+    scale ``1 / epsilon_test`` exceeds ``log(1 / (2 delta)) / epsilon_test``.
 
-    Why it holds. Let tables 1 and 2 differ in one model. The depth changes by at most 1 everywhere, so
-    ``V2_i <= V1_{i-1}`` and ``w2(p - 1) >= w1(p) / r``; hence ``kappa2(k - 1) <= kappa1(k)`` and K changes by at
-    most 1. (kappa grows with k: V falls with its index, and so does ``w(p) / r**p``, because r >= 1.)
+    Proof. Let tables 1 and 2 differ in one model. The depth changes by at most 1 everywhere, so ``V2_i <= V1_{i-1}``
+    and ``w2(p - 1) >= w1(p) / r``; hence ``kappa2(k - 1) <= kappa1(k)`` and K changes by at most 1. (kappa grows with
+    k: V falls with its index, and so does ``w(p) / r**p``, because r >= 1.)
 
     Let ``K1 >= 0``. Of the support ``{T1 >= t}``, the part with ``T2 = t - 1`` has ``T1 = t`` and mass
     ``<= V1_t r**t / w1(t) <= kappa1(0)``; of ``{T2 >= t}``, the part with ``T1 = t - 1`` has mass
@@ -219,14 +218,14 @@ def tukey(
     Otherwise both are -1, and either passes with probability at most ``2 delta / (1 + exp(epsilon_test)) <= delta``.
     One of the two cases holds, so delta is spent once.
 
-    The argument uses nothing of the volume but that it is a measure, public, and positive and finite on boxes of
-    cells. The uniform point of a cell is reported as the midpoint, which is post-processing.
+    The argument needs only that the volume is a measure, public, and positive and finite on boxes of cells. Reporting
+    the midpoint of a cell for its uniform point is post-processing.
 
     References
     ----------
     .. [1] K. Amin, M. Joseph, M. Ribero, S. Vassilvitskii, Easy Differentially Private Linear Regression, ICLR 2023.
-       There the density grows twice as fast, on the ground that depth is monotone; it is when a model is added, and
-       it is not when a row is added, which replaces the model of its block.
+       There the density grows twice as fast, because depth is assumed monotone; it is if a model is added, and it is
+       not if a row is added, which replaces the model of its block.
     """
     _check(models, epsilon_test, epsilon_draw, delta)
     count = len(models)
@@ -245,7 +244,7 @@ def tukey(
 
 
 def cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the number of the cell of each value, in the order of the values.
+    """Return the cell number of each value, ascending with the values.
 
     Parameters
     ----------
@@ -264,7 +263,7 @@ def cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def lower_end(cell: int) -> int:
-    """Return the lower end of a cell, in units of the finest cell; its upper end is that of the next cell."""
+    """Return the lower end of a cell, in units of the finest cell; its upper end is the next lower end."""
     if cell <= 0:
         return -lower_end(1 - cell)
     exponent, fraction = divmod(cell - 1, 1 << _FRACTION_BITS)
@@ -334,8 +333,8 @@ class DepthBoxes:
     def point(self, depth: int, reader: WordReader) -> NDArray[np.float64]:
         """Draw a uniform point of exactly this depth; return the middle of its cell, shape (p,).
 
-        What is left of the box ``{T >= i}`` without ``{T >= i + 1}`` is a disjoint union of slabs: slab j has the
-        points that leave the inner box in coordinate j first.
+        The box ``{T >= i}`` without ``{T >= i + 1}`` is a disjoint union of slabs: slab j has the points that leave the
+        inner box in coordinate j first.
         """
         outer, inner = self._widths(depth), self._widths(depth + 1)
         width = len(outer)
@@ -350,7 +349,7 @@ class DepthBoxes:
             slab += 1
         middles = np.empty(width)
         for column in range(width):
-            # An inner coordinate before the slab, an outer one after it, and an end piece of the outer in the slab.
+            # Inner coordinates before the slab, outer ones after it, and an end piece of the outer in the slab.
             level = depth + 1 if column < slab else depth
             position = self._lower[level - 1][column]
             if column == slab:
@@ -401,7 +400,7 @@ def tail_weights(boxes: DepthBoxes, growth: tuple[int, int]) -> list[int]:
 
 
 def stable_reach(boxes: DepthBoxes, tails: list[int], growth: tuple[int, int], delta: Fraction) -> int:
-    """Return K, in [-1, `longest_reach`]: how many models may be replaced before the draw becomes unsafe."""
+    """Return K, in [-1, `longest_reach`]: the number of replaced models before the draw becomes unsafe."""
     factor, shift = growth
     least = delta / (1 + 2 * Fraction(factor, 1 << shift) ** 2)
     start = boxes.models // 4
@@ -455,9 +454,9 @@ class DeepModel(Part):
     Attributes
     ----------
     epsilon, delta : Fraction
-        What is charged.
+        Cost.
     budget : tuple of (Fraction, Fraction)
-        Of that, epsilon and delta when one of the models is replaced.
+        Its epsilon and delta for one replaced model.
     """
 
     epsilon: Fraction
@@ -466,11 +465,11 @@ class DeepModel(Part):
 
     @property
     def event(self) -> Event:
-        """What the ledger records."""
+        """Event for the ledger."""
         return Approximate(self.epsilon, self.delta, "tukey")
 
     @sampled
     def draw(self, models: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Return the point; None where the test does not pass."""
+        """Return the point; None if the test does not pass."""
         epsilon, delta = self.budget
         return tukey(models, epsilon_test=epsilon / 2, epsilon_draw=epsilon / 2, delta=delta)

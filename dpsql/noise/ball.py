@@ -1,19 +1,19 @@
 """Vectors of continuous noise, each within a public distance of an ideal real vector whose law is exact.
 
-A real number cannot be drawn, but it can be approximated. Here every uniform variable is an infinite stream of bits of
-which a prefix is known, at least 48 significant bits of U and of ``1 - U``: where 64 bits are not enough, more are
-drawn. The ideal vector is a function of the whole streams, hence exactly of its law; the returned doubles are a
-function of the prefixes, and lie within `ball_error` of the ideal vector, always. Who uses them adds the distance to
-the error that a result must hide (`dpsql.mechanisms.objective_perturbation`).
+A computer cannot draw a real number, but can approximate it. Here every uniform variable is an infinite stream of bits
+with a known prefix, at least 48 significant bits of U and of ``1 - U``: if 64 bits are not enough, the code draws more.
+The ideal vector is a function of the whole streams, hence exactly of its law; the returned doubles are a function of
+the prefixes, and lie within `ball_error` of the ideal vector, always. Callers add the distance to the error that a
+result must hide (`dpsql.mechanisms.objective_perturbation`).
 
-How near. A share of ``2**-48`` of U, or of ``1 - U``, is a share of at most ``2**-46`` of ``E = -log U``, which is
+Proof of the distance. A share of ``2**-48`` of U, or of ``1 - U``, is a share of at most ``2**-46`` of ``E = -log U``,
 computed from the smaller of the two. A normal variable is ``sqrt(2 E) sin(pi V / 2)`` with a random sign (Box and
 Muller; ``|cos(2 pi V)|`` and ``sin(pi V / 2)`` have the same law), and ``x cot x <= 1``: its magnitude is within a
-share of ``2**-45``, however small it is. Sums of positive numbers keep shares. The mathematical libraries in use are
+share of ``2**-45``, even if it is small. Sums of positive numbers keep shares. The mathematical libraries in use are
 within 4 units in the last place for log, log1p, sin and sqrt, of which ``2**-45`` allows 256. A vector is therefore
-within a share of ``2**-43`` of its ideal length, and ``2**-42`` is what is counted.
+within a share of ``2**-43`` of its ideal length, and the code counts ``2**-42``.
 
-**Cauchy noise.** A standard Cauchy variable, known as precisely as a decision needs.
+A standard Cauchy variable is also here, with as many bits as a decision needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 
 
 class LazyCauchy:
-    """A standard Cauchy variable of which only some bits are known: a ratio of coordinates in the unit disk."""
+    """A standard Cauchy variable with only some known bits: a ratio of coordinates in the unit disk."""
 
     __slots__ = ("_reader", "_x", "_y", "bits", "negative")
 
@@ -68,12 +68,12 @@ _ERROR_BITS = 34
 _SHARE_BITS = 42
 _LEAST_PREFIX = 1 << 48
 _LARGEST_SIZE = 1 << 24
-# So that a prefix over this is a double.
+# A prefix divided by it is a double.
 _LARGEST_WHOLE = 1 << 960
 
 
 def ball_error(scale: Fraction, size: int) -> Fraction:
-    """Return how far a returned vector is from its ideal one at most, in the L2 norm.
+    """Return the largest L2 distance of a returned vector from its ideal vector.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def exponential_norm(scale: Fraction, size: int, *, source: BitSource = SYSTEM) 
     -----
     - **Guarantee**: none by itself; `dpsql.mechanisms.objective_perturbation` sets the scale.
     - **Randomness**: certified approximation of an exact draw, operating-system entropy, no seed.
-    - **Does not protect**: the bits of the doubles. Only what hides the distance may leave.
+    - **Does not protect**: the bits of the doubles. Release only results that hide the distance.
     """
     _check(scale, size)
     norm = math.fsum(_exponentials(size, source))
@@ -162,7 +162,7 @@ def _check(scale: Fraction, size: int) -> None:
 
 
 def _certain(vector: NDArray[np.float64], scale: Fraction) -> NDArray[np.float64]:
-    """Return the vector, or raise where its share of error is more than `ball_error`."""
+    """Return the vector, or raise if its share of error is more than `ball_error`."""
     length = math.sqrt(math.fsum((vector / float(scale)) ** 2))
     if not length <= (len(vector) + 64) * 2.0 ** (_SHARE_BITS - _ERROR_BITS):
         raise InternalError("I020", "noise is out of range. Run the release again.")

@@ -1,7 +1,7 @@
 """Vectors of integers whose probability falls with their largest coordinate: exact noise of the norm of the maximum.
 
-Noise of a norm hides a vector that moves by a bounded norm (Hardt and Talwar 2010). For the largest coordinate its law
-is a mixture of uniform ones on cubes: with ``P(R = r)`` proportional to ``(2 r + 1)**d exp(-r / scale)`` and x uniform
+Noise of a norm hides a vector that moves by a bounded norm (Hardt and Talwar 2010). Its law for the largest coordinate
+is a mixture of uniform laws on cubes: with ``P(R = r)`` proportional to ``(2 r + 1)**d exp(-r / scale)`` and x uniform
 in ``{-R, ..., R}**d``, the chance of x is proportional to the sum of ``exp(-r / scale)`` over all r that are at least
 its largest coordinate, which is ``exp(-max abs(x) / scale)`` times a constant.
 
@@ -22,7 +22,7 @@ from dpsql.errors import ParameterError
 from dpsql.noise.discrete import geometric
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
 
-# The largest radius that is drawn is below scale * (d + 1) * 64 with a chance of all but exp(-60 d).
+# The largest drawn radius is below scale * (d + 1) * 64 with a chance of all but exp(-60 d).
 LARGEST_CUBE_SCALE = 1 << 48
 MOST_CUBE_COORDINATES = 1 << 7
 _SHARE = 2.0**-40
@@ -57,7 +57,7 @@ def cube_noise(scale: Fraction, size: int, count: int, *, source: BitSource = SY
     Notes
     -----
     - **Guarantee**: added to integers, pure ``epsilon``-DP, for a scale of their sensitivity over epsilon.
-    - **Neighbouring relation**: the one that the sensitivity in `scale` was derived for.
+    - **Neighbouring relation**: the relation behind the sensitivity in `scale`.
     - **Sensitivity**: the largest change of a coordinate, added up over the vectors that change.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: the sum of statistic and noise does not overflow.
@@ -74,10 +74,10 @@ def cube_noise(scale: Fraction, size: int, count: int, *, source: BitSource = SY
 
 
 def cube_deviation(scale: Fraction, size: int) -> float:
-    """Return the standard deviation of one coordinate, for a scale of at least 64; it is that of the continuous law.
+    """Return the standard deviation of one coordinate, for a scale of at least 64, by the continuous law.
 
-    The radius has a Gamma law of ``size + 1`` of the scale, and a coordinate is uniform up to it: the variance is
-    ``(size + 1) (size + 2) scale**2 / 3``. The discrete law has a third of 5/4 less.
+    The radius has a Gamma law of ``size + 1`` of the scale, and a coordinate is uniform up to the radius: the variance
+    is ``(size + 1) (size + 2) scale**2 / 3``. The discrete law has a third of 5/4 less.
     """
     return float(scale) * math.sqrt((size + 1) * (size + 2) / 3.0)
 
@@ -97,10 +97,10 @@ def _radii(scale: Fraction, size: int, count: int, source: BitSource) -> NDArray
 
 
 def _accepted(radius: NDArray[np.int64], number: int, source: BitSource) -> NDArray[np.bool_]:
-    """Accept with the chance ``(2 r + 1) / (2 (r + number))``: reject where ``U < (2 number - 1) / (2 (r + number))``.
+    """Accept with the chance ``(2 r + 1) / (2 (r + number))``: reject if ``U < (2 number - 1) / (2 (r + number))``.
 
-    A word is the first bits of U. Where it does not decide, by the floating-point quotient and a margin, more are
-    drawn, and the comparison is one of integers.
+    A word is the first bits of U. If the floating-point quotient and a margin do not decide, the code draws more bits
+    and compares integers.
     """
     words = source.words(len(radius))
     uniform = words.astype(np.float64) * 2.0**-64
@@ -120,7 +120,7 @@ def _accepted(radius: NDArray[np.int64], number: int, source: BitSource) -> NDAr
 
 def _below(bounds: NDArray[np.uint64], source: BitSource) -> NDArray[np.uint64]:
     """Return integers uniform on ``[0, bound)``, by rejection: no modulo bias. Every bound is below ``2**63``."""
-    # The words below the largest multiple of the bound; 2**64 is a multiple itself where the remainder is 0.
+    # The words below the largest multiple of the bound; 2**64 is a multiple itself if the remainder is 0.
     remainder = (np.uint64(_WORD - 1) % bounds + np.uint64(1)) % bounds
     largest = np.uint64(_WORD - 1) - remainder
     words = source.words(len(bounds)).copy()

@@ -6,21 +6,21 @@ precision decides the floor for all but about one sample in ten thousand; the ot
 arithmetic of growing precision (`dpsql.noise.discrete`). The law is therefore exact, not exact up to some
 number of bits. Discrete Gaussian noise follows by rejection [1]_.
 
-Doubles are used with a radius of ``2**-40`` around every logarithm. The logarithms at hand are below 16,
+Doubles have a radius of ``2**-40`` around every logarithm. The logarithms are below 16,
 so this allows an error of more than 250 units in the last place; the mathematical libraries in use stay
 below 4. The rest is IEEE 754 addition and multiplication, each with a relative error of at most ``2**-53``.
 
-Own code because of speed: OpenDP 0.16 draws 0.17 (Laplace) and 0.10 (Gaussian, standard deviation 1000)
+The module has its own code for speed: OpenDP 0.16 draws 0.17 (Laplace) and 0.10 (Gaussian, standard deviation 1000)
 million samples per second, this module tens of millions, bound by the operating system's generator
 (``benchmarks/noise.py``).
 
-**Enclosures.** Rigorous bounds, as tight as a decision needs.
+**Enclosures** are rigorous bounds, as tight as a decision needs.
 
-A number is enclosed by two integers in units of ``10**-digits``. The logarithm and the exponential of
+Two integers enclose a number, in units of ``10**-digits``. The logarithm and the exponential of
 the standard library's ``decimal`` are correctly rounded at any precision, so one unit outward on either
-side encloses the real value. A random number is a prefix of its binary expansion; when its enclosure
-does not decide a comparison, more bits are drawn. Comparisons are therefore decided as if on real
-numbers: there is no rounding left in the law of what is drawn.
+side encloses the real value. A random number is a prefix of its binary expansion; if its enclosure
+does not decide a comparison, the code draws more bits. So it decides comparisons as on real
+numbers: no rounding remains in the law of the noise.
 
 References
 ----------
@@ -77,16 +77,16 @@ def exp_bounds(exponent: Fraction, digits: int) -> Bounds:
 
 
 class LazyExponential:
-    """A standard exponential variable ``-log U`` of which only some bits of U are known.
+    """A standard exponential variable ``-log U`` with only some known bits of U.
 
     Parameters
     ----------
     reader : WordReader
-        Where further bits come from.
+        Source of further bits.
     prefix : int, optional
-        The first `bits` bits of U that are known already; by default one fresh word.
+        The known first `bits` bits of U; by default one fresh word.
     bits : int
-        How many.
+        Count.
     """
 
     __slots__ = ("_reader", "bits", "prefix")
@@ -129,7 +129,7 @@ class LazyExponential:
     def floor_of_multiple(self, factor: Fraction) -> int:
         """Return ``floor(factor * variable)``, factor > 0."""
         while True:
-            # Digits before the point of the product need as many more behind it.
+            # Each digit before the product's point needs one more behind it.
             digits = self.digits + max(0, factor.numerator.bit_length() - factor.denominator.bit_length()) // 3
             low, high = self.bounds(digits)
             if high is not None:
@@ -145,7 +145,7 @@ def _context(digits: int) -> Context:
 
 
 def _scaled(context: Context, value: Decimal, digits: int) -> Bounds:
-    """Two units outward: one for cutting off the fraction, one for the rounding of `value`'s last digit."""
+    """Enclose, two units outward: one for the cut fraction, one for the rounding of `value`'s last digit."""
     integer = int(context.scaleb(value, digits))
     return integer - 2, integer + 2
 
@@ -174,7 +174,7 @@ _CHUNK = 1 << 14
 _PREFIX_BITS = 63
 _SMALLEST_PREFIX = 1 << 47
 _RADIUS = 2.0**-40
-# Above this scale a sample is put together from two parts, so that `_RADIUS` times the scale stays small.
+# Above this scale a sample has two parts, so that `_RADIUS` times the scale stays small.
 _LARGEST_SINGLE_SCALE = 1 << 20
 LARGEST_SCALE = 1 << 50
 
@@ -208,7 +208,7 @@ def discrete_laplace(scale: Fraction, size: int, *, source: BitSource = SYSTEM) 
     Notes
     -----
     - **Guarantee**: added to an integer statistic, pure ``epsilon``-DP.
-    - **Neighbouring relation**: the one that the sensitivity in `scale` was derived for.
+    - **Neighbouring relation**: the relation behind the sensitivity in `scale`.
     - **Sensitivity**: L1.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: the sum of statistic and noise does not overflow.
@@ -217,7 +217,7 @@ def discrete_laplace(scale: Fraction, size: int, *, source: BitSource = SYSTEM) 
     _check(scale, size, "scale", Fraction(LARGEST_SCALE))
     parts = []
     missing = size
-    # The sign and the magnitude are independent but for zero, which would count twice: minus zero is redrawn.
+    # The sign and the magnitude are independent but for zero, which would count twice: redraw minus zero.
     redraw = (1.0 + math.exp(-float(1 / max(scale, Fraction(1, 700))))) / 2.0
     while missing > 0:
         attempts = min(_CHUNK, int(missing / redraw) + 8 if missing > 4 else missing)
@@ -253,8 +253,8 @@ def geometric(scale: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDAr
 
     Notes
     -----
-    - **Guarantee**: none by itself. To raise a variable by 1 makes it less likely by a factor of ``exp(-1 / scale)``;
-      to lower it may be impossible, so the noise hides a change in one direction only.
+    - **Guarantee**: none by itself. Raising a variable by 1 makes it less likely by a factor of ``exp(-1 / scale)``;
+      lowering it may be impossible, so the noise hides a change in one direction only.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Does not protect**: running time, which depends on the noise.
     """
@@ -267,14 +267,14 @@ def geometric(scale: Fraction, size: int, *, source: BitSource = SYSTEM) -> NDAr
 
 
 def truncated_laplace(scale: Fraction, bound: int, size: int, *, source: BitSource = SYSTEM) -> NDArray[np.int64]:
-    """Draw independent discrete Laplace variables given that they are within a bound.
+    """Draw independent discrete Laplace variables, conditioned on a bound.
 
     Parameters
     ----------
     scale : Fraction
         In (0, 2**50].
     bound : int
-        At least `scale`, so that most proposals are kept.
+        At least `scale`, to accept most proposals.
     size : int
         Number of variables, >= 0.
     source : BitSource
@@ -294,9 +294,9 @@ def truncated_laplace(scale: Fraction, bound: int, size: int, *, source: BitSour
 
     Notes
     -----
-    - **Guarantee**: added to an integer that neighbouring tables move by d, (d / scale, delta)-DP, delta being the
+    - **Guarantee**: added to an integer that neighbouring tables move by d, (d / scale, delta)-DP, with delta the
       probability of the d largest values.
-    - **Neighbouring relation**: the one that d was derived for.
+    - **Neighbouring relation**: the relation behind d.
     - **Sensitivity**: of one number.
     - **Randomness**: exact integer sampler with rejection, operating-system entropy, no seed.
     - **Assumes**: the sum of statistic and noise does not overflow.
@@ -342,7 +342,7 @@ def discrete_gaussian(variance: Fraction, size: int, *, source: BitSource = SYST
     Notes
     -----
     - **Guarantee**: added to an integer statistic, ``rho``-zCDP.
-    - **Neighbouring relation**: the one that the sensitivity in `variance` was derived for.
+    - **Neighbouring relation**: the relation behind the sensitivity in `variance`.
     - **Sensitivity**: L2.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: the sum of statistic and noise does not overflow.
@@ -376,7 +376,7 @@ def _check(value: Fraction, size: int, name: str, largest: Fraction) -> None:
 
 
 def _laplace_chunk(scale: Fraction, attempts: int, source: BitSource) -> NDArray[np.int64]:
-    """At most `attempts` samples: those attempts that are not minus zero."""
+    """Draw at most `attempts` samples: all attempts but minus zeros."""
     words = source.words(attempts)
     # Sign from the lowest bit, U from the other 63: independent.
     negative = (words & np.uint64(1)).view(np.int64)
@@ -389,7 +389,7 @@ def _laplace_chunk(scale: Fraction, attempts: int, source: BitSource) -> NDArray
 
 
 def _magnitude(prefixes: NDArray[np.uint64], scale: Fraction, source: BitSource) -> NDArray[np.int64]:
-    """``floor(-scale * log U)`` for U of which 63 bits are known; a large one is put together from two parts."""
+    """Return ``floor(-scale * log U)`` from 63 known bits of U; a large result has two parts."""
     shift = max(0, (math.ceil(scale) - 1).bit_length() - _LARGEST_SINGLE_SCALE.bit_length() + 1)
     magnitude = _geometric(prefixes, scale / (1 << shift), source)
     if shift:
@@ -400,7 +400,7 @@ def _magnitude(prefixes: NDArray[np.uint64], scale: Fraction, source: BitSource)
 
 
 def _geometric(prefixes: NDArray[np.uint64], scale: Fraction, source: BitSource) -> NDArray[np.int64]:
-    """``floor(-scale * log U)`` for U of which 63 bits are known; scale <= 2**20."""
+    """Return ``floor(-scale * log U)`` from 63 known bits of U; scale <= 2**20."""
     exponential, certain = _exponential(prefixes)
     factor = float(scale)
     product = exponential * factor
@@ -416,9 +416,9 @@ def _geometric(prefixes: NDArray[np.uint64], scale: Fraction, source: BitSource)
 
 
 def _exponential(prefixes: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """``-log U`` within `_RADIUS` where the second array is true; U has the given 63-bit prefix.
+    """Return ``-log U`` within `_RADIUS` if the second array is true; U has the given 63-bit prefix.
 
-    A prefix p says that U lies in ``[p, p + 1] / 2**63``, which is narrow beside U for p >= 2**47: the
+    A prefix p puts U in ``[p, p + 1] / 2**63``, which is narrow compared to U for p >= 2**47: the
     logarithm moves by less than ``2**-46`` within it.
     """
     signed = prefixes.view(np.int64)
@@ -428,10 +428,10 @@ def _exponential(prefixes: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDA
 
 
 def _low_part(scale: Fraction, shift: int, size: int, source: BitSource) -> NDArray[np.int64]:
-    """Draw from ``P(x)`` proportional to ``exp(-x / scale)`` on ``[0, 2**shift)``, where ``2**shift / scale`` is small.
+    """Draw from ``P(x)`` proportional to ``exp(-x / scale)`` on ``[0, 2**shift)``, with a small ``2**shift / scale``.
 
-    Uniform proposals, accepted when ``1 - U < exp(-x / scale)``: one word holds the proposal (low bits)
-    and a prefix of U (high bits), and U >= x / scale suffices.
+    Uniform proposals are accepted if ``1 - U < exp(-x / scale)``: one word has the proposal (low bits) and a prefix of
+    U (high bits), and U >= x / scale suffices.
     """
     words = source.words(size)
     values = (words & np.uint64((1 << shift) - 1)).view(np.int64)

@@ -1,8 +1,8 @@
 """Random bits, from the operating system only.
 
-There is no seed and no generator state in dpsql. Every request goes to ``os.urandom``, so a call in
-one thread cannot disturb a call in another, and a forked process cannot repeat the bits of its parent:
-nothing that was drawn outlives the call that asked for it.
+dpsql has no seed and no generator state. Every request goes to ``os.urandom``, so a call in one thread cannot disturb a
+call in another, and a forked process cannot repeat the bits of its parent: no drawn bits outlive the call that
+requested them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,12 @@ class WordReader:
     Parameters
     ----------
     source : BitSource
-        Where words come from.
+        Source of words.
 
     Notes
     -----
-    Reads ahead a few words. Make one reader per call and drop it at the end of the call: a reader must
-    not be shared between threads nor be stored, because words that were read ahead would be copied by
-    ``fork``.
+    Reads ahead a few words. Make one reader per call and drop it at the end of the call: do not share a reader between
+    threads or store it, because ``fork`` would copy words read ahead.
     """
 
     __slots__ = ("_ahead", "_source")

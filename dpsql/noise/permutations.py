@@ -1,7 +1,7 @@
 """Exactly uniform permutations, from the operating system's entropy.
 
-Rows are sorted by independent uniform words. Given that all words differ, every order of them is equally likely, so the
-order is exactly uniform; where two are equal, all are drawn again.
+Independent uniform words sort the rows. Given that all words differ, every order of the words is equally likely, so the
+order is exactly uniform; if two are equal, all are drawn again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def permutation(size: int, *, source: BitSource = SYSTEM) -> NDArray[np.intp]:
     size : int
         >= 0.
     source : BitSource
-        Where words come from.
+        Source of words.
 
     Returns
     -------

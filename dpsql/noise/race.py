@@ -1,15 +1,15 @@
 """The k winners of a race of noisy scores, decided without floating-point gaps.
 
-Every candidate scores ``coefficient * utility + Z``. Doubles give an interval that is certain to hold the
-score; candidates whose intervals do not overlap are in their true order. Where intervals overlap and the
-order matters (among the winners, or between the last winner and the first loser), more bits of the noise
-are drawn and compared in arithmetic of growing precision (`dpsql.noise.discrete`), until the order is certain.
-The outcome is the one that real numbers would give; ties have probability 0.
+Every candidate scores ``coefficient * utility + Z``. Doubles give an interval that certainly has the
+score; candidates whose intervals do not overlap are in their true order. If intervals overlap and the
+order matters (among the winners, or between the last winner and the first loser), the code draws more bits of the
+noise and compares in arithmetic of growing precision (`dpsql.noise.discrete`), until the order is certain.
+The outcome is the same as with real numbers; ties have probability 0.
 
 The noise comes from a 64-bit prefix w of a uniform U, ``E = -log U``, and ``-log E`` for Gumbel noise.
-Logarithms of doubles are given a radius of ``2**-40`` (see `dpsql.noise.discrete` for what that allows).
+Logarithms of doubles have a radius of ``2**-40`` (see `dpsql.noise.discrete` for the allowed errors).
 
-**Scores.** Exact integers, and the doubles that replace them when doubles suffice.
+**Scores** are exact integers, or doubles if doubles suffice.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def top_k(
     -----
     - **Guarantee**: none by itself; `dpsql.mechanisms.select` sets the coefficient.
     - **Randomness**: exact, operating-system entropy, no seed.
-    - **Does not protect**: running time. All d noises are always drawn, but how many candidates can be among
-      the winners, and (about once in ``2**30`` comparisons) how many need more bits, shows in the time.
+    - **Does not protect**: running time. All d noises are always drawn, but the time shows how many candidates can be
+      among the winners, and (about once in ``2**30`` comparisons) how many need more bits.
     """
     scores = integer_scores(utility)
     _check(len(scores), coefficient, k, noise)
@@ -85,12 +85,12 @@ def top_k(
         part = slice(begin, begin + _CHUNK)
         words[part] = source.words(len(words[part]))
         low[part], high[part] = _noisy(scores[part], reference, coefficient, words[part], noise)
-    # k candidates score at least the k-th largest lower bound: whoever is certainly below it cannot win.
+    # k candidates score at least the k-th largest lower bound: candidates certainly below it cannot win.
     candidates = np.flatnonzero(high >= kth_largest(low, k))
     candidates = candidates[np.argsort(-low[candidates], kind="stable")]
     low, high = low[candidates], high[candidates]
 
-    # Everyone after place i scores at most after[i]; a cut there is clean when everyone before scores more.
+    # Everyone after place i scores at most after[i]; a cut there is clean if everyone before scores more.
     after = np.append(np.maximum.accumulate(high[::-1])[::-1][1:], -np.inf)
     ends = np.append(np.flatnonzero(low[:-1] > after[:-1]) + 1, len(candidates))
     starts = np.concatenate([[0], ends[:-1]])
@@ -118,7 +118,7 @@ def _check(size: int, coefficient: Fraction, k: int, noise: str) -> None:
 def _noisy(
     scores: Integers, reference: int, coefficient: Fraction, words: NDArray[np.uint64], noise: Noise
 ) -> _Intervals:
-    """Bounds on ``coefficient * (score - reference) + Z``."""
+    """Bound ``coefficient * (score - reference) + Z``."""
     low, high = _exponential(words)
     if noise == "gumbel":
         low, high = _gumbel(words, low, high)
@@ -137,7 +137,7 @@ def _noisy(
 
 
 def _exponential(words: NDArray[np.uint64]) -> _Intervals:
-    """Bounds on ``-log U``, U in ``[w, w + 1] / 2**64``, but for the roundings that `_noisy` covers.
+    """Bound ``-log U``, U in ``[w, w + 1] / 2**64``, without the roundings that `_noisy` covers.
 
     For w >= 2**48 the width of the interval is below 2**-47 and joins the radius.
     """
@@ -153,7 +153,7 @@ def _exponential(words: NDArray[np.uint64]) -> _Intervals:
 
 
 def _gumbel(words: NDArray[np.uint64], low: NDArray[np.float64], high: NDArray[np.float64]) -> _Intervals:
-    """Bounds on ``-log E`` from bounds on E; where U is near 1 and E near 0, from the complement of U."""
+    """Bound ``-log E`` from bounds on E; use the complement of U if U is near 1 and E near 0."""
     near = np.flatnonzero(low < _NEAR_ONE)
     if len(near):
         complement = (~words[near]).astype(np.float64)
@@ -193,7 +193,7 @@ class _LazyScore:
 
 
 def _compare(score: _LazyScore, other: _LazyScore) -> int:
-    """Order by descending score; draws bits until the order is certain."""
+    """Order by descending score; draw bits until the order is certain."""
     while True:
         digits = max(score.variable.digits, other.variable.digits)
         low, high = score.bounds(digits)
@@ -208,9 +208,9 @@ def _compare(score: _LazyScore, other: _LazyScore) -> int:
 
 # Relative error of `scaled`: three roundings of 2**-53 each, and room to spare.
 RELATIVE_ERROR = 2.0**-50
-# Of weights: integers in units of 2**-40 of the largest one, unless they are very many.
+# Weights are integers in units of 2**-40 of the largest, unless they are very many.
 WEIGHT_BITS = 40
-# By which weights are raised: many times the rounding error of their logarithms wherever a weight is above one unit.
+# Relative increase of weights: many times the rounding error of their logarithms if a weight is above one unit.
 WEIGHT_MARGIN = 2.0**-20
 LARGEST_SCALED = 1e290
 _SAMPLE_STEP = 16
@@ -234,7 +234,7 @@ def integer_scores(utility: ArrayLike) -> Integers:
     Raises
     ------
     ParameterError
-        P018, when it is not one row of integers.
+        P018, when `utility` is not one row of integers.
     """
     array = utility if isinstance(utility, np.ndarray) else np.array(utility, dtype=object)
     if array.ndim == 1 and array.dtype.kind in "iu":
@@ -250,7 +250,7 @@ def integer_scores(utility: ArrayLike) -> Integers:
 
 
 def differences(scores: Integers, reference: int) -> tuple[Distances, NDArray[np.bool_]]:
-    """Return ``abs(scores - reference)`` exactly, and where the score is below the reference.
+    """Return ``abs(scores - reference)`` exactly, and which scores are below the reference.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def differences(scores: Integers, reference: int) -> tuple[Distances, NDArray[np
 def kth_largest(values: Integers | Doubles, k: int) -> float:
     """Return the k-th largest entry of an array without NaN, k in [1, d].
 
-    A sample bounds it from below, so that of a long array only a few entries need to be partitioned.
+    A sample bounds it from below, so only a few entries of a long array need a partition.
     """
     if values.dtype == object:
         ordered: list[int] = sorted(values.tolist(), reverse=True)
@@ -290,7 +290,7 @@ def kth_largest(values: Integers | Doubles, k: int) -> float:
 def scaled(distance: Distances, coefficient: Fraction) -> NDArray[np.float64]:
     """Return ``coefficient * distance`` as doubles, cut off at `LARGEST_SCALED`.
 
-    Non-decreasing in `distance`; the relative error is below `RELATIVE_ERROR` where it is not cut off.
+    Non-decreasing in `distance`; the relative error is below `RELATIVE_ERROR` unless cut off.
 
     Parameters
     ----------
@@ -310,17 +310,17 @@ def scaled(distance: Distances, coefficient: Fraction) -> NDArray[np.float64]:
 
 
 def weights_above(logarithms: Doubles, bits: int = WEIGHT_BITS) -> NDArray[np.int64]:
-    """Return integers that are certain to be above the exponentials of the logarithms, in units of ``2**-bits``.
+    """Return integers certainly above the exponentials of the logarithms, in units of ``2**-bits``.
 
-    A draw in proportion to them becomes one by the exact exponentials when it is accepted with the quotient of the
-    two, which must be a probability.
+    Accepting a draw in proportion to them with the quotient of the two, which must be a probability, gives a draw by
+    the exact exponentials.
 
     Parameters
     ----------
     logarithms : ndarray of float64
-        At most about 0; each within ``2**-22`` of the exact one, or below ``-30``.
+        At most about 0; each within ``2**-22`` of the exact logarithm, or below ``-30``.
     bits : int
-        So few that the sum of all weights fits in 63 bits.
+        So few that the sum of all weights fits 63 bits.
     """
     shares = np.exp(logarithms) * (2.0**bits * (1.0 + WEIGHT_MARGIN))
     return shares.astype(np.int64) + 1

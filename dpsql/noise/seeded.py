@@ -1,7 +1,7 @@
-"""Words that a public seed decides: for what is made of released numbers, and never for noise.
+"""Words that a public seed decides: for derivations from released numbers, and never for noise.
 
-They come from Philox, a counter-based generator, whose words NumPy promises to keep. They are read as integers as they
-are, so that what follows from them by integer arithmetic is the same on every platform.
+The words come from Philox, a counter-based generator, whose words NumPy promises to keep. The code reads them as
+integers, so integer arithmetic on them gives the same result on every platform.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ class SeededWords:
         return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
 
     def order(self, count: int) -> NDArray[np.intp]:
-        """Return a permutation of so many positions."""
+        """Return a permutation of `count` positions."""
         return np.argsort(self.take(count), kind="stable")

@@ -220,9 +220,9 @@ AUDITS: dict[str, tuple[str, tuple[Rows, Rows], float, float]] = {
     "auc": (
         "SELECT coalesce(dp_auc(label, score, epsilon := 8, cells := 8, {more})[1].auc > 0.5, false) "
         "FROM t, range({{count}}) AS r(copy) GROUP BY copy",
-        ([(1, 1, 0.5, 4), (2, 0, 0.1, 1)], [(1, 1, 0.5, 4), (2, 0, 0.1, 1), (3, 0, 0.9, 1)]),
+        ([(1, 1, 0.5, 1), (2, 0, 0.1, 1)], [(1, 1, 0.5, 1), (2, 0, 0.1, 1), (3, 0, 0.9, 1)]),
         8.0,
-        0.5,
+        2.0,
     ),
     "auc, smooth": (
         "SELECT dp_auc(label, score, epsilon := 3, neighbours := 'replace', method := 'smooth', {more})[1].auc > 0.5 "
