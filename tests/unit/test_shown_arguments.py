@@ -22,12 +22,12 @@ PUBLIC = {
     "dpsql/gateway/serving.py": {"name", "self.name", "user.name"},  # of users of the system
     "dpsql/gateway/pages/elements.py": {"tag", "name"},
     "dpsql/kernels/fixed_point.py": {"lower", "upper"},
-    "dpsql/ledger/chain.py": {"place"},
+    "dpsql/ledger/chain.py": {"location"},
     "dpsql/ledger/copies.py": {"target.location", "source.location", "ledger.location"},
     "dpsql/ledger/file.py": {"path", "self.path", "str(earlier)", "path.name", "others[0]"}
     | {"appended.name if appended != earlier else others[0] + SUFFIX"},
     "dpsql/ledger/granting.py": {"store.description"},
-    "dpsql/ledger/store.py": {"place", "str(directory)", "self.description", "path", "path + SUFFIX"},
+    "dpsql/ledger/store.py": {"location", "str(directory)", "self.description", "path", "path + SUFFIX"},
     "dpsql/ledger/transaction.py": {"self._store.description"},
     "dpsql/noise/race.py": {"noise"},
     "dpsql/testing/__init__.py": {"name"},
