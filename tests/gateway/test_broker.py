@@ -131,7 +131,7 @@ class FakeCall:
 class FakeStatement:
     """What a box reads of a text: calls of dp_count by their epsilons."""
 
-    whole = False
+    is_whole = False
 
     def __init__(self, text: str) -> None:
         self.settings = {"epsilon": {"number": "1"}, "fresh": True} if text.startswith("SET") else {}

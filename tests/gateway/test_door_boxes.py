@@ -223,7 +223,7 @@ class Counting:
         with self.works():
             yield self
 
-    calls, settings, whole = (), {}, False  # type: ignore[var-annotated]
+    calls, settings, is_whole = (), {}, False  # type: ignore[var-annotated]
 
     def parse(self, _: str) -> Counting:
         """Say what is asked: nothing."""

@@ -207,7 +207,7 @@ def test_all_draws_together_spend_the_call(
     spy(prefix_bounds, "prefix_bounds", lambda named: named["squared_mus"])
     spy(prefix_bounds, "released_standard", lambda named: [named["squared_mu"]])
     spy(ada_ssp, "boosted_ada_ssp", lambda named: [named["mu"] ** 2])
-    spy(StepRounds, "drawn", lambda named: [mu**2 for mu in named["mus"].values()])
+    spy(StepRounds, "draw", lambda named: [mu**2 for mu in named["mus"].values()])
     call = {**CALL, **bounds, "epsilon": epsilon}
     with context(frame(), engine=False) as opened:
         opened.dp_linear_regression("t", **call)

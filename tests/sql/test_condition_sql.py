@@ -273,7 +273,7 @@ def test_explain_shows_it() -> None:
 
 @cases("fault", broken.FAULTS, quick=1)
 def test_planted_faults_are_caught(con: Any, tmp_path: Path, fault: str) -> None:
-    with planted((step, "kept", broken.FAULTS[fault])), pytest.raises((AssertionError, duckdb.Error)):
+    with planted((step, "filtered_rows", broken.FAULTS[fault])), pytest.raises((AssertionError, duckdb.Error)):
         for condition in RAISING:
             test_a_row_whose_condition_raises_does_not_count(con, condition)
         test_statistics_of_a_file_decide_nothing(con, tmp_path, "pyarrow", [1.0, 2.0, math.nan, 3.0])
