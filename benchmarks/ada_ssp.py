@@ -23,7 +23,7 @@ from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms.ada_ssp import boosted_ada_ssp
-from dpsql.statistics.regression import row_radius
+from dpsql.statistics.regression import largest_norm
 
 BATCH = 1 << 16
 
@@ -62,7 +62,7 @@ def main() -> None:
     target = np.rint(rows @ true + generator.normal(0, 0.2, options.rows) * FIXED_POINT_ONE)
     target = np.clip(target, -FIXED_POINT_ONE, FIXED_POINT_ONE)
     x, y = rows / FIXED_POINT_ONE, target / FIXED_POINT_ONE
-    radius, mu = row_radius(4 * FIXED_POINT_ONE), gaussian_mu(Fraction(1), Fraction("1e-6"))
+    radius, mu = largest_norm(options.columns - 1, 4 * FIXED_POINT_ONE), gaussian_mu(Fraction(1), Fraction("1e-6"))
     clipped_rows.compiled_kernels.start().join()
     kept = {}
     for threads in (1, 2):
