@@ -7,7 +7,7 @@ Front, owners' front and boxes, the processes without data, may have another use
 users, in addition to the locks, limit the files that a captured front can open. Before a gateway starts, a process of
 that user tests which files it must not and must be able to open:
 
-    python -m dpsql.gateway.front_user '{"kept": ["hospital.duckdb"], "needed": ["cert.pem"]}'
+    python -m dpsql.gateway.serving '{"kept": ["hospital.duckdb"], "needed": ["cert.pem"]}'
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class FrontUser:
         request = {"kept": [*map(str, files), *beside], "needed": [os.path.abspath(path) for path in needed]}
         try:
             done = subprocess.run(  # noqa: S603 - our own module
-                [*python(), "-m", "dpsql.gateway.front_user", json.dumps(request)],
+                [*python(), "-m", "dpsql.gateway.serving", json.dumps(request)],
                 **self.as_started(),
                 env=environment(self),
                 stdin=subprocess.DEVNULL,
@@ -186,10 +186,6 @@ def main() -> None:
     reach = [path for path in request["kept"] if _is_reached(Path(path))]
     lacking = [path for path in request["needed"] if not os.access(path, os.R_OK)]
     print(json.dumps({"reached": reach, "lacking": lacking}))
-
-
-if __name__ == "__main__":
-    main()
 
 
 _PARENT_DEATH, _AMBIENT, _CLEAR_ALL = 1, 47, 4
@@ -512,3 +508,7 @@ def _listens(path: str) -> bool:
         except OSError:
             return False
     return os.path.exists(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -578,3 +578,12 @@ def test_the_rule_sees_dependencies(change: dict[str, Any], says: list[str]) -> 
     faults = dependency_faults(project, parts["package"], parts["others"], lists)
     assert len(faults) == len(says)
     assert all(any(fault.startswith(text) for fault in faults) for text in says)
+
+
+def test_modules_that_run_by_name_exist() -> None:
+    """A merged module leaves its name behind in strings, which no type checker reads."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "dpsql").rglob("*.py")]
+    names = {name for text in texts for name in re.findall(r"-m[\", ]+(dpsql(?:\.\w+)+)", text)}
+    assert len(names) > 3
+    paths = {name: ROOT.joinpath(*name.split(".")) for name in names}
+    assert [name for name, path in paths.items() if not (path.with_suffix(".py").exists() or path.is_dir())] == []
