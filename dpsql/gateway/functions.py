@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.contract.expression.functions import ANYWHERE, STRANGER, called_in
+from dpsql.contract.expression.functions import STRANGER, called_in, listed
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 
 ALLOWED = called_in(STRANGER)
 _AGGREGATING = ("exact", "addition", "ordered")
-AGGREGATES = frozenset(name for name in ALLOWED if ANYWHERE[name].group in _AGGREGATING) | {"grouping", "grouping_id"}
+AGGREGATES = frozenset(name for name in ALLOWED if listed()[name].group in _AGGREGATING) | {"grouping", "grouping_id"}
 # Rows of the principal's own release: they cost nothing.
 SYNTHETIC_ROWS = "dp_synthetic_rows"
 # Most calls per statement.

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.contract.expression.functions import ANYWHERE, called_in
+from dpsql.contract.expression.functions import called_in, listed
+from support import BEFORE_2_0
 from support.answers import differences, private
 from support.cases import cases
 from support.sql_text import literal
@@ -137,7 +138,7 @@ def test_a_value_that_is_not_of_the_row_is_refused(unchanged: Any, value: str, p
     refused(unchanged, private(place.format(value)))
 
 
-OF_NO_ANSWER = sorted(name for name in ANYWHERE if name.isidentifier() and name not in called_in("post"))
+OF_NO_ANSWER = sorted(name for name in listed(not BEFORE_2_0) if name.isidentifier() and name not in called_in("post"))
 
 
 @cases("name", OF_NO_ANSWER, quick=9)
@@ -150,8 +151,11 @@ def test_what_the_list_does_not_allow_over_released_rows_is_refused(unchanged: A
 
 def test_a_function_of_the_caller_is_not_called_over_released_rows(con: Any) -> None:
     con.execute("CREATE MACRO mine(x) AS x + 1; CREATE MACRO set_before() AS getvariable('x')")
-    con.create_function("registered", lambda x: x + 1, ["BIGINT"], "BIGINT")
-    for call in ("mine(count(*))", "set_before() + count(*)", "registered(count(*))"):
+    # The list has its second name for another version of DuckDB, so here it is nobody's but the caller's.
+    other = sorted(name for name in listed(BEFORE_2_0).keys() - listed(not BEFORE_2_0).keys() if name.isidentifier())[0]
+    for name in ("registered", other):
+        con.create_function(name, lambda x: x + 1, ["BIGINT"], "BIGINT")
+    for call in ("mine(count(*))", "set_before() + count(*)", "registered(count(*))", f"{other}(count(*))"):
         with pytest.raises(
             duckdb.Error, match=r"DPSQL-P101\] sql calls '\w+', which is none of DuckDB's own functions"
         ):

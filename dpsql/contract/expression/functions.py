@@ -80,13 +80,9 @@ def listed(newer: bool | None = None) -> Mapping[str, ListedFunction]:
     return functions
 
 
-# On any DuckDB version.
-ANYWHERE = listed()
-
-
 def called_in(scope: str) -> frozenset[str]:
     """Return the functions that a place may call, on any version of DuckDB."""
-    return frozenset(name for name, function in ANYWHERE.items() if scope in function.places)
+    return frozenset(name for name, function in listed().items() if scope in function.places)
 
 
 @cache

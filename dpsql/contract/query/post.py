@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpsql.contract.expression.functions import ANYWHERE, POST
+from dpsql.contract.expression.functions import POST, listed
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.nodes import Expr, about, require
 from dpsql.contract.query.relations import ROWS, QueryRelation, Scope
@@ -98,16 +98,17 @@ class PostExpressions(Writer):
                 raise ParameterError(
                     "P019", f"sql calls {show(name)}. Ask one private query at a time, outside of sql."
                 )
-            listed = ANYWHERE.get(name)
-            if listed is None:
+            function = listed(self.work.catalogue.typing.newer).get(name)
+            if function is None:
                 raise UnboundError(
                     "P101",
                     f"sql calls {show(name)}, which is none of DuckDB's own functions. Call it on the answer, "
                     "outside of sql.",
                 )
-            if POST not in listed.places:
+            if POST not in function.places:
                 raise ParameterError(
-                    "P101", f"sql calls {show(name)}, which a query may not. {listed.reason} {listed.instead}".rstrip()
+                    "P101",
+                    f"sql calls {show(name)}, which a query may not. {function.reason} {function.instead}".rstrip(),
                 )
         return super().name(expr)
 
