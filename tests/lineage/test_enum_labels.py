@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import dpsql
 from dpsql.cli.commands import main
 from dpsql.contract.query import free
+from dpsql.contract.query.work import Splitting
 from dpsql.engines.duckdb.lineage import labels, paths, queries
 from dpsql.gateway.granted import Granted
 from dpsql.ledger.grants import Grant
@@ -255,9 +256,9 @@ def test_declared_labels_are_keys_and_have_their_order() -> None:
         described = told(calls, con, "dp_query('DESCRIBE patients', epsilon := 8)")
         viewed = told(calls, con, "dp_count('largest', by := 'm', epsilon := 8)")
         ordered = told(calls, con, "dp_query('SELECT count(*) FROM ordered WHERE r = 1', epsilon := 8)")
-    assert asked[1] == ["('Huntington', 0)", "('asthma', 20)", "('flu', 20)"]
+    assert asked[1] == ["('Huntington', 0)", "('asthma', 20)", "('flu', 20)", "(None, 0)"]
     assert asked[0][0] == ("diag", "ENUM('asthma', 'Huntington', 'flu')")
-    assert len(counted[1]) == len(viewed[1]) == 3
+    assert len(counted[1]) == len(viewed[1]) == 4
     assert "Huntington" in str(described[1])
     assert ordered[1] == ["(40,)"]
 
@@ -434,8 +435,9 @@ REPLAYED = (
 
 @pytest.mark.long
 def test_what_was_released_while_labels_were_public_replays() -> None:
-    """Its name and its arguments are those of a version that took every label for public."""
-    with planted((labels.EnumLabels, "private", lambda *_: {})):
+    """Its name and arguments are those of a version that took every label for public, and NULL for no key."""
+    as_then = (labels.EnumLabels, "private", lambda *_: {}), (Splitting, "revised", lambda *_: False)
+    with planted(*as_then):
         con = opened(MORE)
         before = [con.execute(f"FROM {sql}").fetchall() for sql in REPLAYED]
     spent = con.execute("SELECT releases, epsilon_spent FROM dp_budget()").fetchall()
