@@ -172,6 +172,14 @@ def test_what_would_grow_with_every_level_is_refused(con: Any, within: tuple[str
         count(con, PLACES[place].format(column + operator + other))
 
 
+@pytest.mark.parametrize("place", ["condition", "where"])
+def test_a_long_list_of_pairs_is_no_such_growth(con: Any, place: str) -> None:
+    """Each pair compares the two columns once more, so copies grow as the list does."""
+    pairs = ", ".join(f"({number % 9 - 2}, {number})" for number in range(-4, 596))
+    expected = con.execute(f"SELECT sum(n) FROM (SELECT count(*) AS n FROM rows WHERE (a, b) IN ({pairs}))").fetchone()
+    assert count(con, PLACES[place].format(f"(a, b) IN ({pairs})")) == expected[0] > 0
+
+
 def test_macros_that_write_an_argument_twice_are_counted(con: Any) -> None:
     macros = con.execute(
         "SELECT function_name, parameters, macro_definition FROM duckdb_functions() "

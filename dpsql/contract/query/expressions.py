@@ -28,14 +28,14 @@ from dpsql.contract.expression.kinds import BY_BYTES, TEXT, ZONED_TIMESTAMP, Typ
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
 from dpsql.contract.query.nodes import Expr, about
+from dpsql.contract.query.tree import is_copied_too_often
 from dpsql.contract.query.writer import constant_sql
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, field, identifier, text
 
 ROW = "dpsql_one"
 _MOST_JOINED = 30
-# Limits of repeated parts, and of all characters.
-_MOST_COPIES, _MOST_CHARACTERS = 2_000, 1_000_000
+_MOST_CHARACTERS = 1_000_000
 _TEXT = "dpsql_text"
 # Nested subqueries could double a string until a row ends the statement: longer joined strings become NULL.
 _SHORT_ENOUGH = f"lambda {ROW}: CASE WHEN system.main.strlen({ROW}) <= 65536 THEN {ROW} END"
@@ -219,7 +219,7 @@ def _refuse_long(expr: Expr) -> Expr:
             sizes[id(part)] = 1 + sum(map(size, (*part.inner, *again)))
         return sizes[id(part)]
 
-    if size(expr) - len(sizes) > _MOST_COPIES:
+    if is_copied_too_often(size(expr) - len(sizes), len(sizes)):
         raise _too_long()
     return expr
 

@@ -453,7 +453,7 @@ COPYING = {
     **dict.fromkeys(("nullif", "array_pop_back", "array_to_string", "array_to_string_comma_default"), 2),
     **dict.fromkeys(("json_group_array", "json_group_object", "map_contains_entry", "split_part", "weighted_avg"), 2),
 }
-_MOST_COPIES = 2_000
+_MOST_COPIES, _COPIES_OF_A_PART = 2_000, 4
 _JOINS = {"INNER": "INNER", "LEFT": "LEFT", "RIGHT": "RIGHT", "OUTER": "OUTER", "FULL": "OUTER"} | {
     kind: kind for kind in ("SEMI", "ANTI")
 }
@@ -530,13 +530,18 @@ def _check_size(statement: object) -> None:
             joined += 1
         if nodes > _MOST_NODES:
             raise _too_large(f"of more than {_MOST_NODES} parts")
-        if copies > _MOST_COPIES:
-            raise _too_large("too long once DuckDB has written it out")
         if deep > _DEEPEST or queries > _DEEPEST_QUERY or joined > _DEEPEST_FROM:
             raise _too_large(
                 f"nested too deeply: at most {_DEEPEST} levels of expressions, {_DEEPEST_QUERY} of subqueries"
             )
         todo += [(child, deep, queries, joined, times) for child in node.values() if isinstance(child, (dict, list))]
+    if is_copied_too_often(copies, nodes):
+        raise _too_large("too long once DuckDB has written it out")
+
+
+def is_copied_too_often(copies: int, parts: int) -> bool:
+    """Return whether so many copies of an expression's parts grow with its depth, rather than with its length."""
+    return copies > _MOST_COPIES + _COPIES_OF_A_PART * parts
 
 
 # Queries.
