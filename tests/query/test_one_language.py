@@ -16,6 +16,7 @@ import pytest
 import dpsql
 from dpsql.contract.expression.functions import called_in
 from dpsql.contract.query.tree import COPYING
+from support import BEFORE_2_0
 from support.cases import cases
 
 # Rows of people, and public rows of the same columns, so that they can be keys.
@@ -172,12 +173,21 @@ def test_what_would_grow_with_every_level_is_refused(con: Any, within: tuple[str
         count(con, PLACES[place].format(column + operator + other))
 
 
+LONG = {
+    # Each compares its value or its columns once more, so copies grow as the list does.
+    "spans": " OR ".join(f"abs(a + b * 2) BETWEEN {3 * number} AND {3 * number + 1}" for number in range(450)),
+    # DuckDB 1.5 writes more for each, and reaches the limit of characters.
+    **({} if BEFORE_2_0 else {"pairs": f"(a, b) IN ({', '.join(f'({n % 9 - 2}, {n})' for n in range(-4, 596))})"}),
+}
+
+
+@cases("condition", LONG)
 @pytest.mark.parametrize("place", ["condition", "where"])
-def test_a_long_list_of_pairs_is_no_such_growth(con: Any, place: str) -> None:
-    """Each pair compares the two columns once more, so copies grow as the list does."""
-    pairs = ", ".join(f"({number % 9 - 2}, {number})" for number in range(-4, 596))
-    expected = con.execute(f"SELECT sum(n) FROM (SELECT count(*) AS n FROM rows WHERE (a, b) IN ({pairs}))").fetchone()
-    assert count(con, PLACES[place].format(f"(a, b) IN ({pairs})")) == expected[0] > 0
+def test_a_long_list_is_no_such_growth(con: Any, place: str, condition: str) -> None:
+    [(expected,)] = con.execute(
+        f"SELECT sum(n) FROM (SELECT count(*) AS n FROM rows WHERE {LONG[condition]})"
+    ).fetchall()
+    assert count(con, PLACES[place].format(LONG[condition])) == expected > 0
 
 
 def test_macros_that_write_an_argument_twice_are_counted(con: Any) -> None:

@@ -42,29 +42,36 @@ def load(connection: Any, **columns: Any) -> None:
     connection.execute("CREATE OR REPLACE TABLE t AS FROM made")
 
 
-def missed(connection: Any, name: str, epsilon: float, more: str = "sampling := true") -> int:
-    """Return how many of the groups' intervals miss the mean of the population."""
+def missed(connection: Any, name: str, epsilon: float, more: str = "sampling := true") -> tuple[int, int]:
+    """Count the groups' intervals that miss the mean of the population, and all intervals.
+
+    An undetermined group has no interval. In the case of few rows 31 % have one: 100 of 500, up to a chance of 1e-7.
+    """
     draw, mean, rows = VALUES[name]
     load(connection, x=draw(np.random.default_rng(3), GROUPS * rows), g=np.repeat(np.arange(GROUPS), rows))
     found = connection.execute(
         "SELECT lower, upper FROM dp_avg('t', target := 'x', lower := 0, upper := 10, by := 'g', "
         f"keys := range({GROUPS}), epsilon := {epsilon}, {more})"
     ).fetchall()
-    return sum(not low <= mean <= high for low, high in found)
+    told = [ends for ends in found if ends != (None, None)]
+    assert len(told) > GROUPS // 5
+    return sum(not low <= mean <= high for low, high in told), len(told)
 
 
 @cases("epsilon", [0.5, 100.0])
 @cases("name", VALUES)
 def test_means(opened: Any, name: str, epsilon: float) -> None:
-    assert missed(opened, name, epsilon) <= most(GROUPS)
+    wrong, told = missed(opened, name, epsilon)
+    assert wrong <= most(told)
 
 
 def test_gaussian_means(opened: Any) -> None:
-    assert missed(opened, "uniform", 1.0, "sampling := true, delta := 1e-5, noise := 'gaussian'") <= most(GROUPS)
+    more = "sampling := true, delta := 1e-5, noise := 'gaussian'"
+    assert missed(opened, "uniform", 1.0, more)[0] <= most(GROUPS)
 
 
 def test_means_without_sampling_miss_more(opened: Any) -> None:
-    assert missed(opened, "uniform", 100.0, "sampling := false") > 3 * most(GROUPS)
+    assert missed(opened, "uniform", 100.0, "sampling := false")[0] > 3 * most(GROUPS)
 
 
 def test_units(opened: Any) -> None:

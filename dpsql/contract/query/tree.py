@@ -450,7 +450,8 @@ MOST_CHARACTERS, _MOST_NODES, _DEEPEST, _DEEPEST_QUERY = 100_000, 10_000, 40, 20
 _DEEPEST_FROM = 60
 # DuckDB's macros that copy an argument, with the number of copies.
 COPYING = {
-    **dict.fromkeys(("nullif", "array_pop_back", "array_to_string", "array_to_string_comma_default"), 2),
+    "round_even": 3,
+    **dict.fromkeys(("fmod", "nullif", "array_pop_back", "array_to_string", "array_to_string_comma_default"), 2),
     **dict.fromkeys(("json_group_array", "json_group_object", "map_contains_entry", "split_part", "weighted_avg"), 2),
 }
 _MOST_COPIES, _COPIES_OF_A_PART = 2_000, 4
