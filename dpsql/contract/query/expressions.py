@@ -413,7 +413,7 @@ def _bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
             "sql: time_bucket takes a literal width of one unit, and no origin. Write it such as INTERVAL '2 weeks'.",
         )
     count, unit = width
-    moment = expr.parts[1]
+    moment = _refuse_long(expr.parts[1])  # before DuckDB types what the buckets within it have become
     of = kind(moment).kind
     if of == ZONED_TIMESTAMP:
         raise ParameterError(

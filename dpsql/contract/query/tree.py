@@ -448,8 +448,9 @@ def _name(record: Json) -> str:
 
 MOST_CHARACTERS, _MOST_NODES, _DEEPEST, _DEEPEST_QUERY = 100_000, 10_000, 40, 20
 _DEEPEST_FROM = 60
-# DuckDB's macros that copy an argument, with the number of copies.
+# DuckDB's macros that copy an argument, with the number of copies; BETWEEN compares its value with both ends.
 COPYING = {
+    "between": 2,
     "round_even": 3,
     **dict.fromkeys(("fmod", "nullif", "array_pop_back", "array_to_string", "array_to_string_comma_default"), 2),
     **dict.fromkeys(("json_group_array", "json_group_object", "map_contains_entry", "split_part", "weighted_avg"), 2),
@@ -522,7 +523,8 @@ def _check_size(statement: object) -> None:
         kind = str(node.get("type", ""))
         if "class" in node and node.get("class") != "TYPE":
             deep, nodes, copies = deep + 1, nodes + 1, copies + times - 1
-            times *= COPYING.get(str(node.get("function_name", "")).lower(), 1)
+            name = "between" if node["class"] == "BETWEEN" else str(node.get("function_name", "")).lower()
+            times *= COPYING.get(name, 1)
         elif kind == "SET_OPERATION_NODE":  # some versions chain several parts
             deep, joined, nodes = 0, joined + 1, nodes + 1
         elif kind.endswith("_NODE"):
