@@ -10,6 +10,7 @@ from importlib.resources import files
 import duckdb
 import pytest
 
+import dpsql
 from dpsql.contract.expression.functions import CALLED, FUNCTIONS, PLACES, called_in, listed
 from dpsql.engines.duckdb.lineage import functions
 from dpsql.udfs.specs import SPECS
@@ -18,9 +19,10 @@ from dpsql.udfs.specs import SPECS
 SINCE_2_0_1 = {"add_grammar_extension", "duckdb_live_query_metrics", "map_type_id_to_pg_oid", "parquet_page_index",
                "remove_grammar_extension"}  # fmt: skip
 TYPES_SINCE_2_0_1 = {"parquet_variant"}
-# DuckDB's parser and planner write calls of these; no catalog lists them.
-WRITTEN = {"__cast", "first_value", "last_value", "is not distinct from", "grouping", "grouping_id", "ifnull", "if"}
-WRITTEN |= {"width_bucket"}
+# DuckDB's planner writes calls of these; no catalog lists them.
+PLANNED = {"__cast", "first_value", "last_value", "is not distinct from"}
+# DuckDB's parser makes something else of these.
+PARSED = {"grouping", "grouping_id", "ifnull", "if", "width_bucket"}
 ENTRIES = tomllib.loads(files("dpsql.contract.expression").joinpath("functions.toml").read_text(encoding="utf-8"))
 
 
@@ -35,7 +37,22 @@ def own_functions() -> set[str]:
 def test_no_function_is_unread() -> None:
     known = {name for name in functions.own() if not name.startswith("dpsql_")}
     assert own_functions() - known == set(), "read what they do, and put them into a group of functions.toml"
-    assert known - own_functions() <= WRITTEN | SINCE_2_0_1
+    assert known - own_functions() <= PLANNED | PARSED | SINCE_2_0_1
+
+
+def test_a_name_that_no_catalog_has_is_called_nowhere() -> None:
+    """Anyone may register a function of such a name."""
+    called = {name for name, function in functions.own().items() if {"view", "post"} & function.places}
+    free = called - own_functions() - {name for name in called if name.startswith("dpsql_")}
+    assert free <= PLANNED | SINCE_2_0_1
+    with dpsql.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT 1 AS a; SELECT dp_protect('t', epsilon := 1)").fetchall()
+        con.create_function("width_bucket", lambda x, y: x, ["BIGINT", "BIGINT"], "BIGINT")
+        con.execute("CREATE TEMP VIEW v AS SELECT width_bucket(a, a) AS a FROM t")
+        with pytest.raises(duckdb.Error, match="DPSQL-S041"):
+            con.execute("FROM dp_count('v', epsilon := 1)")
+        with pytest.raises(duckdb.Error, match="DPSQL-P101"):
+            con.execute("FROM dp_query('SELECT width_bucket(count(*), 1) FROM t', epsilon := 1)")
 
 
 def test_no_type_is_unread() -> None:
@@ -79,7 +96,7 @@ def test_what_has_types_on_a_row_is_in_the_list() -> None:
 
 
 def test_a_stranger_calls_what_a_query_may_call() -> None:
-    assert called_in("stranger") - called_in("post") == set()
+    assert called_in("stranger") - called_in("post") == PARSED - {"ifnull"}
 
 
 def test_the_exact_set_of_our_own() -> None:
