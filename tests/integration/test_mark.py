@@ -10,6 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
+import dpsql
+from dpsql.engines.duckdb import mark as marking
 from dpsql.engines.duckdb.mark import ROWS, Mark, change_mark, marks, new_mark, parse, write_mark
 from dpsql.errors import LedgerError
 
@@ -52,6 +54,24 @@ def test_threads_leave_one_mark() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: write_mark(connection, "memory", MINE), range(8)))) == 1
     assert len(found(connection)) == 1
+
+
+def test_others_ask_while_the_first_declaration_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database has its ID before its ledger has an entry about it, and every connection sees the ID."""
+    own, other = (dpsql.connect(tmp_path / "a.duckdb", ledger=tmp_path / "budgets.dpsql-ledger") for _ in range(2))
+    own.execute("CREATE TABLE t AS SELECT 1 AS a; SELECT dp_protect('t', epsilon := 5)").fetchall()
+    own.execute(f"ATTACH '{tmp_path / 'o.duckdb'}' AS o; CREATE TABLE o.u AS SELECT 'x' AS b").fetchall()
+    answers = []
+
+    def write(*arguments: Any) -> str | None:
+        database = write_mark(*arguments)
+        answers.extend(other.execute("FROM dp_count('t', epsilon := 0.1)").fetchall())
+        return database
+
+    monkeypatch.setattr(marking, "write_mark", write)
+    own.execute("SELECT dp_protect('o.u', epsilon := 5)").fetchall()
+    assert len(answers) == 1
+    assert {row[0] for row in other.execute("SELECT dataset FROM dp_budget()").fetchall()} == {"t", "o.main.u"}
 
 
 def test_the_mark_outlives_the_caller_s_rollback() -> None:

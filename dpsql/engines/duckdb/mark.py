@@ -136,7 +136,12 @@ def _refuse_id(alias: str, mark: Mark, ledger_id: str) -> None:
         )
 
 
-def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: str) -> str | None:
+def write_mark(
+    connection: duckdb.DuckDBPyConnection,
+    database: str,
+    ledger_id: str,
+    announce: Callable[[Mark], object] | None = None,
+) -> str | None:
     """Write a database's ID, even if the caller's transaction is rolled back.
 
     Parameters
@@ -146,6 +151,8 @@ def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: 
     database : str
         The database's alias.
     ledger_id : str
+    announce : callable, optional
+        Called with the ID before other connections can see it.
 
     Returns
     -------
@@ -165,6 +172,8 @@ def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: 
             if is_read_only(cursor, database):
                 return None
             mark = new_mark(ledger_id)
+            if announce is not None:
+                announce(mark)
             cursor.execute(f"CREATE SCHEMA {_quoted(database)}.{mark.schema}")
         return mark.database
 

@@ -426,9 +426,8 @@ class Standing:
                 "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?", [path[0]]
             ).fetchone()
             if row is not None and row[0] is not None:
-                marked = mark.write_mark(cursor, path[0], self._ledger.id)
-                if marked is not None:  # the declaration follows
-                    self._mine.add(mark.Mark.of(self._ledger.id, marked))
+                # The declaration follows, and other connections see the ID before it.
+                mark.write_mark(cursor, path[0], self._ledger.id, self._mine.add)
 
     def with_namesakes(self, kind: str, name: str, facts: Facts) -> Facts:
         """Return the facts recorded under a name: of its table, and of tables of that name in other databases."""
