@@ -6,8 +6,7 @@ from typing import Any
 
 from dpsql.errors import BudgetError
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.ledger.budget import Budget
-from dpsql.ledger.spent import Spent, refuse_overspend
+from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 
 COLUMNS = {"target": "y", "features": ["a", "b", "c", "d", "e", "f", "g", "h"]}
 BOUNDS = {"lower": 0, "upper": 1}

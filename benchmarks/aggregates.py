@@ -23,7 +23,7 @@ import duckdb
 
 import dpsql
 from dpsql.contract.placement import Placement
-from dpsql.engines.duckdb.statements import statistic_sql
+from dpsql.engines.duckdb.planner import statistic_sql
 from dpsql.functions.registry import FUNCTIONS
 
 GROUPS = 1000

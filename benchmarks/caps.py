@@ -11,7 +11,7 @@ import argparse
 import time
 
 import dpsql
-from dpsql.engines.duckdb.steps import values
+from dpsql.engines.duckdb.steps import rows
 
 CALLS = {
     "dp_query": "dp_query('SELECT g, count(*), sum(x), avg(y) FROM t GROUP BY g', epsilon := 1, fresh := true)",
@@ -25,7 +25,7 @@ def main() -> None:
     for name, usual in (("rows", 6_000_000), ("each", 30), ("limit", 45), ("runs", 3)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     options = parser.parse_args()
-    usual = values._FEW
+    usual = rows._FEW
     with dpsql.connect() as con:
         con.execute(f"""
             CREATE TABLE t AS SELECT CAST(hash(i) % {options.rows // options.each} AS BIGINT) AS who,
@@ -37,7 +37,7 @@ def main() -> None:
         for name, call in CALLS.items():
             for _ in range(options.runs):
                 for way, least in (("all in order", 1 << 40), ("as it is", usual)):
-                    values._FEW = least
+                    rows._FEW = least
                     processor, clock = time.process_time(), time.perf_counter()
                     con.execute(f"FROM {call}").fetchall()
                     spent = time.process_time() - processor, time.perf_counter() - clock

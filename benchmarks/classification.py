@@ -19,7 +19,7 @@ import numpy as np
 from racing import race
 
 import dpsql
-from dpsql.engines.duckdb.statements import statistic_sql
+from dpsql.engines.duckdb.planner import statistic_sql
 from dpsql.functions.registry import FUNCTIONS
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from racing import race
 
 import dpsql
-from dpsql.engines.duckdb.statements import statistic_sql
+from dpsql.engines.duckdb.planner import statistic_sql
 from dpsql.released.covariance import correlation, covariance
 
 GIVEN = {"epsilon": 1, "delta": 1e-6, "lower": -4, "upper": 4}

@@ -27,7 +27,7 @@ from typing import Any
 
 import dpsql
 from dpsql.contract.query import stages
-from dpsql.contract.query.writer import frame_sql
+from dpsql.contract.query.nodes import frame_sql
 from support.answers import described
 from support.broken.planting import planted
 from support.sql_text import literal

@@ -25,7 +25,7 @@ import pyarrow as pa
 from racing import race
 
 import dpsql
-from dpsql.engines.duckdb.statements import statistic_sql
+from dpsql.engines.duckdb.planner import statistic_sql
 from dpsql.functions.regression.linear import RegressionPlan
 from dpsql.released.model import LinearModel
 

@@ -24,10 +24,10 @@ from dpsql.engines.attached import Attached, engine_of, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, session_of
 from dpsql.engines.duckdb.past_releases import quantiles_asked, rows_asked, view_sql
-from dpsql.engines.duckdb.planner import condition_queries
+from dpsql.engines.duckdb.planner import condition_queries, release_sql
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
-from dpsql.engines.duckdb.query_statement import QueryStatement
+from dpsql.engines.duckdb.query_planner import QueryStatement
 from dpsql.engines.duckdb.releasing import (
     NAMING_ERRORS,
     Turns,
@@ -38,7 +38,6 @@ from dpsql.engines.duckdb.releasing import (
     unwrapped,
 )
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
-from dpsql.engines.duckdb.statements import release_sql
 from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement

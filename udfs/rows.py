@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch
 from dpsql.engines.duckdb.running import Calls, RunningCall
 from dpsql.errors import InternalError
-from dpsql.functions.grouped.drawn_bounds import DrawnBoundsCall
+from dpsql.functions.grouped.plan import DrawnBoundsCall
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.kernels.identity import identity_bytes, row_contents
 from dpsql.statistics.auc import Concordance

@@ -18,7 +18,7 @@ from dpsql.cli.job_statement import SEVERAL, JobError, JobStatement
 from dpsql.cli.messages import is_expected
 from dpsql.cli.runner import Runner
 from dpsql.context import Context
-from dpsql.contract.cost import UNITS_PER_ONE, loss_text, units_text
+from dpsql.contract.events import UNITS_PER_ONE, loss_text, units_text
 from dpsql.contract.parameters import show
 from dpsql.contract.periods import spans
 from dpsql.engines.duckdb.explanation import planned_calls
@@ -26,9 +26,9 @@ from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.planner import Planned
 from dpsql.errors import BudgetError, ParameterError, original
 from dpsql.ledger.blocks import Blocks, of_person
+from dpsql.ledger.budget import Spent, refuse_contradiction
 from dpsql.ledger.charge import refuse_charge
 from dpsql.ledger.rows import BudgetRow, State, total_row
-from dpsql.ledger.spent import Spent, refuse_contradiction
 from dpsql.manual.slips import mended
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsql.contract.bounds import bounds_by_feature, refuse_extremes
 from dpsql.contract.feature_columns import check_condition, check_ids, column_of, features_of, refuse_lossless
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
+from dpsql.contract.layout import bounds_by_feature, refuse_extremes
 from dpsql.contract.measurement import Draw
 from dpsql.contract.parameters import Level, fold, show
 from dpsql.contract.plan import Plan

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from dpsql.contract.cost import Cost
-from dpsql.contract.events import Event, composed
+from dpsql.contract.events import Cost, Event, composed
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
 

@@ -1,8 +1,8 @@
 """Identity of a table, independent of the spelling of its name.
 
 The identity of a table has three parts: database, schema and name. They are folded as in DuckDB, which folds A to Z
-only, so É and é differ. If a database has a database ID (`dpsql.engines.duckdb.mark`), the database part is that ID;
-otherwise it is the number of the attached object or, for a budget, the name of the attached database.
+only, so É and é differ. If a database has a database ID (`dpsql.engines.duckdb.spending_record`), the database part is
+that ID; otherwise it is the number of the attached object or, for a budget, the name of the attached database.
 
 A table of an engine's catalog is in no database of DuckDB. Its identity is the engine's name and its full name, as the
 catalog spells it: some engines have two tables whose names differ only in case.

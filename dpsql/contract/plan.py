@@ -16,11 +16,10 @@ from typing import ClassVar, Self, final
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import CONDITION, DURING, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, hashable
-from dpsql.contract.bounds import has_no_target_code, target_of
 from dpsql.contract.events import Event
 from dpsql.contract.expression.judge import Judged
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, has_no_target_code, target_of
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS
 from dpsql.contract.parameters import Level, narrow

@@ -19,18 +19,23 @@ from typing import ClassVar
 from dpsql.arrays import Integers
 from dpsql.contract import parameters
 from dpsql.contract.arguments import BOUNDS, EPSILON, Argument, K, Signature, flag, integer, rational, word
-from dpsql.contract.bounds import feature_bounds
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Quantity
-from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import CONFIDENCE, few_subsets, log_of_other_subsets, log_of_ratio
-from dpsql.functions.selection_verdict import selection_record
+from dpsql.functions.selection_verdict import (
+    CONFIDENCE,
+    SelectionPlan,
+    few_subsets,
+    log_of_other_subsets,
+    log_of_ratio,
+    selection_record,
+    selector_arguments,
+)
 from dpsql.mechanisms.subset_selection import SubsetSelection
 from dpsql.progress import Progress
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range

@@ -42,12 +42,11 @@ from dpsql.contract.arguments import (
     flag,
     word,
 )
-from dpsql.contract.bounds import bounds_by_feature, column_bounds, feature_bounds, refuse_extremes
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, bounds_by_feature, column_bounds, feature_bounds, refuse_extremes
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import fold, narrow
 from dpsql.contract.plan import Plan, Quantity

@@ -29,12 +29,11 @@ from dpsql.contract.arguments import (
     Signature,
     flag,
 )
-from dpsql.contract.bounds import feature_bounds
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, show
 from dpsql.contract.plan import Plan, Quantity

@@ -20,19 +20,20 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import Pass, Quantity
-from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
 from dpsql.functions.selection_verdict import (
+    CONFIDENCE,
     VERDICT,
     Certainty,
     ScoredPlan,
     certainty_quantities,
     largest_rank_score,
     lead_record,
+    log_of_ratio,
     paid_verdict,
     rounds_certainty,
     scored_record,
+    selector_arguments,
 )
 from dpsql.mechanisms.ranking import LeadNoise, RankScoreNoise
 from dpsql.mechanisms.select import SelectionRounds

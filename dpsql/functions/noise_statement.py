@@ -41,9 +41,9 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.sis import SisPlan
 from dpsql.functions.two_stage import TwoStagePlan
 from dpsql.released.aggregates import Aggregated, are_biased, estimated, left_out_statement
+from dpsql.released.intervals import FAILURE, call_verdict, count_reach
 from dpsql.released.model import glass_box
 from dpsql.released.shapes import SET_VERDICT, VERDICT, Shape
-from dpsql.released.verdicts import FAILURE, call_verdict, count_reach
 
 _ROWS = "rows"
 _EXCLUDES_NULL = "the interval excludes 0"

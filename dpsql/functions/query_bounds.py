@@ -31,8 +31,16 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import NOT_STATED, Pass, Quantity
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate import TARGETS
-from dpsql.functions.grouped.drawn_bounds import DrawnBoundsCall, TargetMagnitudes, bounds_noise, drawn_of, read_share
-from dpsql.functions.grouped.plan import UNIT, GroupedCall, GroupedPlan
+from dpsql.functions.grouped.plan import (
+    UNIT,
+    DrawnBoundsCall,
+    GroupedCall,
+    GroupedPlan,
+    TargetMagnitudes,
+    bounds_noise,
+    drawn_of,
+    read_share,
+)
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record

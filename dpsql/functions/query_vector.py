@@ -1,7 +1,7 @@
 """The vector of one core of dp_query: several targets in the same groups, each with its own aggregates, in one draw.
 
 If a query only counts the values of a target, the target is a count, and needs no bounds. With public keys the noise
-may be that of a cube over all numbers of a group (`dpsql.mechanisms.cube_vector`), and targets with a value in every
+may be that of a cube over all numbers of a group (`dpsql.mechanisms.aggregates`), and targets with a value in every
 row share one count. Otherwise sensitivity, noise and shares come from the blocks, as for `dp_aggregate`. Public
 arguments alone select the noise with the smallest errors.
 
@@ -34,17 +34,15 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpsql.contract.arguments import Argument, Signature
-from dpsql.contract.bounds import refuse_extremes
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, refuse_extremes
 from dpsql.contract.parameters import narrow, text_list
 from dpsql.contract.plan import Quantity
 from dpsql.functions.grouped.aggregate import AggregateCall, AggregatePlan
-from dpsql.functions.grouped.drawn_bounds import UNIT_BOUNDS, ValueCode
+from dpsql.functions.grouped.plan import UNIT_BOUNDS, ValueCode
 from dpsql.functions.query_bounds import Intervals, WaitingCall
 from dpsql.kernels.fixed_point import affine_map, quantise
-from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, expected_block, log_errors
-from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
+from dpsql.mechanisms.aggregates import CubeTarget, CubeVector, GroupedNoise, NoisyBlock, expected_block, log_errors
 from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.covariance import estimates

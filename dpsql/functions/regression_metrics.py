@@ -39,11 +39,10 @@ from dpsql.contract.arguments import (
     double,
     row_column,
 )
-from dpsql.contract.bounds import bounds_by_feature, column_bounds, refuse_extremes
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, bounds_by_feature, column_bounds, refuse_extremes
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.errors import ParameterError

@@ -58,12 +58,11 @@ from dpsql.contract.arguments import (
     share,
     word,
 )
-from dpsql.contract.bounds import column_bounds
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, column_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Pass, Plan, Quantity
 from dpsql.errors import ParameterError

@@ -37,7 +37,6 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.measurement import Measurement, Part, measurement_of
 from dpsql.contract.plan import Pass, Quantity
-from dpsql.contract.selection import SelectorPlan, selector_arguments
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import (
     PRESENCE,
@@ -48,7 +47,14 @@ from dpsql.functions.feature_counts import (
     best_cluster,
     point_scores,
 )
-from dpsql.functions.one_shot import CONFIDENCE, MECHANISMS, log_of_ratio, one_shot_noise
+from dpsql.functions.selection_verdict import (
+    CONFIDENCE,
+    MECHANISMS,
+    SelectorPlan,
+    log_of_ratio,
+    one_shot_noise,
+    selector_arguments,
+)
 from dpsql.mechanisms.count_noise import CountNoise, LaplaceCountNoise, gaussian_count_noise
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
 from dpsql.mechanisms.laplace import LaplaceNoise
@@ -57,7 +63,7 @@ from dpsql.mechanisms.partition_selection import PartitionSelection, PrivateName
 from dpsql.mechanisms.sparse_vector import ScoresAbove, SparseVector
 from dpsql.noise.discrete import laplace_deviation
 from dpsql.progress import Progress
-from dpsql.released.verdicts import score_reach
+from dpsql.released.intervals import score_reach
 from dpsql.statistics.feature_counts import (
     INFORMATION_UNIT,
     LARGEST_ROWS,

@@ -14,25 +14,25 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
 from dpsql.contract.arguments import BOUNDS, EPSILON, K, Signature, share, word
-from dpsql.contract.bounds import feature_bounds
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Pass, Quantity
-from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import ONE_SHOT, OneShotPlan
 from dpsql.functions.selection_verdict import (
+    ONE_SHOT,
     VERDICT,
+    OneShotPlan,
     ScoredPlan,
     certainty_quantities,
     largest_rank_score,
     lead_record,
     paid_verdict,
     scored_record,
+    selector_arguments,
 )
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.xty import vectors_to_matrix

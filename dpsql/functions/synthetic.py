@@ -34,20 +34,18 @@ from dpsql.contract.arguments import (
     flag,
     optional_share,
 )
-from dpsql.contract.bounds import feature_bounds, refuse_extremes
 from dpsql.contract.call import Call, TargetCode
 from dpsql.contract.feature_columns import check_condition, check_ids, column_of, refuse_lossless
 from dpsql.contract.fold import Batch, Collector, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.keys import key_text
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, feature_bounds, refuse_extremes
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import FrozenMapping, Side, fold, show
 from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.errors import InternalError, ParameterError, SourceError
-from dpsql.kernels.cells import SUBCELLS
+from dpsql.kernels.cells import SUBCELLS, TypedCells, decimals
 from dpsql.kernels.columns import is_boolean
-from dpsql.kernels.typed_cells import TypedCells, decimals
 from dpsql.kernels.value_grid import ValueGrid
 from dpsql.mechanisms.private_tree import (
     BOUNDS,

@@ -18,10 +18,14 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Pass, Quantity
-from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import ONE_SHOT, OneShotPlan
-from dpsql.functions.selection_verdict import certainty_quantities, selection_record
+from dpsql.functions.selection_verdict import (
+    ONE_SHOT,
+    OneShotPlan,
+    certainty_quantities,
+    selection_record,
+    selector_arguments,
+)
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.one_shot import OneShotSelection
 from dpsql.progress import Progress

@@ -46,7 +46,7 @@ from dpsql.contract.grant_fields import ROLES, USUAL_AGE, Asker
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.installation import session_of
-from dpsql.engines.duckdb.query_statement import QueryStatement
+from dpsql.engines.duckdb.query_planner import QueryStatement
 from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.errors import DpsqlError, GatewayError, InternalError, ParameterError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of

@@ -17,9 +17,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dpsql.contract.cost import Cost
 from dpsql.contract.covers import COVERING
-from dpsql.contract.events import cost_of
+from dpsql.contract.events import Cost, cost_of
 from dpsql.contract.grant_fields import GRANT_FIELDS, NEVER, ROLES
 from dpsql.errors import GatewayError
 from dpsql.functions.noise_statement import noise_statement

@@ -2,7 +2,7 @@
 
 `read` turns the statement's tree into `dpsql.contract.query.nodes`. ``released_i`` replaces each call in FROM. A
 statement that names tables is one call of `dp_query`, which carries its tree and none of its text. The SQL over the
-answers is written anew from the nodes (`dpsql.contract.query.writer`): the text itself never runs.
+answers is written anew from the nodes (`dpsql.contract.query.nodes`): the text itself never runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from decimal import Decimal, InvalidOperation
 
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query import condition
-from dpsql.contract.query.free import is_empty
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
@@ -28,9 +27,10 @@ from dpsql.contract.query.nodes import (
     Show,
     TableFunction,
     TableRef,
+    query_sql,
 )
+from dpsql.contract.query.post import is_empty
 from dpsql.contract.query.tree import is_catalog, read_tree
-from dpsql.contract.query.writer import query_sql
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import QUERY
 from dpsql.gateway.functions import CALLS, MOST_CALLS

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.parameters import fold, is_storable
 from dpsql.contract.query import condition
-from dpsql.contract.query.nodes import Expr, Query, Show, TableFunction, TableRef, With, unpointed
+from dpsql.contract.query.nodes import Expr, Query, Show, TableFunction, TableRef, With, query_sql, unpointed
 from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
-from dpsql.contract.query.writer import query_sql
 from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.shape import check_shape
 from dpsql.rendering import text

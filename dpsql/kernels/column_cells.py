@@ -26,8 +26,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.kernels.cells import SUBCELLS, CellCounts, GridCounts, even_edges, magnitude_cells, middle
-from dpsql.kernels.typed_cells import TypedCells, decimals
+from dpsql.kernels.cells import (
+    SUBCELLS,
+    CellCounts,
+    GridCounts,
+    TypedCells,
+    decimals,
+    even_edges,
+    magnitude_cells,
+    middle,
+)
 
 # Parts of a fine cell, and cells within an octave.
 _PARTS = 64

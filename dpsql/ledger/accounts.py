@@ -7,18 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsql.contract.cost import units_up
-from dpsql.contract.events import cost_of
+from dpsql.contract.events import cost_of, units_up
 from dpsql.contract.periods import first_day, following
 from dpsql.errors import BudgetError, GatewayError
 from dpsql.ledger import clock
+from dpsql.ledger.budget import Spent, amounts_of, refuse_beyond, with_row
 from dpsql.ledger.caps import account_of, cap_of, granted, under_cap
 from dpsql.ledger.chain import ACCEPTED, CHARGE, canonical
 from dpsql.ledger.grants import time_text
-from dpsql.ledger.spent import Spent, amounts_of, refuse_beyond, with_row
 
 if TYPE_CHECKING:
-    from dpsql.contract.cost import Cost
+    from dpsql.contract.events import Cost
     from dpsql.ledger.budget import Budget
     from dpsql.ledger.chain import Draft, Row
     from dpsql.ledger.composition import Composition

@@ -49,7 +49,7 @@ from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_text, units_up
+from dpsql.contract.events import UNITS_PER_ONE, Cost, units_text, units_up
 from dpsql.contract.periods import (
     UNDATED,
     Dated,
@@ -62,8 +62,7 @@ from dpsql.contract.periods import (
     spans,
 )
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.budget import Budget
-from dpsql.ledger.spent import Spent, refuse_beyond
+from dpsql.ledger.budget import Budget, Spent, refuse_beyond
 
 # Block name for the initial spending of blocks that no call has charged.
 FRESH = "*"

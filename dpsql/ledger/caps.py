@@ -16,12 +16,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.contract.cost import units_down
+from dpsql.contract.events import units_down
 from dpsql.errors import GatewayError
 from dpsql.ledger import clock
-from dpsql.ledger.budget import LEAST_RDP_DELTA, Budget
+from dpsql.ledger.budget import LEAST_RDP_DELTA, Budget, Spent
 from dpsql.ledger.composition import begin
-from dpsql.ledger.spent import Spent
 
 if TYPE_CHECKING:
     from dpsql.ledger.grants import Grant, Grants

@@ -13,19 +13,17 @@ from dataclasses import replace as changed
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_up
 from dpsql.contract.covers import covered
-from dpsql.contract.events import Event, cost_of
+from dpsql.contract.events import UNITS_PER_ONE, Cost, Event, cost_of, loss_text, units_up
 from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
 from dpsql.ledger.accounts import charge_account, of_account, refuse_cap
 from dpsql.ledger.blocks import FRESH, Blocks, Ended, charged_names, of_person, refuse_blocks
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import CARRY, MERGED, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State
-from dpsql.ledger.spent import Spent, refuse_contradiction, refuse_overspend
 
 if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction

@@ -54,7 +54,7 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from dpsql.contract.cost import UNITS_PER_ONE, Cost, renyi_conversion, units_up
+from dpsql.contract.events import UNITS_PER_ONE, Cost, renyi_conversion, units_up
 
 ACCOUNTANTS = ("basic", "rdp")
 _ORDER_DIGITS = 3

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from dpsql.contract.cost import UNITS_PER_ONE
+from dpsql.contract.events import UNITS_PER_ONE
 from dpsql.contract.grant_fields import USUAL_DAYS
 from dpsql.contract.parameters import show
 from dpsql.errors import InternalError, LedgerError, ParameterError

@@ -10,14 +10,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypedDict
 
-from dpsql.contract.cost import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
 from dpsql.contract.covers import covers
+from dpsql.contract.events import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
 from dpsql.contract.names import MARKED
 from dpsql.ledger.blocks import FRESH, Blocks
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import CHARGE, Row
 from dpsql.ledger.composition import Composition
-from dpsql.ledger.spent import Spent
 
 
 @dataclass(frozen=True)

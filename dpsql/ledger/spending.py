@@ -24,16 +24,15 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_text
+from dpsql.contract.events import UNITS_PER_ONE, Cost, units_text
 from dpsql.ledger import clock
 from dpsql.ledger.accounts import account, counted
 from dpsql.ledger.blocks import FRESH, Blocks
-from dpsql.ledger.budget import ENDED, Budget
+from dpsql.ledger.budget import ENDED, Budget, Spent, with_accepted
 from dpsql.ledger.caps import account_of, cap_of
 from dpsql.ledger.chain import ACCEPTED, CHARGE, Draft, Row, canonical
 from dpsql.ledger.charge import fingerprint_of
 from dpsql.ledger.composition import Composition
-from dpsql.ledger.spent import Spent, with_accepted
 
 if TYPE_CHECKING:
     from dpsql.ledger.rows import State

@@ -30,11 +30,11 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
 
 from dpsql.errors import PASSING, UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
+from dpsql.ledger.budget import Spent
 from dpsql.ledger.chain import SUFFIX, Head, NotedHead
 from dpsql.ledger.file import LedgerFile, checkpoint, create, refuse_empty, refuse_linked
 from dpsql.ledger.location import HOW_TO_GIVE, is_url
 from dpsql.ledger.schema import upgrade
-from dpsql.ledger.spent import Spent
 from dpsql.progress import held_back
 
 if TYPE_CHECKING:

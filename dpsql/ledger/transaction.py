@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger import clock
 from dpsql.ledger.blocks import FRESH, Blocks, begun_of
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import (
     CHAIN,
     CHARGE,
@@ -47,7 +47,6 @@ from dpsql.ledger.rows import (
     ledger_row,
     release_of,
 )
-from dpsql.ledger.spent import Spent
 from dpsql.ledger.verification import VerifyReport, verify
 
 if TYPE_CHECKING:

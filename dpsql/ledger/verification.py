@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 
-from dpsql.contract.cost import Cost
-from dpsql.contract.events import cost_of
+from dpsql.contract.events import Cost, cost_of
 from dpsql.contract.periods import During
 from dpsql.errors import ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, Ended, begun_of, charged_names, merged, of_person, restated
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent, amounts_of, with_accepted, with_row
 from dpsql.ledger.caps import account_of, cap_of, under_cap
 from dpsql.ledger.chain import (
     ACCEPTED,
@@ -35,7 +34,6 @@ from dpsql.ledger.chain import (
 )
 from dpsql.ledger.composition import Composition
 from dpsql.ledger.grants import StandingGrants, grant_row
-from dpsql.ledger.spent import Spent, amounts_of, with_accepted, with_row
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Private bounds of several columns at once, from noisy prefix sums over universal cells on a logarithmic scale.
 
-The values have no prior bounds: the cells of a column follow from its public type (`dpsql.kernels.typed_cells`). For
+The values have no prior bounds: the cells of a column follow from its public type (`dpsql.kernels.cells`). For
 each column, the mechanism releases the number of rows in the first cell, the first two, the first three, and so on,
 with Gaussian noise. The middle of the column is the cell that reaches half of the rows. An end is the first cell from
 there outwards beyond which noise explains the rows in the noisy prefix sums.
@@ -76,7 +76,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.parameters import show
 from dpsql.errors import InternalError, ParameterError
-from dpsql.kernels.typed_cells import FEW, MOST_CELLS, OCTAVE, TypedCells
+from dpsql.kernels.cells import FEW, MOST_CELLS, OCTAVE, TypedCells
 from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_counts, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import squared_l2_sensitivity

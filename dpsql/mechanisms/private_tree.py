@@ -80,12 +80,11 @@ from itertools import combinations
 import numpy as np
 
 from dpsql.arrays import Doubles, Longs
-from dpsql.contract.cost import zcdp_rho
-from dpsql.contract.events import Approximate, Event, PrivateTree
+from dpsql.contract.events import Approximate, Event, PrivateTree, zcdp_rho
 from dpsql.contract.gaussian_profile import normal_tail
 from dpsql.contract.measurement import Part, one_of, take
 from dpsql.contract.relation import relation_of
-from dpsql.kernels.typed_cells import TypedCells
+from dpsql.kernels.cells import TypedCells
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
 from dpsql.mechanisms.prefix_bounds import ColumnBounds, prefix_bounds
 from dpsql.mechanisms.select import select

@@ -54,10 +54,9 @@ from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.released.covariance import Estimated, estimates, nothing_left
-from dpsql.released.intervals import interval_record, noise_quantile, restored_interval
+from dpsql.released.intervals import interval_record, interval_verdicts, noise_quantile, restored_interval
 from dpsql.released.results import Groups, groups_record
 from dpsql.released.sampling import sampled_mean
-from dpsql.released.verdicts import interval_verdicts
 from dpsql.statistics.aggregates import (
     AVG,
     COUNT,

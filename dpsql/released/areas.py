@@ -30,10 +30,9 @@ from dpsql.arrays import Doubles
 from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
 from dpsql.released.curves import RocCounts, area_under
-from dpsql.released.intervals import compatible, laplace_quantile
+from dpsql.released.intervals import FAILURE, compatible, laplace_quantile
 from dpsql.released.results import Area, Curve, ScaledArea
 from dpsql.released.sampling import mean_reaches
-from dpsql.released.verdicts import FAILURE
 
 # Chance that one of three noisy numbers is beyond its reach.
 AREA_FAILURE = Fraction(1, 60)

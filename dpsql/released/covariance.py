@@ -42,9 +42,8 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Longs
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.aggregates import NoisyBlock
-from dpsql.released.intervals import Interval, mean_interval, noise_quantile, variance_interval
+from dpsql.released.intervals import Interval, interval_verdict, mean_interval, noise_quantile, variance_interval
 from dpsql.released.results import FeatureMoments
-from dpsql.released.verdicts import interval_verdict
 from dpsql.statistics.aggregates import AGGREGATES, AVG, COUNT, SUM, VARIANCE, ValueBlock
 
 

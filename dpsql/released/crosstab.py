@@ -26,8 +26,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.aggregates import StoredBlock, restored_block, stored_block
-from dpsql.released.intervals import combined_quantile
-from dpsql.released.verdicts import interval_verdict
+from dpsql.released.intervals import combined_quantile, interval_verdict
 from dpsql.statistics.aggregates import LAPLACE
 from dpsql.statistics.counts import Axes, MarginalCounts
 

@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from dpsql.arrays import Doubles
 from dpsql.contract.covers import CLEAR, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
+from dpsql.released.intervals import FAILURE, count_reach
 from dpsql.released.results import Bin, ConfusionRow, Curve, PrecisionRow, RocRow
-from dpsql.released.verdicts import FAILURE, count_reach
 
 
 @dataclass(frozen=True)

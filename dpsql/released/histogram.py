@@ -27,10 +27,9 @@ from dpsql.mechanisms.prefix_sums import PrefixStrategy, prefix_strategy
 from dpsql.released.aggregates import StoredBlock, key_lists, restored_block, stored_block
 from dpsql.released.covariance import estimates
 from dpsql.released.curves import consistent
-from dpsql.released.intervals import combined_quantile
+from dpsql.released.intervals import FAILURE, combined_quantile, interval_verdicts
 from dpsql.released.quantile_spans import TOLERANCE, span_within, widest
 from dpsql.released.results import Groups, groups_record
-from dpsql.released.verdicts import FAILURE, interval_verdicts
 from dpsql.statistics.aggregates import COUNT, LAPLACE
 
 _BINS_AT_ONCE = 256

@@ -23,17 +23,18 @@ not measured    bounds of a version that did not count rows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNDETERMINED
+from dpsql.contract.covers import BIASED, CLEAR, DIFFERS, NO_EVIDENCE, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval, Tail
@@ -389,3 +390,126 @@ def interval_row(record: Sequence[Any], std_error: float | None) -> Mapping[str,
         "std_error": std_error,
         "verdict": verdict,
     }
+
+
+# Chance that a row is clear by noise alone, if the call gives no other.
+FAILURE = 0.05
+# Noise of a smaller standard deviation is 0: counts are whole, or noise has many bits.
+_NO_NOISE = 1e-150
+# Rates of Chernoff's bound, as shares of the largest one.
+_RATES = np.linspace(0.02, 0.999, 200)
+
+
+def interval_verdict(value: float | None, lower: float | None, upper: float | None, null: float = 0.0) -> str:
+    """Return whether the interval of a number excludes `null`; an end that is None is not known."""
+    if value is None:
+        return UNDETERMINED
+    if lower is None and upper is None:
+        return NOT_MEASURED
+    return CLEAR if (lower is not None and lower > null) or (upper is not None and upper < null) else UNCLEAR
+
+
+def interval_verdicts(
+    value: Doubles,
+    lower: Doubles,
+    upper: Doubles,
+    biased: NDArray[np.bool_] | None = None,
+    width: Doubles | float = math.nan,
+) -> pa.Array:
+    """Return the verdicts of many numbers, with NaN for None: the first word that holds, as in the module's text.
+
+    Parameters
+    ----------
+    value, lower, upper : ndarray of float64
+    biased : ndarray of bool, optional
+        Where row limits dropped too much (`dpsql.released.aggregates`).
+    width : ndarray of float64, or float
+        For means: the width of the public interval before. NaN for numbers that claim not to be 0.
+    """
+    words = np.full(np.shape(value), UNCLEAR, dtype=object)
+    words[np.isnan(lower) & np.isnan(upper)] = NOT_MEASURED
+    words[is_narrowed(lower, upper, width) | (np.isnan(width) & ((lower > 0.0) | (upper < 0.0)))] = CLEAR
+    if biased is not None:
+        words[biased] = BIASED
+    words[np.isnan(value)] = UNDETERMINED
+    return pa.array(words.ravel(), type=pa.string())
+
+
+def is_narrowed(lower: Doubles, upper: Doubles, width: Doubles | float) -> NDArray[np.bool_]:
+    """Return where an interval is at most half as wide as the public one before; False at NaN."""
+    return np.asarray(upper - lower <= np.multiply(width, 0.5), dtype=np.bool_)
+
+
+def coefficient_verdicts(
+    terms: Sequence[str],
+    values: Sequence[float],
+    errors: Sequence[float | None],
+    undetermined: Iterable[str] = (),
+    unclear: Iterable[str] = (),
+) -> list[str]:
+    """Return whether each coefficient differs from 0, for all features at once but for a chance of 5 %.
+
+    Parameters
+    ----------
+    terms : sequence of str
+        The intercept first.
+    values : sequence of float
+    errors : sequence of float or None
+        Standard deviation of the noise in each, to first order; None if it is not known.
+    undetermined : iterable of str
+        Terms to which the mechanism has no answer.
+    unclear : iterable of str
+        Terms that are unclear at best, whatever their errors.
+    """
+    away = NormalDist().inv_cdf(1 - FAILURE / (2 * max(1, len(terms) - 1)))
+    unknown, doubted = set(undetermined), set(unclear)
+    return [
+        UNDETERMINED
+        if term in unknown
+        else UNCLEAR
+        if term in doubted
+        else NOT_MEASURED
+        if error is None
+        else (CLEAR if abs(value) > away * error else UNCLEAR)
+        for term, value, error in zip(terms, values, errors, strict=True)
+    ]
+
+
+def score_reach(error: float, compared: int) -> float:
+    """Return how far noise moves any of the compared scores, except with a chance of 5 %.
+
+    A score is one noisy number, or the larger of two, each with noise of that standard deviation.
+    """
+    return count_reach(error, FAILURE / (2 * max(1, compared)))
+
+
+@lru_cache(maxsize=1024)
+def count_reach(deviation: float, failure: float) -> float:
+    """Return a reach that the noise of a count, or of a sum of counts, exceeds with a chance <= `failure`.
+
+    Parameters
+    ----------
+    deviation : float
+        Standard deviation of the noise, in rows; 0 for none.
+    failure : float
+        In (0, 1).
+    """
+    if deviation < _NO_NOISE:
+        return 0.0
+    # s**2 (cosh(t) - 1) is 2 (s sinh(t / 2))**2, and 1 at the largest rate.
+    rates = _RATES * 2 * math.asinh(1 / (math.sqrt(2) * deviation))
+    logs = -np.log1p(-2 * np.square(deviation * np.sinh(rates / 2)))
+    return float(((math.log(2 / failure) + logs) / rates).min())
+
+
+def call_verdict(*columns: Iterable[str | None]) -> str | None:
+    """Return the verdict of a call from its rows' verdicts: clear only if every row is, else the first doubt.
+
+    The first column with a word counts; None if no column has one.
+    """
+    words = ({word for word in column if word is not None} for column in columns)
+    verdicts = next(filter(None, words), None)
+    if verdicts is None:
+        return None
+    order = (BIASED, UNCLEAR, NO_EVIDENCE, UNDETERMINED, NOT_MEASURED, CLEAR, DIFFERS)
+    return next((word for word in order if word in verdicts), UNDETERMINED)

@@ -24,10 +24,10 @@ from dpsql.released.covariance import MATRICES, MatrixEstimate
 from dpsql.released.crosstab import Crosstab, margins_of
 from dpsql.released.curves import RocCounts, area_under, calibration, precision_recall, rate_errors
 from dpsql.released.histogram import Histogram, histogram_counts
+from dpsql.released.intervals import call_verdict
 from dpsql.released.model import by_feature
 from dpsql.released.results import Curve, Fitted, Ranked
 from dpsql.released.shapes import ROC, SET_VERDICT, VERDICT, Rows
-from dpsql.released.verdicts import call_verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

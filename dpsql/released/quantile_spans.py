@@ -63,8 +63,7 @@ from dpsql.arrays import Doubles, Longs
 from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
 from dpsql.mechanisms.rank_counts import most_bins
-from dpsql.released.intervals import combined_quantile
-from dpsql.released.verdicts import FAILURE
+from dpsql.released.intervals import FAILURE, combined_quantile
 
 # Most bins for which the code computes each noise quantile.
 _MOST_EXACT = 64

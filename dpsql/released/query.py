@@ -45,9 +45,8 @@ from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.released.aggregates import is_biased, restored_block
 from dpsql.released.covariance import Estimated, estimates, nothing_left
-from dpsql.released.intervals import restored_interval
+from dpsql.released.intervals import is_narrowed, restored_interval
 from dpsql.released.shapes import rounded_up
-from dpsql.released.verdicts import is_narrowed
 from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, STDDEV, SUM, VARIANCE
 
 # From this confidence on, an interval of Laplace noise is wider than an interval of normal noise of the same variance.

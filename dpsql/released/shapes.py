@@ -18,7 +18,7 @@ from dpsql.released.covariance import correlation, covariance
 from dpsql.released.crosstab import crosstab_rows
 from dpsql.released.curves import confusion_rows, roc_rows
 from dpsql.released.histogram import histogram_rows
-from dpsql.released.intervals import interval_row
+from dpsql.released.intervals import coefficient_verdicts, interval_row, interval_verdict
 from dpsql.released.quantile_spans import quantile_rows
 from dpsql.released.results import (
     FeatureMoments,
@@ -27,7 +27,6 @@ from dpsql.released.results import (
     selected,
 )
 from dpsql.released.synthetic import report_rows
-from dpsql.released.verdicts import coefficient_verdicts, interval_verdict
 
 Rows = Sequence[Mapping[str, Any]]
 NOT_RELEASED = "not released"

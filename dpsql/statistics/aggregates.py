@@ -46,7 +46,7 @@ nothing: its vector is 0 or a unit vector. So its L1 norm and its squared L2 nor
 in different cells differ by 2 in both, D1 and D2, and the product of two rows' vectors is never negative, c = 0. One
 row moves one count. If rows could enter several counts together, k counts would move by k. The statement that counts
 ensures that a row enters one cell: it gives a row the first cell whose condition holds
-(`dpsql.engines.duckdb.steps.values`). So the bounds hold whatever rows and conditions are. If conditions overlap, the
+(`dpsql.engines.duckdb.steps.rows`). So the bounds hold whatever rows and conditions are. If conditions overlap, the
 counts differ from the request; the sensitivity is the same.
 
 `UnitedGroups` are unions of finer groups: the place of each finer group, and the sums of the unions.
@@ -96,7 +96,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 
 LAPLACE, GAUSSIAN = NOISES = ("laplace", "gaussian")
-# Joint law of noise in several coordinates (`dpsql.mechanisms.cube_vector`).
+# Joint law of noise in several coordinates (`dpsql.mechanisms.aggregates`).
 CUBE = "cube"
 COUNT, SUM, AVG, VARIANCE, STDDEV = "count", "sum", "avg", "variance", "stddev"
 # Powers of values whose sums an aggregate needs, besides the number of rows.
@@ -609,7 +609,7 @@ def _of_target(block: Block) -> Block:
 def shortened(rows: int, total: int, most: int) -> tuple[int, int]:
     """Return what a unit with `rows` rows beyond its limits adds: rows, and their sum of codes.
 
-    The step `beyond` does the same (`dpsql.engines.duckdb.steps.values`).
+    The step `beyond` does the same (`dpsql.engines.duckdb.steps.rows`).
     """
     count = min(rows, most)
     if not rows:

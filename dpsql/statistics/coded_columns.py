@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
+from dpsql.kernels.cells import decimals
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, to_doubles, to_texts
-from dpsql.kernels.typed_cells import decimals
 from dpsql.kernels.value_grid import (
     BUCKETS,
     Step,

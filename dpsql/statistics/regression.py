@@ -45,11 +45,10 @@ from numpy.typing import NDArray
 from dpsql.arrays import Integers
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
 from dpsql.contract.relation import relation_of
-from dpsql.kernels.cells import GridCounts
+from dpsql.kernels.cells import GridCounts, TypedCells
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums, quantise
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.kernels.typed_cells import TypedCells
 from dpsql.statistics.counts import MagnitudeHistogram
 
 # Cells of the target's histogram, from which the scale of the residuals is drawn.

@@ -23,7 +23,7 @@ import dpsql
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached, engines_of
 from dpsql.engines.duckdb.installation import install
-from dpsql.engines.duckdb.statements import release_sql
+from dpsql.engines.duckdb.planner import release_sql
 from dpsql.engines.port import Engine
 from dpsql.engines.task import plain
 from dpsql.functions.regression.linear import RegressionPlan

@@ -110,12 +110,12 @@ def test_a_setting_that_is_believed_would_be_noticed(
     watch: Watch, expected: list[Seen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted fault: keys that are compared as the session's collation does."""
-    from dpsql.engines.duckdb.steps import grouped, values
+    from dpsql.engines.duckdb.steps import grouped, rows
 
-    def spelled(column: str, zero: str, *, exact: Any = values.key) -> tuple[str, str]:
+    def spelled(column: str, zero: str, *, exact: Any = rows.key) -> tuple[str, str]:
         number, data = exact(column, zero)
         return number, data.replace(" COLLATE C", "")
 
-    for steps in (values, grouped):
+    for steps in (rows, grouped):
         monkeypatch.setattr(steps, "key", partial(spelled))
     assert _differences(watch, expected, (Setting("default_collation", ("SET default_collation = 'nocase'",)),)) != []

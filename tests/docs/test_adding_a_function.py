@@ -59,7 +59,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpsql.contract.arguments import COLUMN_BOUNDS, COLUMN_PROTECTION, EPSILON, TARGET, Signature
-from dpsql.contract.bounds import column_bounds
+from dpsql.contract.layout import column_bounds
 from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import measurement_of

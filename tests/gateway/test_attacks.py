@@ -19,8 +19,8 @@ from dpsql.errors import BudgetError
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk
 from dpsql.gateway.limits import Buckets, Rates
+from dpsql.ledger.budget import Spent
 from dpsql.ledger.ledger import Ledger
-from dpsql.ledger.spent import Spent
 from support.gateway_broker import Gateway, count, made, number, tree_of
 
 QUICK, AT_ONCE = Rates(factor=10_000.0), Buckets(sleep=lambda _: None)

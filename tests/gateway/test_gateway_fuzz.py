@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import duckdb
 import pytest
 
+from dpsql.contract.query.nodes import query_sql
 from dpsql.contract.query.tree import read_tree
-from dpsql.contract.query.writer import query_sql
 from dpsql.gateway import boxed, statement
 from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.statement import read

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.contract.cost import Cost
+from dpsql.contract.events import Cost
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import dpsql
 from dpsql.cli.commands import main
-from dpsql.engines.duckdb.mark import ROWS, marks, write_mark
+from dpsql.engines.duckdb.spending_record import ROWS, marks_of, write_mark
 from dpsql.errors import LedgerError
 from dpsql.ledger.file import beside
 from dpsql.ledger.ledger import Budget, Charge, Ledger
@@ -119,7 +119,7 @@ def test_adopting_a_ledger_is_recorded_in_it(database: Callable[[str], Path], tm
     path = database("x.duckdb")
     marked(path, tmp_path / "lost")
     with duckdb.connect(path) as connection:
-        before = marks(connection.execute(ROWS).fetchall())["x"]
+        before = marks_of(connection.execute(ROWS).fetchall())["x"]
     done = CliRunner().invoke(main, ["ledger", "adopt", str(path)])
     assert done.exit_code == 0, done.output
     ledger = Ledger.open(tmp_path / "x.duckdb.dpsql-ledger")

@@ -18,6 +18,7 @@ from sqlalchemy.schema import DropIndex
 
 from dpsql.contract.periods import Dated, During
 from dpsql.errors import BudgetError, GatewayError, LedgerError, ParameterError
+from dpsql.ledger.budget import Spent
 from dpsql.ledger.chain import MISSING_COLUMNS, NEW_COLUMNS, row_hash
 from dpsql.ledger.copies import restore
 from dpsql.ledger.grants import Grant, Grants
@@ -33,7 +34,6 @@ from dpsql.ledger.schema import (
     reservations_index,
     stream,
 )
-from dpsql.ledger.spent import Spent
 from support.cases import cases
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -11,21 +11,21 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import mark as marking
-from dpsql.engines.duckdb.mark import ROWS, Mark, change_mark, marks, new_mark, parse, write_mark
+from dpsql.engines.duckdb.lineage import sources
+from dpsql.engines.duckdb.spending_record import ROWS, Mark, change_mark, marks_of, new_mark, parse_mark, write_mark
 from dpsql.errors import LedgerError
 
 MINE, OTHER = "a" * 32, "b" * 32
 
 
 def found(connection: Any) -> dict[str, Mark]:
-    return marks(connection.execute(ROWS).fetchall())
+    return marks_of(connection.execute(ROWS).fetchall())
 
 
 def test_a_schema_s_name_is_read_as_it_was_made() -> None:
     mark = new_mark(MINE)
     assert re.fullmatch("dpsql_ledger_a{16}_[0-9a-f]{16}", mark.schema)
-    assert parse(mark.schema) == mark
+    assert parse_mark(mark.schema) == mark
     assert mark.is_of(MINE)
     assert not mark.is_of(OTHER)
     assert new_mark(MINE) != mark
@@ -36,8 +36,8 @@ WHOLE = f"dpsql_ledger_{'a' * 16}_{'0' * 16}"
 
 @pytest.mark.parametrize("name", ["main", "dpsql_ledger_", f"x{WHOLE}", f"{WHOLE}0"])
 def test_other_schemas_are_no_marks(name: str) -> None:
-    assert parse(name) is None
-    assert marks([("x", name), ("y", "main")]) == {}
+    assert parse_mark(name) is None
+    assert marks_of([("x", name), ("y", "main")]) == {}
 
 
 def test_a_database_is_marked_once() -> None:
@@ -68,7 +68,7 @@ def test_others_ask_while_the_first_declaration_is_recorded(tmp_path: Path, monk
         answers.extend(other.execute("FROM dp_count('t', epsilon := 0.1)").fetchall())
         return database
 
-    monkeypatch.setattr(marking, "write_mark", write)
+    monkeypatch.setattr(sources, "write_mark", write)
     own.execute("SELECT dp_protect('o.u', epsilon := 5)").fetchall()
     assert len(answers) == 1
     assert {row[0] for row in other.execute("SELECT dataset FROM dp_budget()").fetchall()} == {"t", "o.main.u"}
@@ -126,7 +126,7 @@ def test_a_change_that_cannot_be_recorded_changes_nothing() -> None:
 
 def test_two_marks_are_refused() -> None:
     with pytest.raises(LedgerError, match="DPSQL-L034"):
-        marks([("x", new_mark(MINE).schema), ("x", new_mark(OTHER).schema)])
+        marks_of([("x", new_mark(MINE).schema), ("x", new_mark(OTHER).schema)])
 
 
 def test_a_mark_survives_a_copy_and_an_export(tmp_path: Path) -> None:

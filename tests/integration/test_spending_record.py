@@ -24,13 +24,13 @@ import dpsql
 from dpsql.cli.commands import main
 from dpsql.contract.periods import Dated, During
 from dpsql.engines.duckdb import spending_record
-from dpsql.engines.duckdb.mark import ROWS, marks
+from dpsql.engines.duckdb.spending_record import ROWS, marks_of
 from dpsql.errors import LedgerError, LedgerWarning
 from dpsql.ledger import ledger
+from dpsql.ledger.budget import Spent
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.spending import Totals
-from dpsql.ledger.spent import Spent
 from support.broken.planting import planted
 from support.cases import cases
 from support.sessions import ledger_of
@@ -96,7 +96,7 @@ class Place:
 
     def remembered(self) -> list[Totals]:
         with duckdb.connect(self.database) as connection:
-            [(name, mark)] = marks(connection.execute(ROWS).fetchall()).items()
+            [(name, mark)] = marks_of(connection.execute(ROWS).fetchall()).items()
             return spending_record.read(connection, name, mark).totals
 
 
@@ -344,7 +344,7 @@ def test_a_read_only_database_lags(place: Place) -> None:
 
 
 def place_of(connection: duckdb.DuckDBPyConnection) -> list[Totals]:
-    [(name, mark)] = marks(connection.execute(ROWS).fetchall()).items()
+    [(name, mark)] = marks_of(connection.execute(ROWS).fetchall()).items()
     return spending_record.read(connection, name, mark).totals
 
 
@@ -443,7 +443,7 @@ def test_a_database_of_an_earlier_version_is_opened_and_remembers_from_its_next_
     with protect(place, epsilon=9) as connection:
         charged(ledger_of(connection), pure("1/2"))
     with duckdb.connect(place.database) as connection:
-        [(_, mark)] = marks(connection.execute(ROWS).fetchall()).items()
+        [(_, mark)] = marks_of(connection.execute(ROWS).fetchall()).items()
         connection.execute(f"DROP TABLE {mark.schema}.spent; DROP TABLE {mark.schema}.place")
     with place.connect() as connection:
         assert place_of(connection) == []
@@ -456,7 +456,7 @@ def test_a_database_of_an_earlier_version_is_opened_and_remembers_from_its_next_
 @pytest.fixture
 def protected(place: Place) -> Iterator[duckdb.DuckDBPyConnection]:
     with protect(place, epsilon=9) as connection:
-        [mark] = marks(connection.execute(ROWS).fetchall()).values()
+        [mark] = marks_of(connection.execute(ROWS).fetchall()).values()
         connection.execute(f"CREATE VIEW seen AS SELECT sequence AS days FROM {mark.schema}.spent")
         yield connection
 
@@ -478,7 +478,7 @@ def protected(place: Place) -> Iterator[duckdb.DuckDBPyConnection]:
     ],
 )
 def test_no_call_reads_it(protected: duckdb.DuckDBPyConnection, statement: str) -> None:
-    [mark] = marks(protected.execute(ROWS).fetchall()).values()
+    [mark] = marks_of(protected.execute(ROWS).fetchall()).values()
     before = ledger_of(protected).head()
     with pytest.raises(duckdb.Error, match="DPSQL-"):
         protected.execute(statement.format(schema=mark.schema)).fetchall()

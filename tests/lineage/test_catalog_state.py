@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.installation import session_of
-from dpsql.engines.duckdb.lineage.standing import CatalogState
+from dpsql.engines.duckdb.lineage.sources import CatalogState
 from support.cases import cases
 from support.sessions import ledger_of
 

@@ -11,7 +11,7 @@ import pytest
 from stage import code_of, totals
 
 import dpsql
-from dpsql.engines.duckdb.lineage.identities import Identities
+from dpsql.engines.duckdb.lineage.paths import Identities
 from support.sessions import session_of
 
 TABLES = """

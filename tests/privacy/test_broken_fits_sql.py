@@ -15,7 +15,7 @@ import pytest
 import dpsql
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.engines.duckdb.keys import identity
-from dpsql.functions.regression.additive import steps_rows_needed
+from dpsql.functions.regression.linear import steps_rows_needed
 from dpsql.testing import AuditReport, audit_sql
 from support.audits import connecting
 from support.broken import BROKEN_FITS, broken_fit

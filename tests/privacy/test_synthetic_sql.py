@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.contract.cost import zcdp_epsilon
+from dpsql.contract.events import zcdp_epsilon
 from dpsql.contract.gaussian_profile import normal_tail
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.functions.synthetic import SyntheticPlan

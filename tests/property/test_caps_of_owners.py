@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.steps import values
+from dpsql.engines.duckdb.steps import rows
 from dpsql.engines.duckdb.steps.step import Frame
 from support.broken.limits import EQUAL_OWNERS
 from support.broken.planting import planted
@@ -43,7 +43,7 @@ def con() -> Iterator[Any]:
 
 def exact(con: Any, least: int, monkeypatch: Any, asked: Sequence[str] = CALLS) -> list[Any]:
     """Return the exact integers of calls, where limits from `least` on tell owners apart."""
-    monkeypatch.setattr(values, "_FEW", least)
+    monkeypatch.setattr(rows, "_FEW", least)
     with one_key(), exact_parts() as calls:
         found = [calls.run(con, f"FROM {sql.format(ALL).replace(chr(39) * 2, chr(39))}") for sql in asked]
     return [[(part.part.name, [_plain(one) for one in part.vectors]) for part in call.parts] for call in found]

@@ -16,9 +16,8 @@ from dpsql.contract.fold import Batch, Fold, Several
 from dpsql.contract.relation import NEIGHBOURS, relation_of
 from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
-from dpsql.kernels.cells import GridCounts
+from dpsql.kernels.cells import GridCounts, TypedCells
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
-from dpsql.kernels.typed_cells import TypedCells
 from dpsql.kernels.value_grid import ValueGrid
 from dpsql.statistics.additive import CELLS, CellMap, CellRows, CellWeights, ResidualSums, StepRows, Steps
 from dpsql.statistics.auc import ClassScores, ScoreCounts

@@ -11,8 +11,7 @@ import pytest
 
 from dpsql.contract.relation import Contribution
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE as ONE
-from dpsql.mechanisms.aggregates import on_lattice
-from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
+from dpsql.mechanisms.aggregates import CubeTarget, CubeVector, on_lattice
 from dpsql.statistics.aggregates import CentredPair, Chebyshev, DirectSum, GroupCount, Sums
 from support.cases import cases
 

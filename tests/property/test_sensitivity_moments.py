@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 
 from dpsql.contract.fold import Batch
-from dpsql.kernels.cells import MagnitudeCounts
+from dpsql.kernels.cells import MagnitudeCounts, TypedCells
 from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.gram import gram_products
-from dpsql.kernels.typed_cells import TypedCells
 from dpsql.mechanisms.prefix_bounds import PrefixMatrix
 from dpsql.statistics.counts import squared_l2_sensitivity
 from dpsql.statistics.gram import ColumnMoments, moments_sensitivity

@@ -20,8 +20,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb import result_rows
-from dpsql.engines.duckdb.query_planner import QueryPlanner
-from dpsql.engines.duckdb.query_statement import QueryStatement
+from dpsql.engines.duckdb.query_planner import QueryPlanner, QueryStatement
 from support.broken.planting import planted
 from support.cases import cases
 from support.exact_parts import Call, ExactCalls, exact_parts

@@ -10,7 +10,7 @@ import pytest
 from test_sensitivity_query import examine
 
 import dpsql
-from dpsql.contract.query import work
+from dpsql.contract.query import relations
 from support.broken.planting import planted
 from support.broken.query_parts import CELLS_OVERLAP, OWN_COUNTS_WITH_ONE_NOISE, VECTOR_OF_ONE_ROW
 from support.cases import cases
@@ -56,7 +56,7 @@ DISJOINT = (
 @cases("seed", range(25))
 @cases("more", MORE)
 def test_a_wrong_proof_that_counts_are_disjoint_costs_no_privacy(con: Any, seed: int, more: str) -> None:
-    with planted((work, "exclude", lambda *_: True)):
+    with planted((relations, "exclude", lambda *_: True)):
         found = examine(con, [(sql, more) for sql in DISJOINT], neighbours(random_rows(random.Random(seed))))
     assert found.wrong == []
     assert found.answered == len(DISJOINT), found.refused
@@ -71,7 +71,7 @@ OVERLAPPING: dict[str, Any] = {
 @cases("fault", [None, CELLS_OVERLAP], ids=["product", "in every cell"], quick=1)
 def test_a_row_that_is_in_every_cell_is_noticed(con: Any, fault: Any) -> None:
     query = [("SELECT ward, count_if(n > 1), count_if(n > 2) FROM orders GROUP BY ward", "during := NULL")]
-    with planted((work, "exclude", lambda *_: True), *(fault.patches if fault else ())):
+    with planted((relations, "exclude", lambda *_: True), *(fault.patches if fault else ())):
         found = examine(con, query, neighbours(OVERLAPPING))
     assert (found.wrong != []) == (fault is not None)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.contract.query import work
+from dpsql.contract.query import relations
 from support import BEFORE_2_0
 from support.broken.planting import planted
 from support.cases import cases
@@ -109,7 +109,7 @@ def test_of_which_aggregates(con: Any, sql: str, seen: bool) -> None:
 def test_a_row_is_in_the_first_cell_where_conditions_overlap(con: Any) -> None:
     """What is said of conditions may be wrong: then a row counts once, and not in each of them."""
     sql = "SELECT count_if(days > 1), count_if(days > 3), count_if(days >= 0) FROM visits"
-    with planted((work, "exclude", lambda *_: True)):
+    with planted((relations, "exclude", lambda *_: True)):
         [found], one_noise = ask(con, f"{sql} -- once")
     assert one_noise
     [(first, both, rest)] = con.execute(

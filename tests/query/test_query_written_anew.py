@@ -5,9 +5,8 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from dpsql.contract.query.nodes import Expr, Select, TableRef, WindowFrame
+from dpsql.contract.query.nodes import Expr, Select, TableRef, WindowFrame, query_sql
 from dpsql.contract.query.tree import read_tree
-from dpsql.contract.query.writer import query_sql
 from dpsql.errors import ParameterError
 from support.cases import cases
 from tests.support.split_queries import tree_of

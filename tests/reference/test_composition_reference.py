@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.cost import UNITS_PER_ONE, renyi_conversion
-from dpsql.contract.events import GaussianDP, cost_of
+from dpsql.contract.events import UNITS_PER_ONE, GaussianDP, cost_of, renyi_conversion
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.ledger import composition
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.composition import Composition
-from dpsql.ledger.spent import Spent
 
 pytest.importorskip("dp_accounting", reason="pip install dp-accounting")
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.contract.cost import Cost, zcdp_epsilon
-from dpsql.contract.events import cost_of
+from dpsql.contract.events import Cost, cost_of, zcdp_epsilon
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 
 pytest.importorskip("dp_accounting", reason="pip install dp-accounting")

@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.functions.regression.additive import WORTH_STEPS
-from dpsql.functions.regression.linear import RegressionPlan
+from dpsql.functions.regression.linear import WORTH_STEPS, RegressionPlan
 from dpsql.mechanisms import ada_ssp, prefix_bounds
 from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS, StepRounds
 from dpsql.released.model import LinearModel

@@ -12,8 +12,8 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb.planner import call_sql
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.statements import call_sql
 from dpsql.functions.registry import EXACT
 
 sys.path.insert(0, str(Path(__file__).parent))

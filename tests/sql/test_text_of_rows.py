@@ -14,8 +14,8 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.keys import valid_text
+from dpsql.engines.duckdb.planner import release_sql
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.statements import release_sql
 from dpsql.errors import DpsqlError
 from support.cases import cases
 from support.damaged_text import DAMAGED, FORMS, text_array

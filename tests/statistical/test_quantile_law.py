@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpsql.kernels.cells import MagnitudeCounts
-from dpsql.kernels.typed_cells import TypedCells
+from dpsql.kernels.cells import MagnitudeCounts, TypedCells
 from dpsql.mechanisms import prefix_bounds as module
 from dpsql.mechanisms.prefix_bounds import PrefixMatrix, prefix_bounds
 from dpsql.mechanisms.quantile import quantiles

@@ -23,9 +23,9 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.released.covariance import estimates, nothing_left
 from dpsql.released.curves import RocCounts, rate_verdicts
+from dpsql.released.intervals import call_verdict, coefficient_verdicts, count_reach, interval_verdict
 from dpsql.released.metrics import NoisySum, metric_rows
 from dpsql.released.results import ranked_rows
-from dpsql.released.verdicts import call_verdict, coefficient_verdicts, count_reach, interval_verdict
 from dpsql.statistics.aggregates import AVG, COUNT, VARIANCE, Sums
 from support.cases import cases
 

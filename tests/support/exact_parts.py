@@ -20,8 +20,7 @@ from dpsql.contract.measurement import Part
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.quantile import QuantileCall
 from dpsql.functions.query_bounds import CoreBoundsCall
-from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
-from dpsql.mechanisms.cube_vector import CubeVector
+from dpsql.mechanisms.aggregates import CubeVector, GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.gaussian import GaussianNoise, GaussianRelease
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, MarginsNoise

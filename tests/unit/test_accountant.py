@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from dpsql.contract.cost import (
+from dpsql.contract.events import (
     UNITS_PER_ONE,
     Cost,
+    cost_of,
     loss_text,
     units_down,
     units_text,
@@ -21,7 +22,6 @@ from dpsql.contract.cost import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from dpsql.contract.events import cost_of
 from dpsql.errors import ParameterError
 from support.cases import cases
 
@@ -137,7 +137,9 @@ def test_a_wrong_calibration_has_no_cost(mu: str, epsilon: str, delta: str) -> N
 
 
 def test_the_accountant_stays_light() -> None:
-    code = "import sys, dpsql.contract.cost; print('numpy' in sys.modules, 'dpsql.mechanisms.gaussian' in sys.modules)"
+    code = (
+        "import sys, dpsql.contract.events; print('numpy' in sys.modules, 'dpsql.mechanisms.gaussian' in sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert loaded == ["False", "False"]
 

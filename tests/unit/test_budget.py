@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.cost import UNITS_PER_ONE, units_down, units_up
-from dpsql.contract.events import cost_of
+from dpsql.contract.events import UNITS_PER_ONE, cost_of, units_down, units_up
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.budget import Budget
-from dpsql.ledger.spent import Spent, refuse_overspend
+from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 from support.cases import cases
 
 

@@ -14,14 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.contract.cost import UNITS_PER_ONE, Cost, renyi_conversion, zcdp_epsilon
-from dpsql.contract.events import GaussianDP, cost_of
+from dpsql.contract.events import UNITS_PER_ONE, Cost, GaussianDP, cost_of, renyi_conversion, zcdp_epsilon
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent, refuse_overspend
 from dpsql.ledger.composition import Composition, begin, best_order, pure_renyi_loss, renyi_loss
 from dpsql.ledger.ledger import Charge, Ledger
-from dpsql.ledger.spent import Spent, refuse_overspend
 from support.cases import cases
 
 RDP = {"epsilon": 3, "delta": 1e-6, "accountant": "rdp"}

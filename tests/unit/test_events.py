@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.cost import units_up
 from dpsql.contract.events import (
     Approximate,
     CanonicalLipschitz,
@@ -31,6 +30,7 @@ from dpsql.contract.events import (
     composed,
     cost_of,
     event_from_json,
+    units_up,
 )
 from dpsql.errors import ParameterError
 from support.cases import cases

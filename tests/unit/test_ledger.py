@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.cost import UNITS_PER_ONE
+from dpsql.contract.events import UNITS_PER_ONE
 from dpsql.errors import BudgetError, InternalError, LedgerError, ParameterError
 from dpsql.ledger.ledger import Budget, Charge, Entry, Ledger
 from support.cases import cases

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.cost import UNITS_PER_ONE, Cost
+from dpsql.contract.events import UNITS_PER_ONE, Cost
 from dpsql.contract.periods import Dated, During, block_of, first_day, last_day, spans
 from dpsql.errors import BudgetError, DpsqlError, InternalError, ParameterError
 from dpsql.ledger.blocks import Blocks, charged_names, delta_over, of_person

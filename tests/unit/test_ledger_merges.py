@@ -14,11 +14,10 @@ import pytest
 from dpsql.contract.periods import Dated, During, block_of
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, Ended, merged
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import genesis, row_hash
 from dpsql.ledger.ledger import Charge, Ledger
 from dpsql.ledger.rows import EVERY_OTHER, TOTAL
-from dpsql.ledger.spent import Spent
 from dpsql.ledger.verification import verify
 from support.broken.periods import DATED_MERGE_FORGETS, DATED_MERGE_TAKES_MAX
 from support.broken.planting import Fault, planted

@@ -14,13 +14,12 @@ from sqlalchemy.exc import IntegrityError
 
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import BudgetError, InternalError, ParameterError
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import Row, row_hash
 from dpsql.ledger.copies import backup
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Charge, Entry, Ledger
 from dpsql.ledger.schema import append
-from dpsql.ledger.spent import Spent
 from dpsql.ledger.verification import verify
 from dpsql.mechanisms.laplace import LaplaceNoise
 from support.cases import cases

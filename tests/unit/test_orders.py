@@ -130,14 +130,14 @@ ALLOWED = {
     ("dpsql/contract/periods.py", "read", "sorted"): "by the number of the period, of which each has its own",
     ("dpsql/contract/query/condition.py", "_items", "sorted"): "columns by their place in a text, for messages alone",
     (
-        "dpsql/contract/query/work.py",
+        "dpsql/contract/query/relations.py",
         "bound",
         "sorted",
     ): "public SQL texts by length, so that a part is not replaced first",
     ("dpsql/ledger/blocks.py", "live", "sorted"): "by the number of the period, of which each has its own",
     ("dpsql/ledger/transaction.py", "releases_of", "sorted"): "by the number of the entry, which is unique",
     (
-        "dpsql/engines/duckdb/lineage/standing.py",
+        "dpsql/engines/duckdb/lineage/sources.py",
         "declarations",
         "sorted",
     ): "by the number of the entry, which is unique",

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.contract import bounds as contract_bounds
-from dpsql.contract import parameters
+from dpsql.contract import layout, parameters
 from dpsql.errors import ParameterError
 from support.cases import cases
 
@@ -87,7 +86,7 @@ def test_duplicates_fold_ascii_case_as_duckdb_does() -> None:
 
 
 def bounds(lower: Any, upper: Any) -> Any:
-    return contract_bounds.public_bounds(lower, upper, names=("lower", "upper"), hint="")
+    return layout.public_bounds(lower, upper, names=("lower", "upper"), hint="")
 
 
 def test_bounds() -> None:
@@ -101,7 +100,7 @@ def test_bounds() -> None:
 
 
 def by_feature(lower: Any, upper: Any, features: Sequence[str], *, fold_case: bool = False) -> Any:
-    return contract_bounds.bounds_by_feature(*bounds(lower, upper), features, fold_case=fold_case)
+    return layout.bounds_by_feature(*bounds(lower, upper), features, fold_case=fold_case)
 
 
 def test_bounds_by_feature() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.cost import zcdp_epsilon
+from dpsql.contract.events import zcdp_epsilon
 from dpsql.contract.gaussian_profile import gaussian_covers
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import Contribution

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.errors import ParameterError
-from dpsql.kernels.cells import ZERO_FINE, MagnitudeCounts, fine_edges
-from dpsql.kernels.typed_cells import MOST_CELLS, TypedCells
+from dpsql.kernels.cells import MOST_CELLS, ZERO_FINE, MagnitudeCounts, TypedCells, fine_edges
 from dpsql.mechanisms import prefix_bounds as module
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.prefix_bounds import UNDETERMINED, PrefixMatrix, prefix_bounds, rows_needed

@@ -14,11 +14,11 @@ PUBLIC = {
     "dpsql/__init__.py": {"name"},  # of an attribute
     "dpsql/cli/explain.py": {"what"},
     "dpsql/cli/output.py": {"location"},
-    "dpsql/contract/bounds.py": {"a", "b", "lower", "upper"},  # numbers
+    "dpsql/contract/layout.py": {"a", "b", "lower", "upper"},  # numbers
     "dpsql/contract/gaussian_profile.py": {"float(mu)", "float(epsilon)"},
     "dpsql/engines/duckdb/installation.py": {"alias", "location"},
     "dpsql/engines/duckdb/lineage/aggregates.py": {"charged[0]"},
-    "dpsql/engines/duckdb/mark.py": {"alias", "database"},
+    "dpsql/engines/duckdb/spending_record.py": {"alias", "database"},
     "dpsql/gateway/serving.py": {"name", "self.name", "user.name"},  # of users of the system
     "dpsql/gateway/pages/elements.py": {"tag", "name"},
     "dpsql/kernels/fixed_point.py": {"lower", "upper"},

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts, fine_edges
-from dpsql.kernels.typed_cells import MOST_CELLS, TypedCells
+from dpsql.kernels.cells import FINE_CELLS, MOST_CELLS, MagnitudeCounts, TypedCells, fine_edges
 from support.cases import cases
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]

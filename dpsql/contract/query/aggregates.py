@@ -9,10 +9,10 @@ from fractions import Fraction
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr, about
+from dpsql.contract.query.relations import CoreDraft, Splitting, indicator
 from dpsql.contract.query.spellings import by_collation
 from dpsql.contract.query.split import QueryAggregate
 from dpsql.contract.query.stages import Stage
-from dpsql.contract.query.work import CoreDraft, Splitting, indicator
 from dpsql.errors import ParameterError
 
 _MOMENTS = {

@@ -17,9 +17,8 @@ from dpsql.contract import parameters
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.expressions import UntypedSql, bucketed, simplified
-from dpsql.contract.query.nodes import Expr, Select, TableRef
+from dpsql.contract.query.nodes import Expr, Select, TableRef, Writer
 from dpsql.contract.query.tree import read_tree
-from dpsql.contract.query.writer import Writer
 from dpsql.errors import ParameterError
 
 MOST_CHARACTERS = 40_000

@@ -11,11 +11,20 @@ from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_on
 from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns, released
 from dpsql.contract.query.nodes import Expr, Modifiers, Order, about
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, QueryRelation
+from dpsql.contract.query.relations import (
+    DATE,
+    PUBLIC,
+    UNIT,
+    CoreDraft,
+    Env,
+    KeyValues,
+    Noisy,
+    QueryRelation,
+    Splitting,
+)
 from dpsql.contract.query.spellings import functions_of
 from dpsql.contract.query.split import NoisyNumbers, QueryCore, QueryKey
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import CoreDraft, Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import cast, identifier, struct
 

@@ -39,9 +39,20 @@ from dpsql.contract.covers import (
 )
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, NOTHING, NUMBERS, Type
 from dpsql.contract.query.nodes import Expr, require
-from dpsql.contract.query.relations import PUBLIC, RELEASED, Column, Item, Noisy, QueryRelation, Scope
+from dpsql.contract.query.relations import (
+    PUBLIC,
+    RELEASED,
+    Column,
+    CoreDraft,
+    Item,
+    Noisy,
+    QueryRelation,
+    Scope,
+    Splitting,
+    UnboundError,
+    check_written,
+)
 from dpsql.contract.query.split import ONE, NoisyNumbers, error_names
-from dpsql.contract.query.work import CoreDraft, Splitting, UnboundError, check_written
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier, text
 

@@ -27,9 +27,8 @@ from dpsql.contract.expression.judge import Judge, cannot_fail, unknown
 from dpsql.contract.expression.kinds import BY_BYTES, TEXT, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
-from dpsql.contract.query.nodes import Expr, about
+from dpsql.contract.query.nodes import Expr, about, constant_sql
 from dpsql.contract.query.tree import is_copied_too_often
-from dpsql.contract.query.writer import constant_sql
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, field, identifier, text
 

@@ -18,9 +18,8 @@ from dataclasses import replace
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucket_width
-from dpsql.contract.query.intervals import Limits, finite_part, number
+from dpsql.contract.query.intervals import Limits, fails_without, finite_part, has_value, number
 from dpsql.contract.query.nodes import Expr
-from dpsql.contract.query.presence import fails_without, has_value
 from dpsql.contract.query.relations import PUBLIC, Item, KeyValues, Scope, fraction_text
 from dpsql.contract.query.split import QueryKey
 from dpsql.rendering import call, cast, identifier, text

@@ -14,10 +14,19 @@ from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.joins import member_of, person_of, without_unit
 from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, about, require
-from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, QueryRelation
+from dpsql.contract.query.relations import (
+    PUBLIC,
+    RELEASED,
+    ROWS,
+    Column,
+    Env,
+    Item,
+    QueryRelation,
+    Splitting,
+    UnboundError,
+)
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import Env, Splitting, UnboundError
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier
 

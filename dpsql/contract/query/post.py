@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.contract.expression.functions import POST, listed
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.query.nodes import Expr, about, require
-from dpsql.contract.query.relations import ROWS, QueryRelation, Scope
-from dpsql.contract.query.work import Env, Splitting, UnboundError
-from dpsql.contract.query.writer import Writer, default_name
+from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.errors import released
+from dpsql.contract.query.intervals import number
+from dpsql.contract.query.nodes import (
+    Expr,
+    Query,
+    Select,
+    Show,
+    TableFunction,
+    TableRef,
+    Writer,
+    about,
+    default_name,
+    require,
+)
+from dpsql.contract.query.relations import PUBLIC, ROWS, Env, QueryRelation, Scope, Splitting, UnboundError
+from dpsql.contract.query.tree import is_catalog
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import call, identifier
+from dpsql.rendering import call, identifier, text
 
 # The functions that DuckDB calls without parentheses.
 _CLOCK = {
@@ -148,3 +162,127 @@ class PostExpressions(Writer):
         if self._is_in_from(names):
             return ".".join(map(identifier, self._shortened(names)))
         return self.env.outer(names) if self.env.outer is not None else None
+
+
+# The labels of an ENUM may come from rows; a catalog does not name the owner.
+_WITHOUT_LABELS = (
+    call("regexp_replace", "data_type", text(r"ENUM\('(?:[^']|'')*'(?:, '(?:[^']|'')*')*\)"), text("ENUM"), text("g"))
+    + " AS data_type"
+)
+_GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
+# Catalog columns that are shown as NULL: the owner may have written their text from rows. Drivers ask for the columns.
+_HIDDEN = frozenset(("column_default",))
+_VIEWS: Mapping[str, Mapping[str, str]] = {
+    "columns": {
+        **dict.fromkeys(("table_catalog", "table_schema", "table_name", "column_name"), "VARCHAR"),
+        "ordinal_position": "INTEGER",
+        **dict.fromkeys(("column_default", "is_nullable", "data_type"), "VARCHAR"),
+    },
+    "tables": dict.fromkeys(("table_catalog", "table_schema", "table_name", "table_type"), "VARCHAR"),
+    "schemata": dict.fromkeys(("catalog_name", "schema_name"), "VARCHAR"),
+}
+_FUNCTIONS: Mapping[str, Mapping[str, str]] = {
+    "duckdb_tables": {
+        **dict.fromkeys(("database_name", "schema_name", "table_name"), "VARCHAR"),
+        **dict.fromkeys(("internal", "temporary"), "BOOLEAN"),
+    },
+    "duckdb_columns": {
+        **dict.fromkeys(("database_name", "schema_name", "table_name", "column_name"), "VARCHAR"),
+        "column_index": "INTEGER",
+        "data_type": "VARCHAR",
+        "is_nullable": "BOOLEAN",
+    },
+}
+
+
+def is_empty(query: Query) -> bool:
+    """Whether no row can pass: LIMIT 0, or a WHERE condition that is always false."""
+    limit = query.modifiers.limit
+    if limit is not None and number(limit) == 0:
+        return True
+    if not isinstance(query, Select) or query.where is None or not _is_false(query.where):
+        return False
+    # Without GROUP BY, aggregates of no rows are one row.
+    expressions = [*query.items, *((query.having,) if query.having is not None else ())]
+    return not any(map(aggregates_in, expressions)) or (bool(query.groups) and len(query.sets) <= 1)
+
+
+def _is_false(expr: Expr) -> bool:
+    if expr.what == "constant":
+        return expr.name == "boolean" and expr.value == "false"
+    if expr.what == "and":
+        return any(map(_is_false, expr.parts))
+    if expr.what == "compare" and expr.name == "=":
+        left, right = map(number, expr.parts)
+        return left is not None and right is not None and left != right
+    return False
+
+
+def free_table(work: Splitting, names: tuple[str, str, str]) -> QueryRelation | None:
+    """Return the relation of a catalog view; None for any other name."""
+    if not is_catalog(names):
+        return None
+    _, schema, name = map(fold, names)
+    if schema == "information_schema":
+        if name not in _VIEWS:
+            raise ParameterError("P101", f"sql reads information_schema.{name}. Ask its columns, tables or schemata.")
+        return _catalog_rows(work, f'"system"."information_schema".{identifier(name)}', _VIEWS[name])
+    if name in _FUNCTIONS and schema in ("", "main"):
+        return _catalog_rows(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
+    raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
+
+
+def _catalog_rows(work: Splitting, source: str, columns: Mapping[str, str]) -> QueryRelation:
+    nulls = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
+    replacements = {"data_type": _WITHOUT_LABELS} | {name: nulls[name] for name in _HIDDEN.intersection(columns)}
+    listed = ", ".join(replacements.get(name, identifier(name)) for name in columns)
+    sql = f"(SELECT {listed} FROM {source})"
+    work.without_rows[sql] = f"(SELECT {', '.join(nulls.values())} WHERE false)"
+    return released(work, sql, (), PUBLIC)
+
+
+def free_function(work: Splitting, source: TableFunction, env: Env) -> QueryRelation:
+    """Return the rows that a table function generates from its arguments."""
+    name = source.call.name
+    if name in _FUNCTIONS:
+        return _catalog_rows(work, f"system.main.{name}()", _FUNCTIONS[name])
+    if name.startswith(("dp_", "dpsql_")):
+        raise ParameterError("P019", f"sql calls {show(name)}. Ask one private query at a time, outside of sql.")
+    if name not in _GENERATORS:
+        raise ParameterError(
+            "P104",
+            f"sql reads the table function {show(name)}. Make a table or a view of it, and declare that with "
+            "dp_protect or dp_public.",
+        )
+    if source.call.names:
+        raise ParameterError("P101", f"sql names an argument of {name}. Write its arguments by their order.")
+    writer = PostExpressions(work, env)
+    sql = f"(SELECT * FROM system.main.{name}({', '.join(map(writer.sql, source.call.parts))}))"
+    return released(work, sql, (), PUBLIC)
+
+
+def free_show(work: Splitting, source: Show) -> QueryRelation:
+    """Return the relation of SHOW or DESCRIBE: names and types."""
+    if source.query is None:
+        name = fold(source.name)
+        if name not in ("tables", "databases", "schemas"):
+            raise ParameterError("P101", f"sql: SHOW {name} is not read. Ask SHOW TABLES or DESCRIBE a table.")
+        # Their columns do not depend on the tables.
+        return released(work, f"(SELECT * FROM (SHOW {name.upper()}))", (), PUBLIC)
+    inner = source.query
+    plain = isinstance(inner, Select) and isinstance(inner.source, TableRef) and not inner.where
+    if not plain or not isinstance(inner, Select) or not isinstance(inner.source, TableRef) or len(inner.items) != 1:
+        raise ParameterError("P101", "sql: DESCRIBE takes the name of a table. Ask LIMIT 0 of a query for its columns.")
+    table = work.catalogue.table(inner.source.names)
+    if table is None:
+        raise SourceError("S001", f"sql: table {show(inner.source.names[2])} cannot be found. Check its name.")
+    path = ".".join(map(identifier, table.path))
+    nulls = ", ".join(f"NULL::{column.type.sql} AS {identifier(column.name)}" for column in table.columns)
+    replaced = ['NULL::VARCHAR AS "default"', "NULL::VARCHAR AS extra"]
+    if table.texts:
+        types = {column.name: column.type.sql for column in table.columns}
+        kinds = " ".join(f"WHEN {text(name)} THEN {text(types[name])}" for name, _ in table.texts)
+        replaced.append(f"CASE column_name {kinds} ELSE column_type END AS column_type")
+    described = f"(SELECT * REPLACE ({', '.join(replaced)}) FROM (DESCRIBE {path}))"
+    work.without_rows[described] = f"(SELECT * FROM (DESCRIBE SELECT {nulls}))"
+    return released(work, described, (), PUBLIC)

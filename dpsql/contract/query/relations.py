@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import combinations
 
 from dpsql.contract.expression.kinds import Type
+from dpsql.contract.names import read_as_text
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.query.catalogue import PathKey
-from dpsql.contract.query.expressions import ColumnSql
-from dpsql.contract.query.intervals import NOWHERE, Limits
-from dpsql.contract.query.nodes import Expr, require
-from dpsql.contract.query.split import NoisyNumbers
-from dpsql.errors import SourceError
-from dpsql.rendering import identifier
+from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
+from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucketed, clock, simplified, with_plain_literals
+from dpsql.contract.query.intervals import NOWHERE, Limits, number
+from dpsql.contract.query.nodes import Expr, Query, about, require
+from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey, error_names
+from dpsql.errors import ParameterError, SourceError
+from dpsql.rendering import identifier, with_one_spelling
 
 PUBLIC, ROWS, RELEASED = "public", "rows of people", "released"
 # The columns of row-level SQL for the owner and the date of a row.
@@ -287,3 +289,388 @@ def fraction_text(value: Fraction | None) -> str:
     if value is None:
         return "?"
     return str(value.numerator) if value.denominator == 1 else repr(float(value))
+
+
+# Larger conditions, and cores of more cells, are not examined.
+_MOST_NODES, MOST_CELLS = 200, 64
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """A condition for which a value is 1.
+
+    Attributes
+    ----------
+    holds : Expr
+    else_zero : bool
+        Whether the value is 0 for some other rows, not NULL.
+    """
+
+    holds: Expr
+    else_zero: bool
+
+
+def indicator(value: Expr) -> Indicator | None:
+    """Return the condition for which a value is 1, and else 0 or NULL; None for any other value."""
+    if value.what != "case" or len(value.parts) != 3:
+        return None
+    condition, then, otherwise = value.parts
+    zero = number(otherwise) == 0
+    if not zero and not (otherwise.what == "constant" and otherwise.name == "NULL"):
+        return None
+    if number(then) == 1:
+        return Indicator(condition, zero)
+    inner = indicator(then)
+    return None if inner is None else Indicator(Expr("and", parts=(condition, inner.holds)), zero or inner.else_zero)
+
+
+def are_disjoint(aggregates: Iterable[QueryAggregate], indicators: Mapping[str, Indicator]) -> bool:
+    """Return whether all aggregates of a core count rows of two or more mutually exclusive conditions."""
+    columns: dict[str, Indicator] = {}
+    for aggregate in aggregates:
+        if aggregate.kind in ("sum", "values"):
+            target = indicators.get(str(aggregate.column))
+            if target is None or (aggregate.kind == "values" and target.else_zero):
+                return False
+            columns[str(aggregate.column)] = target
+        elif aggregate.kind == "rows":
+            return False
+    conditions = [column.holds for column in columns.values()]
+    small = all(sum(1 for _ in condition.walk()) <= _MOST_NODES for condition in conditions)
+    return 2 <= len(conditions) <= MOST_CELLS and small and all(exclude(*two) for two in combinations(conditions, 2))
+
+
+def exclude(condition: Expr, other: Expr) -> bool:
+    """Return whether two conditions never hold for one row."""
+    return _exclude(_positive(condition), _positive(other))
+
+
+def _positive(expr: Expr, *, negated: bool = False) -> Expr:
+    """Return a condition with NOT before atoms only; IN becomes an OR of equalities."""
+    if expr.what == "in":
+        value, *listed = expr.parts
+        equal = tuple(Expr("compare", "=", (value, literal)) for literal in listed)
+        return _positive(Expr("or", parts=equal), negated=negated)
+    if expr.what == "not":
+        return _positive(expr.parts[0], negated=not negated)
+    if expr.what == "present":
+        return _positive(Expr("null", parts=expr.parts), negated=not negated)
+    if expr.what in ("and", "or"):
+        what = expr.what if not negated else {"and": "or", "or": "and"}[expr.what]
+        return Expr(what, parts=tuple(_positive(part, negated=negated) for part in expr.parts))
+    return Expr("not", parts=(expr,)) if negated else expr
+
+
+def _exclude(condition: Expr, other: Expr) -> bool:
+    for compound, rest in ((condition, other), (other, condition)):
+        if compound.what == "or":
+            return all(_exclude(part, rest) for part in compound.parts)
+    for compound, rest in ((condition, other), (other, condition)):
+        if compound.what == "and":
+            return any(_exclude(part, rest) for part in compound.parts)
+    (mine, truth), (theirs, other_truth) = _atom(condition), _atom(other)
+    if mine == theirs:
+        return truth != other_truth
+    first, second = _fact(mine, truth=truth), _fact(theirs, truth=other_truth)
+    nulls = [atom.parts[0] for atom, holds in ((mine, truth), (theirs, other_truth)) if atom.what == "null" and holds]
+    if nulls and any(fact is not None and fact.of in nulls for fact in (first, second)):
+        return True
+    if first is None or second is None or first.of != second.of:
+        return False
+    if first.inside and second.inside:  # literals of one kind that differ are different values
+        return first.literal != second.literal and first.literal[0] == second.literal[0]
+    return first.inside != second.inside and first.literal == second.literal
+
+
+def _atom(expr: Expr) -> tuple[Expr, bool]:
+    return (expr.parts[0], False) if expr.what == "not" else (expr, True)
+
+
+Literal = tuple[str, str | Fraction]
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """An expression equals a literal, or another value."""
+
+    of: Expr
+    literal: Literal
+    inside: bool
+
+
+def _fact(expr: Expr, *, truth: bool) -> _Fact | None:
+    if expr.what != "compare" or expr.name not in ("=", "<>"):
+        return None
+    left, right = expr.parts
+    value, literal = (left, right) if _literal(left) is None else (right, left)
+    constant = _literal(literal)
+    if constant is None or _literal(value) is not None:
+        return None
+    return _Fact(value, constant, (expr.name == "=") == truth)
+
+
+def _literal(expr: Expr) -> Literal | None:
+    """Return a literal with its kind: a number or a string."""
+    if expr.what == "constant" and expr.name == "string" and expr.value is not None:
+        return "string", expr.value
+    value = number(expr)
+    return None if value is None else ("number", value)
+
+
+_MOST_WRITTEN = 1_000_000
+
+
+@dataclass(frozen=True)
+class Env:
+    """The context of a query.
+
+    Attributes
+    ----------
+    withs : mapping of str to callable
+        Readers of the WITH queries in scope, by folded name; each reads its query once, at the first use.
+    outer : callable or None
+        Returns the SQL of a column of the released or public outer query; None without one.
+    depth : int
+        Number of enclosing scopes of rows.
+    top : bool
+        Whether this is the whole query.
+    joined : mapping of str to KeyValues
+        The public values that a result column is joined with, by folded name.
+    """
+
+    withs: Mapping[str, Callable[[Mapping[str, KeyValues]], QueryRelation]] = field(default_factory=dict)
+    outer: Callable[[tuple[str, ...]], str | None] | None = None
+    depth: int = 0
+    top: bool = False
+    joined: Mapping[str, KeyValues] = field(default_factory=dict)
+
+
+@dataclass
+class CoreDraft:
+    """A core under construction: equal rows and keys share one core."""
+
+    name: str
+    body: str
+    unit: str | None
+    date: str | None
+    keys: list[tuple[str, QueryKey]]
+    private: bool
+    dates: tuple[str, str] | None
+    tables: tuple[str, ...]
+    targets: dict[str, str] = field(default_factory=dict)
+    aggregates: list[QueryAggregate] = field(default_factory=list)
+    types: dict[str, Type] = field(default_factory=dict)
+    margin_of: str | None = None  # as `QueryCore.margin_of`
+    indicators: dict[str, Indicator] = field(default_factory=dict)  # of targets that are 1 if a condition holds
+
+    @property
+    def disjoint(self) -> bool:
+        """As `QueryCore.disjoint`."""
+        return are_disjoint(self.aggregates, self.indicators)
+
+
+@dataclass
+class Splitting:
+    """The split of one query.
+
+    Attributes
+    ----------
+    catalogue : Catalogue
+    options : Options
+    query : callable
+        Returns the relation of a query part.
+    """
+
+    catalogue: Catalogue
+    options: Options
+    query: Callable[[Query, Env], QueryRelation]
+    expressions: RowExpressions
+    cores: list[CoreDraft] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    intervals: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.intervals`
+    without_rows: dict[str, str] = field(default_factory=dict)  # of public SQL, SQL with its columns that reads nothing
+    differs: bool = False  # as `Split.differs`
+
+    def revised(self, differs: bool = True) -> bool:
+        """Return whether to differ from earlier versions; note the difference even if the caller wants none."""
+        self.differs = self.differs or differs
+        return differs and not self.options.earlier
+
+    def table(self, table: CatalogueTable) -> QueryRelation:
+        """Return a table of the catalogue as a relation."""
+        path = ".".join(map(identifier, table.path))
+        units = {fold(unit) for unit in table.units}
+        keys = {fold(name): key for name, key in table.keys.items()}
+        columns = tuple(
+            self._column(table, column, fold(column.name) in units, keys.get(fold(column.name)))
+            for column in table.columns
+        )
+        source = with_one_spelling(path, table.loose) if self.revised(bool(table.loose)) else path
+        sql = read_as_text(source, table.texts)
+        if table.public:
+            self.without_rows[sql] = nulls_sql((column.name, column.type) for column in table.columns)
+        return QueryRelation(
+            PUBLIC if table.public else ROWS,
+            columns,
+            sql,
+            table.pending,
+            owned=bool(table.units),
+            dated=table.date is not None and not table.public,
+            tables=() if table.public else (path,),
+            name=table.path,
+        )
+
+    def bound(self, sql: str) -> tuple[tuple[str, Type], ...] | None:
+        """Return the names and types of SQL over released and public tables; None if DuckDB does not bind it.
+
+        DuckDB binds the SQL where no table exists: cores are WITH queries without rows, and so is the SQL of a table.
+        Replaced words within a string literal change no type.
+        """
+        for source in sorted(self.without_rows, key=len, reverse=True):
+            sql = sql.replace(source, self.without_rows[source])
+        heads = [f"{name} AS {self._head(core)}" for core in self.cores if (name := identifier(core.name)) in sql]
+        before = f"WITH {', '.join(heads)} " if heads else ""
+        return self.catalogue.typing.columns(f"{before}SELECT * FROM {sql} AS dpsql_bound")
+
+    def _head(self, core: CoreDraft) -> str:
+        """Return the SQL of a core's released columns without rows: keys, aggregates and errors of aggregates."""
+        names = [key.column for _, key in core.keys] + [aggregate.name for aggregate in core.aggregates]
+        columns = [(name, core.types[name]) for name in names]
+        told = [(name, count) for core_name, name, count in self.intervals if core_name == core.name]
+        columns += [(error, Type("DOUBLE")) for name, count in told for error in error_names(name, count)]
+        return nulls_sql(columns)
+
+    def parent(self, key: PathKey) -> QueryRelation | None:
+        """Return the table at the end of a step of a path."""
+        table = self.catalogue.parent(key)
+        return None if table is None else self.table(table)
+
+    def _column(self, table: CatalogueTable, column: CatalogueColumn, owner: bool, tie: PathKey | None) -> Column:
+        name = fold(column.name)
+        sides = [self._bound(side, table, name) for side in (self.options.lower, self.options.upper)]
+        declared = Limits(column.lower, column.upper)
+        limits = Limits(*sides)
+        origin = (
+            "stated"
+            if limits.lower is not None or limits.upper is not None
+            else "declared"
+            if declared.is_bounded
+            else ""
+        )
+        bounds = Limits(
+            limits.lower if limits.lower is not None else declared.lower,
+            limits.upper if limits.upper is not None else declared.upper,
+        )
+        if column.type.kind == "BOOLEAN" and not bounds.is_bounded:
+            bounds, origin = Limits(Fraction(0), Fraction(1)), "BOOLEAN"
+        return Column(
+            column.name,
+            column.name,
+            column.type,
+            bounds,
+            origin,
+            lambda: self._keys(table, column),
+            owner,
+            tie,
+            not table.public and table.date is not None and fold(table.date) == name,
+            is_present=column.required,
+        )
+
+    def _bound(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:
+        bounds = {fold(key): value for key, value in side.items()}
+        return bounds.get(f"{fold(table.path[2])}.{name}", bounds.get(name))
+
+    def _keys(self, table: CatalogueTable, column: CatalogueColumn) -> KeyValues | None:
+        keys = self.caller_keys(column.name)
+        if keys is not None:
+            return keys
+        if column.values is not None:
+            return KeyValues(column.values, None, "declared")
+        kind = column.type.kind
+        if kind not in ("ENUM", "BOOLEAN"):
+            return None
+        values: tuple[str | None, ...] = ("true", "false") if kind == "BOOLEAN" else column.type.values
+        return KeyValues(values if column.required or not self.revised() else (*values, None), None, kind)
+
+    def caller_limits(self, name: str) -> Limits:
+        """Return the caller's bounds for a column of a subquery."""
+        sides = ({fold(key): value for key, value in side.items()} for side in (self.options.lower, self.options.upper))
+        return Limits(*(side.get(fold(name)) for side in sides))
+
+    def caller_keys(self, name: str) -> KeyValues | None:
+        """Return the caller's keys for a column."""
+        listing = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
+        return None if listing is None else KeyValues(listing, None, "stated")
+
+    def read(self, expr: Expr, scope: Scope) -> Expr:
+        """Return an expression with resolved columns, clocks and aliases."""
+        with about(expr):
+            expression = simplified(self._resolve(expr, scope, frozenset()), self.options.now)
+        expression = bucketed(expression, lambda part: self.expressions.type(part, scope.columns(part)))
+        plain = with_plain_literals(expression, lambda part: self.expressions.type(part, scope.columns(part)))
+        return plain if self.revised(plain != expression) else expression
+
+    def _resolve(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
+        if expr.what == "column":
+            with about(expr):
+                return replace(self._name(expr, scope, bound), alias=expr.alias, at=expr.at)
+        inner = bound | frozenset(map(fold, expr.names)) if expr.what == "lambda" else bound
+        return expr.mapped(lambda part: self._resolve(part, scope, inner))
+
+    def _name(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
+        if fold(expr.names[0]) in bound:
+            return expr
+        reference = scope.resolved(expr.names)
+        if reference is not None:
+            return reference
+        if len(expr.names) == 1:
+            name = fold(expr.names[0])
+            if name in scope.aliases:
+                return replace(scope.aliases[name], alias="")
+            timed = clock(self.options.now, name)
+            if timed is not None:
+                return timed
+        around = scope.outer
+        while around is not None:
+            reference = around.resolved(expr.names)
+            if reference is not None:
+                return reference
+            around = around.outer
+        raise unfound(expr.names, (column.name for item in scope.items for column in item.relation.columns))
+
+
+def check_written(text: str) -> None:
+    """Raise if a text is too long: it repeats each WITH query at every use.
+
+    Raises
+    ------
+    ParameterError
+        P100.
+    """
+    if len(text) > _MOST_WRITTEN:
+        raise ParameterError("P100", "sql is too long once it is written out. Keep parts of it as views.")
+
+
+class UnboundError(ParameterError):
+    """A part over released and public tables does not bind on its own."""
+
+
+class UnfoundError(SourceError):
+    """A name that no table has."""
+
+
+def unfound(names: tuple[str, ...], candidates: Iterable[str]) -> SourceError:
+    """Return the refusal of a name that no table has."""
+    columns = ", ".join(list(dict.fromkeys(candidates))[:12])
+    return UnfoundError(
+        "S002", f"sql: column {show('.'.join(names))} is not found. The columns there are: {columns or 'none'}."
+    )
+
+
+def nulls_sql(columns: Iterable[tuple[str, Type]]) -> str:
+    """Return a query of columns with these names and types, and without rows."""
+    nulls = (
+        f"NULL::{kind.alias if kind.alias and kind.kind != 'ENUM' else kind.sql} AS {identifier(name)}"
+        for name, kind in columns
+    )
+    return f"(SELECT {', '.join(nulls)} WHERE false)"

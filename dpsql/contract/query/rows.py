@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.catalogue import PathKey
+from dpsql.contract.query.intervals import columns_of, fails_without
 from dpsql.contract.query.joins import Ids, Joining, Member, member_of, of_nobody, person_of
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Order, Select, require
-from dpsql.contract.query.presence import columns_of, fails_without
-from dpsql.contract.query.relations import PUBLIC, ROWS, Item, QueryRelation, Scope, item_column
+from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Order, Select, leaves, require
+from dpsql.contract.query.relations import PUBLIC, ROWS, Env, Item, QueryRelation, Scope, Splitting, item_column
 from dpsql.contract.query.stages import DISTINCT_ON, Stage
-from dpsql.contract.query.work import Env, Splitting
-from dpsql.contract.query.writer import leaves
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 

@@ -27,7 +27,7 @@ from dpsql.contract.query.errors import (
     with_errors,
 )
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
-from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
+from dpsql.contract.query.intervals import columns_of, counts_nothing_without
 from dpsql.contract.query.joins import of_nobody, without_unit
 from dpsql.contract.query.nodes import (
     Derived,
@@ -45,10 +45,13 @@ from dpsql.contract.query.nodes import (
     TableRef,
     With,
     about,
+    default_name,
+    ends,
+    leaves,
+    select_text,
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
-from dpsql.contract.query.post import PostExpressions, refuse_name
-from dpsql.contract.query.presence import columns_of, counts_nothing_without
+from dpsql.contract.query.post import PostExpressions, free_function, free_show, free_table, is_empty, refuse_name
 from dpsql.contract.query.relations import (
     DATE,
     PUBLIC,
@@ -56,18 +59,22 @@ from dpsql.contract.query.relations import (
     ROWS,
     UNIT,
     Column,
+    Env,
     Item,
     KeyValues,
     Noisy,
     QueryRelation,
     Scope,
+    Splitting,
+    UnboundError,
+    UnfoundError,
+    check_written,
     item_column,
+    nulls_sql,
 )
 from dpsql.contract.query.rows import Leaf, RowBlock, asks, first_of, levels
 from dpsql.contract.query.split import ONE, NoisyNumbers, Split
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import Env, Splitting, UnboundError, UnfoundError, check_written, nulls_sql
-from dpsql.contract.query.writer import default_name, ends, leaves, select_text
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 

@@ -18,12 +18,21 @@ from functools import cached_property
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.expressions import Written
-from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
+from dpsql.contract.query.intervals import NOWHERE, Limits, has_value, interval, number, refuses_null
 from dpsql.contract.query.joins import ColumnId, Member, member_of
 from dpsql.contract.query.keys import KeyFinder
-from dpsql.contract.query.nodes import Expr, about
-from dpsql.contract.query.presence import has_value, refuses_null
-from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, QueryRelation, Scope
+from dpsql.contract.query.nodes import Expr, about, frame_sql, order_words
+from dpsql.contract.query.relations import (
+    DATE,
+    ROWS,
+    UNIT,
+    Column,
+    Item,
+    QueryRelation,
+    Scope,
+    Splitting,
+    check_written,
+)
 from dpsql.contract.query.spellings import (
     ENDS,
     contents,
@@ -33,8 +42,6 @@ from dpsql.contract.query.spellings import (
     one_of_equals,
     one_of_group,
 )
-from dpsql.contract.query.work import Splitting, check_written
-from dpsql.contract.query.writer import frame_sql, order_words
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 

@@ -1,6 +1,6 @@
 """Show the work and the cost of a statement. This reads, draws and charges nothing.
 
-An explanation shows each call as its statement (`dpsql.engines.duckdb.statements`), with a note before each step. You
+An explanation shows each call as its statement (`dpsql.engines.duckdb.planner`), with a note before each step. You
 can paste the statement in the same place: it is then the call, with checks, charge and release. Only the suffix of the
 step names is random for each statement.
 """
@@ -12,17 +12,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsql.contract.cost import loss_text
+from dpsql.contract.events import loss_text
 from dpsql.contract.parameters import show
 from dpsql.contract.periods import During
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import call_of
 from dpsql.engines.duckdb.part import ROWS
-from dpsql.engines.duckdb.planner import Planned
+from dpsql.engines.duckdb.planner import Planned, call_sql, part_sql
 from dpsql.engines.duckdb.running import protection, row_text
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.statements import call_sql, part_sql
 from dpsql.engines.task import is_direct, parts_of, read_columns
 from dpsql.errors import DpsqlError, ParameterError
 from dpsql.ledger.blocks import of_person

@@ -29,8 +29,8 @@ from dpsql.contract.parameters import show
 from dpsql.engines.attached import Engines
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.macros import macros_sql
-from dpsql.engines.duckdb.mark import mark_of_main
 from dpsql.engines.duckdb.session import Session
+from dpsql.engines.duckdb.spending_record import mark_of_main
 from dpsql.errors import LedgerError
 from dpsql.ledger.file import beside
 from dpsql.ledger.ledger import Ledger

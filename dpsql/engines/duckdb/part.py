@@ -21,9 +21,9 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.keys import ONE
+from dpsql.engines.duckdb.planner import POSITION, part_sql, split_sql, types_sql
 from dpsql.engines.duckdb.running import Calls, Collecting, Result, RunningCall
 from dpsql.engines.duckdb.session import silent
-from dpsql.engines.duckdb.statements import POSITION, part_sql, split_sql, types_sql
 from dpsql.engines.duckdb.typed_expression import (
     ColumnTypes,
     judged,

@@ -20,8 +20,7 @@ from dpsql.contract.grant_fields import Asker
 from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import plain_value, show
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.query_planner import text_of
-from dpsql.engines.duckdb.query_statement import QueryStatement, query_lines
+from dpsql.engines.duckdb.query_planner import QueryStatement, query_lines, text_of
 from dpsql.engines.duckdb.session import FAILED, Session
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError, original
 from dpsql.functions.estimate import of_query, query_to_estimate

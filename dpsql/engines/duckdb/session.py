@@ -26,7 +26,7 @@ from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.lineage.aggregates import Around
-from dpsql.engines.duckdb.lineage.reading import refuse_lost_keys
+from dpsql.engines.duckdb.lineage.placing import refuse_lost_keys
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.engines.duckdb.past_releases import PastReleases

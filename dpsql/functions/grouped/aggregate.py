@@ -5,7 +5,7 @@ contributes to few of the numbers (`dpsql.contract.relation` has the limit), so 
 `dpsql.statistics.aggregates` defines the integers that get noise, and `dpsql.released.covariance` the estimates.
 
 Without public bounds a first pass draws an interval for every target, over the rows of all groups together
-(`dpsql.functions.grouped.drawn_bounds`), and the sums are of values clipped to it. This pass counts at most
+(`dpsql.functions.grouped.plan`), and the sums are of values clipped to it. This pass counts at most
 ``contribution.rows`` rows of a privacy unit, the call's limit over all groups. The code of values within their bounds
 changes neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code
 in [-S, S]), so the part that adds the noise is fixed before the bounds are.
@@ -37,32 +37,39 @@ from dpsql.contract.arguments import (
     Signature,
     flag,
 )
-from dpsql.contract.bounds import bounds_by_feature, feature_bounds, refuse_extremes
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PublicKeys
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, bounds_by_feature, feature_bounds, refuse_extremes
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, fold
 from dpsql.contract.plan import Quantity, refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped.drawn_bounds import (
+from dpsql.functions.grouped.left_out import GROUP, LEFT_OUT_SHARE, RECORD, UNITS, LeftOutPlan
+from dpsql.functions.grouped.plan import (
+    AUTO,
     BOUNDS_SHARE,
+    CONFIDENCE,
+    DDOF,
+    GROUPS,
     NO_CODE,
+    NOISE,
+    UNIT,
     UNIT_BOUNDS,
+    UNIT_VALUE,
     DrawnBoundsCall,
     TargetMagnitudes,
     ValueCode,
     are_missing,
     drawn_of,
+    read_noise,
     read_share,
 )
-from dpsql.functions.grouped.left_out import GROUP, LEFT_OUT_SHARE, RECORD, UNITS, LeftOutPlan
-from dpsql.functions.grouped.plan import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.aggregates import (
+    CubeVector,
     GroupedNoise,
     Lattice,
     NoisyBlock,
@@ -71,7 +78,6 @@ from dpsql.mechanisms.aggregates import (
     log_errors,
     rows_to_sampling,
 )
-from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, keyed_noise
 from dpsql.progress import Progress

@@ -41,11 +41,10 @@ from dpsql.contract.arguments import (
     integer,
     word,
 )
-from dpsql.contract.bounds import column_bounds
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PublicKeys
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, column_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError

@@ -24,7 +24,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import narrow
 from dpsql.contract.relation import Contribution
 from dpsql.errors import ParameterError
-from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan
+from dpsql.functions.grouped.plan import DrawnBoundsPlan
 from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares
 from dpsql.statistics.aggregates import Block, left_out_blocks, left_out_contribution
 

@@ -13,11 +13,12 @@ unit.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,20 +32,24 @@ from dpsql.contract.arguments import (
     PRIVACY_UNIT,
     Argument,
     integer,
+    share,
     word,
 )
 from dpsql.contract.call import Call, TargetCode
 from dpsql.contract.feature_columns import check_condition, check_ids, refuse_lossless, require
+from dpsql.contract.fold import Batch, RowTransform
 from dpsql.contract.keys import Lists, PublicKeys, read_keys
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import fold, show
-from dpsql.contract.plan import COLLECTED, GROUPED, Pass, Plan
+from dpsql.contract.parameters import fold, narrow, show
+from dpsql.contract.plan import COLLECTED, GROUPED, Pass, Plan, Quantity
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.value_cells import DerivedKey
-from dpsql.kernels.columns import is_boolean, is_numeric
+from dpsql.kernels.columns import is_boolean, is_numeric, to_doubles
 from dpsql.kernels.identity import has_identity
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
 from dpsql.statistics.aggregates import ValueBlock
+from dpsql.statistics.counts import MagnitudeHistogram
 
 
 def _confidence(confidence: object) -> Fraction:
@@ -495,3 +500,138 @@ class GroupedCall(Call):
         call = cls(plan, (), TargetCode(), (), kinds=of_cells, types=tuple(types))
         call.check()
         return call
+
+
+BOUNDS_SHARE = share(
+    "bounds_share",
+    "Share of epsilon spent on private bounds where none are given, between 0 and 1.",
+    0.25,
+    hint="0.25 is usual.",
+)
+# Stand-ins for private bounds: before they are drawn, and if the draw does not determine them.
+UNIT_BOUNDS = -1.0, 1.0
+# Chance that one of the two claims about a private interval is false.
+BOUNDS_FAILURE = Fraction(1, 100)
+
+
+def are_missing(arguments: Mapping[str, object]) -> bool:
+    """Return whether both bounds are missing; one bound alone is a mistake."""
+    return arguments["lower"] is None and arguments["upper"] is None
+
+
+def read_share(arguments: Mapping[str, object]) -> Fraction:
+    """Return the checked share of epsilon for private bounds, or its default."""
+    return narrow(Fraction, BOUNDS_SHARE.read({BOUNDS_SHARE.name: BOUNDS_SHARE.default, **arguments}))
+
+
+def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, *, tails: bool) -> IntervalNoise:
+    """Return the noise of the bounds of one column; with tails if values are clipped to them."""
+    return IntervalNoise(epsilon, neighbours, max_rows_per_unit, BOUNDS_FAILURE, tails)
+
+
+class ValueCode(NamedTuple):
+    """The coding of a column's values within private bounds, for a statement.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Bounds that clip the values.
+    middle, scale : float
+        A value x becomes ``(x - middle) * scale``, rounded down or to nearest, as the statement says.
+    low, high : int
+        The least and the greatest code.
+    """
+
+    lower: float
+    upper: float
+    middle: float
+    scale: float
+    low: int
+    high: int
+
+
+# For a column that is only counted.
+NO_CODE = ValueCode(0.0, 0.0, 0.0, 0.0, 0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnBoundsPlan(GroupedPlan):
+    """The plan of a function that draws the bounds of its columns if they are missing."""
+
+    bounds_share: Fraction | None  # of all columns together; None if no bounds are drawn
+
+    clips: ClassVar[bool] = False  # whether values are clipped to the bounds and added up
+
+    @property
+    def draws_bounds(self) -> bool:
+        """Whether the bounds of the columns are private."""
+        return self.bounds_share is not None
+
+    def is_drawn(self, position: int) -> bool:
+        """Return whether the bounds of a target are drawn before its values are coded."""
+        return self.draws_bounds
+
+    def _passes(self) -> tuple[Pass, ...]:
+        """Return the passes of the statistic, after a pass for private bounds if needed."""
+        following = super()._passes()
+        return (following[0], *following) if self.draws_bounds else following
+
+    @cached_property
+    def bounds_epsilon(self) -> Fraction:
+        """Epsilon spent on private bounds; 0 for public bounds."""
+        return Fraction(0) if self.bounds_share is None else self.epsilon * self.bounds_share
+
+    @cached_property
+    def remaining_epsilon(self) -> Fraction:
+        """Epsilon that remains for draws within the bounds."""
+        return self.epsilon - self.bounds_epsilon
+
+    @cached_property
+    def bounds_noise(self) -> IntervalNoise:
+        """The noise of the private bounds of one column: all rows of a unit within its limits count."""
+        columns = len(self.targets) or 1
+        return bounds_noise(self.bounds_epsilon / columns, self.neighbours, self.contribution.rows, tails=self.clips)
+
+    @property
+    def bounds_scales(self) -> Iterable[Fraction]:
+        """The scales of the noise of private bounds; empty for public bounds."""
+        return self.bounds_noise.scales if self.draws_bounds else ()
+
+    @property
+    def bounds_needed(self) -> Quantity:
+        """Number of rows from which bounds of a column are found."""
+        return (
+            "bounds_rows_needed",
+            float(self.bounds_noise.rows_needed),
+            "rows with a value from which bounds are found, but for noise",
+        )
+
+
+class TargetMagnitudes(RowTransform[MagnitudeHistogram]):
+    """The pass that finds bounds: it counts rows by the universal cells of each column."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__(MagnitudeHistogram(columns, target=False))
+        self._columns = columns
+
+    def take(self, rows: pa.StructArray, batch: Batch) -> None:
+        """Add a batch of rows; each row has the values of all columns."""
+        values = np.empty((self._columns, len(rows)))
+        for position in range(self._columns):
+            values[position] = to_doubles(rows.field(position))
+        self.add(np.zeros(len(rows)), values, batch)
+
+
+def drawn_of(parts: Sequence[ScannedInterval], magnitudes: TargetMagnitudes) -> tuple[PrivateInterval, ...]:
+    """Draw the bounds of each column with its part in `parts`, after the pass that counts rows by magnitude."""
+    counts = magnitudes.inner.cells.counts
+    return tuple(part.draw(column) for part, column in zip(parts, counts, strict=True))
+
+
+class DrawnBoundsCall(GroupedCall):
+    """A call that codes values within private bounds if public bounds are missing."""
+
+    @property
+    @abstractmethod
+    def drawn_codes(self) -> Sequence[ValueCode]:
+        """The code of each column, after the bounds were drawn."""

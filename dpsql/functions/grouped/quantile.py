@@ -29,15 +29,14 @@ import pyarrow as pa
 from dpsql.arrays import Longs
 from dpsql.contract import parameters
 from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer, optional_share
-from dpsql.contract.bounds import column_bounds
 from dpsql.contract.fold import Batch, Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, column_bounds
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.counts import GROUPED_COLUMN, ColumnCall, ColumnPlan
-from dpsql.functions.grouped.drawn_bounds import (
+from dpsql.functions.grouped.plan import (
     BOUNDS_SHARE,
     UNIT_BOUNDS,
     DrawnBoundsCall,
@@ -48,16 +47,14 @@ from dpsql.functions.grouped.drawn_bounds import (
     read_share,
 )
 from dpsql.functions.value_cells import DerivedKey, EvenCells, LearnedCells
-from dpsql.kernels.cells import CellCounts
+from dpsql.kernels.cells import CellCounts, decimals
 from dpsql.kernels.column_cells import EVEN_CELLS, ScaleCounts, cells_between, most_cells, whole_steps
-from dpsql.kernels.typed_cells import decimals
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection, halving_levels, parts_of_a_cell
 from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
 from dpsql.progress import Progress
-from dpsql.released.intervals import interval_record
+from dpsql.released.intervals import FAILURE, interval_record
 from dpsql.released.quantile_spans import BEYOND, among_rows, rank_reach, rows_needed, span, span_record
-from dpsql.released.verdicts import FAILURE
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
 from dpsql.statistics.grouped_sums import GroupedSums
 

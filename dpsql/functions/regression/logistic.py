@@ -33,13 +33,12 @@ from dpsql.contract.arguments import (
     share,
     word,
 )
-from dpsql.contract.bounds import feature_bounds
 from dpsql.contract.call import Call
 from dpsql.contract.events import Approximate
 from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.json import Json
-from dpsql.contract.layout import Layout
+from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Draw, Measurement, Part, Within, exchange, measurement_of
 from dpsql.contract.parameters import Side, narrow
 from dpsql.contract.plan import Pass, Plan, Quantity
@@ -60,9 +59,9 @@ from dpsql.functions.regression.method import (
     scaling_numbers,
 )
 from dpsql.functions.regression.stage import Finished, FirstWeights, Result, StepStage
+from dpsql.kernels.cells import TypedCells, is_few
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.logistic import MOST_FACTORISED
-from dpsql.kernels.typed_cells import TypedCells, is_few
 from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS, AdditiveSteps, StepRounds
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
 from dpsql.mechanisms.objective_perturbation import (

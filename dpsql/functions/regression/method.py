@@ -26,9 +26,9 @@ from dpsql.contract.measurement import Draw, Measurement
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.errors import ParameterError
+from dpsql.kernels.cells import MOST_CELLS, TypedCells
 from dpsql.kernels.columns import is_boolean
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.typed_cells import MOST_CELLS, TypedCells
 from dpsql.mechanisms import prefix_bounds
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.prefix_bounds import ColumnBounds, column_losses, draw_bounds, rows_needed

@@ -16,13 +16,12 @@ from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
 from dpsql.functions import regression_metrics as metrics
 from dpsql.functions.grouped import quantile as quantile_function
 from dpsql.functions.pipeline import SELECTORS
-from dpsql.functions.regression import boosted, least_squares, method
+from dpsql.functions.regression import least_squares, method
 from dpsql.functions.regression import tukey as tukey_method
-from dpsql.functions.regression.additive import AdditiveModel
 from dpsql.functions.regression.least_squares import LeastSquares
-from dpsql.kernels.cells import fine_edges
+from dpsql.functions.regression.linear import AdditiveModel
+from dpsql.kernels.cells import TypedCells, fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
-from dpsql.kernels.typed_cells import TypedCells
 from dpsql.mechanisms import (
     ada_ssp,
     additive,
@@ -466,7 +465,7 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "steps by exact rows": _fit(
         "whether there are steps, and so who gets their budget, is told by the exact number of rows",
-        (boosted, "draw_standard", _exact_rows),
+        (least_squares, "draw_standard", _exact_rows),
     ),
     "clipped once": _fit(
         "residuals of the linear fit are clipped, and not again once there are steps",

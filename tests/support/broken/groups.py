@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dpsql.engines.duckdb import keys
-from dpsql.engines.duckdb.steps import grouped, step, values
+from dpsql.engines.duckdb.steps import grouped, rows, step
 from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.aggregate import AggregateCall, AggregatePlan
-from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan, bounds_noise
+from dpsql.functions.grouped.plan import DrawnBoundsPlan, bounds_noise
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
@@ -21,7 +21,7 @@ from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
 _kept, _sampled, _draw = grouped.sample_rows, keys.sampled, KeyedNoise.draw
-_bounds_pass = values.bounds_pass
+_bounds_pass = rows.bounds_pass
 _NO_LIMIT = 1 << 19
 
 
@@ -88,7 +88,7 @@ CAPPED_FIRST = Fault(
 )
 OVER_ALL_ROWS = Fault(
     "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
-    ((grouped, "sampled", _over_all), (values, "sampled", _over_all)),
+    ((grouped, "sampled", _over_all), (rows, "sampled", _over_all)),
 )
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
@@ -125,7 +125,7 @@ EXACT_COUNTS = Fault(
 BOUNDS_OF_ALL_ROWS = Fault(
     "The pass that draws bounds counts all rows of a unit, at the noise for as many as its limits leave. With m = 4 and "
     "40 rows the scans cost ten times what is charged for them.",
-    ((values, "bounds_pass", _uncapped_bounds),),
+    ((grouped, "bounds_pass", _uncapped_bounds),),
 )
 BOUNDS_FOR_ROWS = Fault(
     "Bounds are drawn at the noise for one row, while m = 4 rows of a unit count: they cost four times their charge.",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpsql.engines.duckdb.steps import grouped, values
+from dpsql.engines.duckdb.steps import grouped, rows
 from dpsql.engines.duckdb.steps.step import GroupedFrame, Step
 from support.broken.planting import Fault
 
-_apart = values.apart
+_apart = rows.apart
 _NO_LIMIT = 1 << 19
 
 

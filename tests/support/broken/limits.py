@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.contract.relation import Contribution
-from dpsql.engines.duckdb.steps import grouped, values
+from dpsql.engines.duckdb.steps import grouped, rows
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.mechanisms import aggregates, prefix_sums
 from dpsql.mechanisms.aggregates import Lattice
@@ -76,7 +76,7 @@ def _equal(word: str, rows: str, owners: str, columns: Sequence[str]) -> str:
 
 
 EQUAL_OWNERS = Fault(
-    "Owners of a key that is NULL are never equal, so their rows all count.", ((values, "_joined", _equal),)
+    "Owners of a key that is NULL are never equal, so their rows all count.", ((rows, "_joined", _equal),)
 )
 NARROW_NOISE = Fault("Noise is 0.7 times as wide as stated.", ((aggregates, "laplace_lattice", _narrow),))
 POOLED_MARGINS = Fault(

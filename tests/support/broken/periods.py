@@ -11,9 +11,8 @@ from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.engines.duckdb.steps import step
 from dpsql.ledger import blocks, charge, ledger
 from dpsql.ledger.blocks import FRESH, Blocks
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.rows import State
-from dpsql.ledger.spent import Spent
 from support.broken.planting import Fault
 
 _dated = step.dated

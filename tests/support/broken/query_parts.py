@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.engines.duckdb.steps import grouped, rows, values
+from dpsql.engines.duckdb.steps import grouped, rows
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.functions import query_rows
-from dpsql.functions.grouped.drawn_bounds import bounds_noise
+from dpsql.functions.grouped.plan import bounds_noise
 from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan
 from dpsql.functions.query_rows import RowsCall
 from dpsql.kernels.cells import fine_interval
-from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
+from dpsql.mechanisms.aggregates import CubeTarget, CubeVector
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
 from dpsql.mechanisms.keyed_aggregates import MarginsNoise
 from dpsql.rendering import call, cast
@@ -112,7 +112,7 @@ BOUNDS_OF_THE_DATA = Fault(
     "The bounds of a column are those of its values.", ((CoreBoundsCall, "after", _ends_of_the_data),)
 )
 ROWS_BEYOND_THE_LIMIT = Fault(
-    "All rows of a person count where bounds are drawn.", ((values, "sampled", _all_of_a_unit),)
+    "All rows of a person count where bounds are drawn.", ((rows, "sampled", _all_of_a_unit),)
 )
 
 
@@ -120,4 +120,4 @@ def _every_cell(count: int) -> Iterator[str]:
     return (f"CASE WHEN v{cell} >= 0.5 THEN 0 END AS v{cell}" for cell in range(count))
 
 
-CELLS_OVERLAP = Fault("A row counts in every cell whose condition holds.", ((values, "_cells", _every_cell),))
+CELLS_OVERLAP = Fault("A row counts in every cell whose condition holds.", ((rows, "_exclusive_cells", _every_cell),))

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsql.contract.relation import relation_of
 from dpsql.functions import synthetic
-from dpsql.kernels.typed_cells import TypedCells
+from dpsql.kernels.cells import TypedCells
 from dpsql.mechanisms import private_tree
 from dpsql.released.tree_fit import ReleasedColumns
 from dpsql.statistics.counts import squared_l2_sensitivity

@@ -9,9 +9,9 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.identities import refuse_other_columns
 from dpsql.engines.duckdb.lineage.labels import EnumLabels
-from dpsql.engines.duckdb.lineage.reading import refuse_unseen
+from dpsql.engines.duckdb.lineage.paths import refuse_other_columns
+from dpsql.engines.duckdb.lineage.placing import refuse_unseen
 from dpsql.engines.duckdb.lineage.stability import Reading, is_shown
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from dpsql.contract.parameters import fold
-from dpsql.engines.duckdb.mark import of_mark, record_named
+from dpsql.engines.duckdb.spending_record import of_mark, record_named
 
 Node = Mapping[str, object]
 

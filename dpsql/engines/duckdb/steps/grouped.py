@@ -15,10 +15,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dpsql.engines.duckdb.keys import key, key_of, key_parts, order_by, partition_by, sampled
-from dpsql.engines.duckdb.steps import values
-from dpsql.engines.duckdb.steps.rows import batches, statistic, turn
+from dpsql.engines.duckdb.steps.rows import (
+    Cap,
+    apart,
+    batches,
+    bounds_pass,
+    drawn_bounds,
+    flagged,
+    opened,
+    recorded,
+    statistic,
+    turn,
+    valued,
+    within,
+)
 from dpsql.engines.duckdb.steps.step import ITEM, Frame, GroupedFrame, Step, select, typed_key
-from dpsql.engines.duckdb.steps.values import Cap, apart, flagged, recorded, within
 from dpsql.functions.grouped.left_out import RECORD, enforced_limits
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, field, identifier, struct, text
@@ -352,14 +363,14 @@ def grouped_steps(frame: Frame) -> Iterator[Step]:
     if not plan.has_private_keys:
         yield from public_keys(frame)
     if frame.draws_bounds and only in (None, 1):
-        yield from values.bounds_pass(frame)
+        yield from bounds_pass(frame)
     if frame.draws_bounds and only == 1:
         yield statistic(frame, 1)
         return
     if frame.is_bounded:
-        yield from values.drawn_bounds(frame)
-    yield values.opened(frame)
-    yield values.valued(frame)
+        yield from drawn_bounds(frame)
+    yield opened(frame)
+    yield valued(frame)
     yield from limited(frame)
     yield grouped(frame)
     yield from by_private_keys(frame) if plan.has_private_keys else by_public_keys(frame)
