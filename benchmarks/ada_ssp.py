@@ -18,10 +18,9 @@ from racing import race
 from threadpoolctl import threadpool_limits
 
 from dpsql.contract.gaussian_profile import gaussian_mu
-from dpsql.kernels import clipped_rows
-from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
+from dpsql.kernels import gram as gram_kernels
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.gram import gram_products
+from dpsql.kernels.gram import ClippedRows, clip_rows, gram_products
 from dpsql.mechanisms.ada_ssp import boosted_ada_ssp
 from dpsql.statistics.regression import largest_norm
 
@@ -63,7 +62,7 @@ def main() -> None:
     target = np.clip(target, -FIXED_POINT_ONE, FIXED_POINT_ONE)
     x, y = rows / FIXED_POINT_ONE, target / FIXED_POINT_ONE
     radius, mu = largest_norm(options.columns - 1, 4 * FIXED_POINT_ONE), gaussian_mu(Fraction(1), Fraction("1e-6"))
-    clipped_rows.compiled_kernels.start().join()
+    gram_kernels.compiled_kernels.start().join()
     kept = {}
     for threads in (1, 2):
         kept[threads] = ClippedRows(options.columns, threads=threads)

@@ -22,7 +22,7 @@ from typing import Any
 import duckdb
 
 import dpsql
-from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Placement
 from dpsql.engines.duckdb.planner import statistic_sql
 from dpsql.functions.registry import FUNCTIONS
 

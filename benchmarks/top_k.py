@@ -16,8 +16,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.one_shot import canonical_lipschitz
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import canonical_lipschitz, select
 
 ROUNDS = 7
 EPSILON = Fraction(1)

@@ -18,9 +18,9 @@ from dpsql.contract.grant_fields import Asker
 from dpsql.contract.json import Json
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown
 from dpsql.contract.parameters import show, text
-from dpsql.contract.plan import Plan
+from dpsql.contract.plan import Plan, engine_of
 from dpsql.engines import driver
-from dpsql.engines.attached import Attached, engine_of, engines_of
+from dpsql.engines.attached import Attached, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, session_of
 from dpsql.engines.duckdb.past_releases import quantiles_asked, rows_asked, view_sql
@@ -28,7 +28,8 @@ from dpsql.engines.duckdb.planner import condition_queries, release_sql
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
 from dpsql.engines.duckdb.query_planner import QueryStatement
-from dpsql.engines.duckdb.releasing import (
+from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
+from dpsql.engines.duckdb.session import (
     NAMING_ERRORS,
     Turns,
     expected_query,
@@ -37,7 +38,6 @@ from dpsql.engines.duckdb.releasing import (
     run_release,
     unwrapped,
 )
-from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement

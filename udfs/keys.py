@@ -15,7 +15,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.kernels.columns import single_chunk
-from dpsql.statistics.grouped_sums import Labels
+from dpsql.statistics.aggregates import Labels
 
 
 def learn_keys(session: Session) -> Callable[..., pa.Array]:

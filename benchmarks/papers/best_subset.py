@@ -44,7 +44,7 @@ from dpsql.kernels.subset_strata import subset_strata
 from dpsql.mechanisms.subset_exponential import Strata, SubsetRejection
 from dpsql.mechanisms.subsets import SubsetList
 from dpsql.noise.entropy import SYSTEM
-from dpsql.statistics.gram import utility_range
+from dpsql.statistics.regression import utility_range
 
 HERE = Path(__file__).resolve().parent
 SEED = 20251022  # of the data and of the blocks; the mechanisms draw from the operating system

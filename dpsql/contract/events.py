@@ -1,8 +1,11 @@
-"""Events record the spending of a release: one class per kind of mechanism, with its parameters and its cost.
+"""Events record the spending of a release: one class per kind of mechanism, with its parameters and its exact cost.
 
 The ledger stores events, so that a better accountant can re-evaluate past releases. An event is stored as
 ``{"mechanism": name, …}`` with exact numbers as text. A released name never changes its meaning: a new mechanism is a
 new class.
+
+Amounts are integers in units of 1e-18. dpsql rounds charges up and limits down, so that rounding never favours the
+spender. The module also converts between the two accountings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The layout of a source: the role of each column.
+"""The layout of a source: the role of each column, and the public bounds of features and of a target.
 
 The three layouts (docs/calls.md, "Layouts") are **wide**, a column per feature; **array**, one vector column;
 **long**, one row per (row id, feature, value). The arguments alone determine the layout;
 dpsql checks column types when the query runs, before it reads a row.
+
+Bounds are read from arguments, checked, and assigned to features by name.
 """
 
 from __future__ import annotations

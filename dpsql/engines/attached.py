@@ -19,7 +19,7 @@ without an ID, the ledger stores the budgets, and public and derived tables are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -27,8 +27,7 @@ import pyarrow as pa
 
 from dpsql.contract.names import TableName, did_you_mean, parts_of
 from dpsql.contract.parameters import fold, positive_integer, show, text
-from dpsql.contract.placement import Placement
-from dpsql.contract.plan import Plan
+from dpsql.contract.plan import Placement, Plan
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.placing import place_on_engine, place_seen
 from dpsql.engines.duckdb.lineage.refusals import refuse_claim
@@ -394,9 +393,3 @@ def engines_of(session: Session) -> Engines:
 def _parts(table: TableName) -> tuple[str, ...]:
     """Return the full name of a table in its engine."""
     return tuple(parts_of(table.name, most=None))
-
-
-def engine_of(lineage: Mapping[str, object] | None) -> str | None:
-    """Return the engine that read a release's rows, with its version; None for DuckDB."""
-    engine = (lineage or {}).get("engine")
-    return None if engine is None else str(engine)

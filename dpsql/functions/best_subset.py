@@ -27,7 +27,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.selection_verdict import (
+from dpsql.functions.selection import (
     CONFIDENCE,
     SelectionPlan,
     few_subsets,
@@ -38,7 +38,7 @@ from dpsql.functions.selection_verdict import (
 )
 from dpsql.mechanisms.subset_selection import SubsetSelection
 from dpsql.progress import Progress
-from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
+from dpsql.statistics.regression import Gram, score_sensitivity, utility_range
 
 METHODS = ("auto", "exact", "steps", "top_r")
 # The products of 5,000 columns, 16 bytes each, still fit in memory.
@@ -291,7 +291,7 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``, and ``epsilon**2 / 8`` under zCDP: one exponential mechanism, or one
       for each step. Public numbers alone choose between the two (`BestSubsetPlan.law`).
-    - **Sensitivity**: `dpsql.statistics.gram.utility_range`. An added row never decreases a score, which saves a
+    - **Sensitivity**: `dpsql.statistics.regression.utility_range`. An added row never decreases a score, which saves a
       factor of two under add_remove.
     - **Does not protect**: running time; for steps it has a public bound.
     """

@@ -44,9 +44,8 @@ from dpsql.functions.grouped.plan import BY, CONFIDENCE, COUNT_DELTA, KEYS, NOIS
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, drawable_mu, grouped_noise
 from dpsql.progress import Progress
 from dpsql.released.crosstab import crosstab_record, entry_weights
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Sums
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, GroupedSums, Sums
 from dpsql.statistics.counts import Axes, MarginalCounts, marginals_up_to
-from dpsql.statistics.grouped_sums import GroupedSums
 
 _MOST_COLUMNS = 8
 _ORDER = 2

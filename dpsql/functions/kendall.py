@@ -21,7 +21,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import Pass, Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.selection_verdict import (
+from dpsql.functions.selection import (
     CONFIDENCE,
     VERDICT,
     Certainty,
@@ -35,8 +35,8 @@ from dpsql.functions.selection_verdict import (
     scored_record,
     selector_arguments,
 )
+from dpsql.mechanisms.one_shot import SelectionRounds
 from dpsql.mechanisms.ranking import LeadNoise, RankScoreNoise
-from dpsql.mechanisms.select import SelectionRounds
 from dpsql.progress import Progress
 from dpsql.statistics.kendall import BlockScores, Pairs, WholeTable, exact_utilities, utility_range
 from dpsql.statistics.lead import exact_lead, shuffled_top

@@ -39,7 +39,7 @@ from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.regression.linear import RegressionPlan, before_additive
 from dpsql.functions.regression.method import Fitting, RegressionCall
-from dpsql.functions.selection_verdict import SelectionPlan, read_k, stated_features
+from dpsql.functions.selection import SelectionPlan, read_k, stated_features
 from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.kernels.fixed_point import quantise

@@ -9,8 +9,7 @@ from typing import Any
 from dpsql.contract.query.split import QueryAggregate, Split
 from dpsql.functions.grouped.aggregate import AggregatePlan
 from dpsql.functions.grouped.quantile import QuantilePlan
-from dpsql.functions.query import QueryPart, QueryPlan
-from dpsql.functions.query_margins import MarginsPlan
+from dpsql.functions.query import MarginsPlan, QueryPart, QueryPlan
 from dpsql.functions.query_rows import RowsPlan, limited
 from dpsql.mechanisms.aggregates import expected_block
 from dpsql.released.covariance import estimates

@@ -12,19 +12,16 @@ from fractions import Fraction
 from dpsql.contract.json import Json
 from dpsql.contract.keys import MOST_GROUPS, PRIVATE, RELEASED, PublicKeys
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.placement import Placement
-from dpsql.contract.plan import Plan
+from dpsql.contract.plan import Placement, Plan
 from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import CountPlan
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import CONFIDENCE
-from dpsql.functions.query import QueryPart
+from dpsql.functions.query import DisjointPlan, MarginsPlan, PairsPlan, QueryPart, VectorPlan, pair_arguments
 from dpsql.functions.query_bounds import SHARE as BOUNDS_SHARE
 from dpsql.functions.query_bounds import CoreBoundsPlan
-from dpsql.functions.query_margins import MarginsPlan
 from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, CoreQuantilePlan, RowsPlan, limits_up_to
-from dpsql.functions.query_vector import DisjointPlan, PairsPlan, VectorPlan, pair_arguments
 from dpsql.rendering import call, identifier, text
 from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
 

@@ -50,7 +50,7 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
 from dpsql.progress import Progress
 from dpsql.released.metrics import NoisySum, metric_rows
-from dpsql.statistics.gram import ErrorSums, error_centres, sensitivities
+from dpsql.statistics.regression import ErrorSums, error_centres, sensitivities
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")
 # Shares of epsilon under add_remove and under replace; see the module docstring.

@@ -47,7 +47,7 @@ from dpsql.functions.feature_counts import (
     best_cluster,
     point_scores,
 )
-from dpsql.functions.selection_verdict import (
+from dpsql.functions.selection import (
     CONFIDENCE,
     MECHANISMS,
     SelectorPlan,

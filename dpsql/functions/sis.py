@@ -22,7 +22,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Pass, Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.selection_verdict import (
+from dpsql.functions.selection import (
     ONE_SHOT,
     VERDICT,
     OneShotPlan,

@@ -34,8 +34,7 @@ from dpsql.contract.arguments import (
     flag,
     optional_share,
 )
-from dpsql.contract.call import Call, TargetCode
-from dpsql.contract.feature_columns import check_condition, check_ids, column_of, refuse_lossless
+from dpsql.contract.call import Call, TargetCode, check_condition, check_ids, column_of, refuse_lossless
 from dpsql.contract.fold import Batch, Collector, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.keys import key_text

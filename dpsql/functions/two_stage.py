@@ -19,7 +19,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Pass, Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.selection_verdict import (
+from dpsql.functions.selection import (
     ONE_SHOT,
     OneShotPlan,
     certainty_quantities,

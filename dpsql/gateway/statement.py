@@ -15,6 +15,7 @@ from decimal import Decimal, InvalidOperation
 
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query import condition
+from dpsql.contract.query.cores import is_empty
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
@@ -29,7 +30,6 @@ from dpsql.contract.query.nodes import (
     TableRef,
     query_sql,
 )
-from dpsql.contract.query.post import is_empty
 from dpsql.contract.query.tree import is_catalog, read_tree
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import QUERY

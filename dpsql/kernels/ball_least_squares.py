@@ -1,8 +1,8 @@
 """Certified least squares in a ball: the routine that scores a subset.
 
 The score of a subset A is ``R(A) = min over ||b|| <= r of f(b)`` with ``f(b) = c - 2 h'b + b'(G + ridge I) b`` on the
-subset's exact integer Gram statistics (`dpsql.statistics.gram`). The release mechanism allows for a score error inside
-an interval of public width `SCORE_WIDTH`, so that width must hold for every possible table: singular and nearly
+subset's exact integer Gram statistics (`dpsql.statistics.regression`). The release mechanism allows for a score error
+inside an interval of public width `SCORE_WIDTH`, so that width must hold for every possible table: singular and nearly
 singular Gram matrices, zero columns, any number of rows.
 
 A certificate in exact integers ensures the width. Floating point proposes a point ``b`` of the ball, whose coordinates

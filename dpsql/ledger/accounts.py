@@ -14,7 +14,6 @@ from dpsql.ledger import clock
 from dpsql.ledger.budget import Spent, amounts_of, refuse_beyond, with_row
 from dpsql.ledger.caps import account_of, cap_of, granted, under_cap
 from dpsql.ledger.chain import ACCEPTED, CHARGE, canonical
-from dpsql.ledger.grants import time_text
 
 if TYPE_CHECKING:
     from dpsql.contract.events import Cost
@@ -77,7 +76,7 @@ def counted(transaction: Transaction, grant: Grant) -> tuple[Spent, str | None]:
     from the first entry recorded in this period or later: a clock that goes back makes no entry count less. Their
     composition starts from zero, under the accountant of the dataset.
     """
-    total, now = account(transaction, grant.principal, grant.dataset, grant.cap), time_text(clock.now())
+    total, now = account(transaction, grant.principal, grant.dataset, grant.cap), clock.time_text(clock.now())
     period = grant.period_at(now)
     if period is None:
         return total, None

@@ -1,4 +1,4 @@
-"""Define a data owner's budget and policy for one dataset."""
+"""Define a data owner's budget and policy for one dataset, compute what is spent of it, and refuse calls beyond it."""
 
 from __future__ import annotations
 

@@ -64,3 +64,8 @@ def steady(begin: datetime) -> None:
     """Make this process's time continue from `begin` by elapsed seconds."""
     global _source
     _source = SteadyClock(begin)
+
+
+def time_text(when: datetime) -> str:
+    """Return a time in the ledger's format, so that strings sort like times."""
+    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,7 +13,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any, TypedDict
@@ -399,12 +399,7 @@ def after_days(days: object) -> str | None:
     if days is None:
         return None
     number = parameters.positive_integer("days", days, hint="Give the days until it expires, such as 90.")
-    return time_text(clock.now() + timedelta(days=min(number, _most_days)))
-
-
-def time_text(when: datetime) -> str:
-    """Return a time in the ledger's format, so that strings sort like times."""
-    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return clock.time_text(clock.now() + timedelta(days=min(number, _most_days)))
 
 
 def _time(text: str) -> datetime:

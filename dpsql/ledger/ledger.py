@@ -20,8 +20,11 @@ from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
 from dpsql.ledger.blocks import merged, restated
 from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.chain import RESERVED, Draft, canonical
-from dpsql.ledger.charge import (
-    DECLARED,
+from dpsql.ledger.granting import GrantingLedger, append_end, free
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
+from dpsql.ledger.spending import Lost, Totals, append_lost, lost_charges
+from dpsql.ledger.transaction import (
+    DECLARATION,
     NO_RESULT,
     NOTHING_RELEASED,
     RELEASED,
@@ -39,9 +42,6 @@ from dpsql.ledger.charge import (
     receipt_of,
     refuse_name,
 )
-from dpsql.ledger.granting import GrantingLedger, append_end, free
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
-from dpsql.ledger.spending import Lost, Totals, append_lost, lost_charges
 from dpsql.ledger.verification import VerifyReport
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class AcceptingLedger(GrantingLedger):
             command ended before it told the database.
         """
         same, dataset, function = self.id == ledger_id, f"database {facts['database']}", f"dpsql ledger {kind}"
-        declared = entry_row(kind, dataset, function, canonical(facts), guarantee="", status=DECLARED)
+        declared = entry_row(kind, dataset, function, canonical(facts), guarantee="", status=DECLARATION)
         charged = entry_row("release", "", function, "{}", guarantee="spent by lost entries")
 
         def work(transaction: Transaction) -> list[Lost]:
@@ -213,7 +213,7 @@ class Ledger(AcceptingLedger):
             False if the latest declaration of this dataset has the same facts.
         """
         dataset = folded_dataset(dataset)
-        row = entry_row(kind, dataset, function, canonical(as_recorded(facts)), guarantee="", status=DECLARED)
+        row = entry_row(kind, dataset, function, canonical(as_recorded(facts)), guarantee="", status=DECLARATION)
 
         def work(transaction: Transaction) -> bool:
             latest = transaction.declarations(None).latest.get(dataset, {})

@@ -27,9 +27,8 @@ from dpsql.arrays import Integers
 from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
 from dpsql.errors import InternalError, ParameterError
-from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.gram import one_thread
+from dpsql.kernels.gram import ClippedRows, fixed_coefficients, one_thread
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianRelease, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, least_eigenvalue_sensitivity

@@ -80,8 +80,7 @@ from dpsql.kernels.cells import FEW, MOST_CELLS, OCTAVE, TypedCells
 from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_counts, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import squared_l2_sensitivity
-from dpsql.statistics.gram import UNIT, moments_sensitivity
-from dpsql.statistics.regression import Standard
+from dpsql.statistics.regression import UNIT, Standard, moments_sensitivity
 
 FAILURE = Fraction(1, 100)
 # The noisy rows beyond an end are at most this many standard deviations of a prefix sum, or the noisy rows in the next
@@ -743,7 +742,7 @@ def released_standard(
     -----
     - **Guarantee**: mu-GDP with ``mu**2 = squared_mu``, in the sense of `gaussian_mu`.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
-    - **Sensitivity**: L2, `dpsql.statistics.gram.moments_sensitivity`.
+    - **Sensitivity**: L2, `dpsql.statistics.regression.moments_sensitivity`.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: rows mapped to [-1, 1] one by one.
     - **Does not protect**: running time; p, which is public.

@@ -86,8 +86,8 @@ from dpsql.contract.measurement import Part, one_of, take
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.cells import TypedCells
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
+from dpsql.mechanisms.one_shot import select
 from dpsql.mechanisms.prefix_bounds import ColumnBounds, prefix_bounds
-from dpsql.mechanisms.select import select
 from dpsql.statistics.counts import squared_l2_sensitivity
 
 # The shares of rho.

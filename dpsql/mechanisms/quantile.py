@@ -15,7 +15,7 @@ from dpsql.contract.events import Event, GumbelNoise
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import select
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import rank_utility_range
 

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Integers
 from dpsql.errors import InternalError, ParameterError
-from dpsql.mechanisms.select import check_selection
+from dpsql.mechanisms.one_shot import check_selection
 from dpsql.mechanisms.subsets import SubsetList, count_distinct, uniform_below, uniform_subsets
 from dpsql.noise.discrete import Bounds, LazyExponential, fraction_bounds, log_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader

@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsql.contract.events import Event, SubsetExponential
 from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError, ParameterError
-from dpsql.mechanisms.select import check_selection
+from dpsql.mechanisms.one_shot import check_selection
 from dpsql.mechanisms.subset_exponential import (
     Scores,
     coefficient_of,

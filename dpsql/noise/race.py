@@ -70,7 +70,7 @@ def top_k(
 
     Notes
     -----
-    - **Guarantee**: none by itself; `dpsql.mechanisms.select` sets the coefficient.
+    - **Guarantee**: none by itself; `dpsql.mechanisms.one_shot` sets the coefficient.
     - **Randomness**: exact, operating-system entropy, no seed.
     - **Does not protect**: running time. All d noises are always drawn, but the time shows how many candidates can be
       among the winners, and (about once in ``2**30`` comparisons) how many need more bits.

@@ -18,6 +18,35 @@ clear           more than half of the rows with a value lie inside, and the inte
 undetermined    there are too few rows for that, and no bounds
 not measured    bounds of a version that did not count rows
 ==============  ==================================================================================================
+
+**Verdicts.** The verdict of each row follows from released numbers and public noise, at no privacy cost.
+
+A row is `clear` if noise alone explains its claim with a chance of at most 5 %, or one less the confidence of the call.
+The claim is about that row, and can fail: if a result has many rows, some are `clear` by chance unless the table says
+that the claim holds for all rows at once. `dpsql.contract.covers` defines the words; the first word that holds is the
+verdict.
+
+===================  ======================================================================================
+rows                 claim
+===================  ======================================================================================
+counts, sums,        the interval excludes 0
+deviations
+means, quantiles     the interval is at most half as wide as the public interval before (`is_narrowed`)
+bins, cells          the interval excludes 0: there are rows
+covariances,         the interval excludes 0
+correlations
+metrics              the interval excludes 0
+coefficients         not 0: farther from 0 than noise of all features at once moves one of them
+scores               above the threshold, or above 0: for all compared features at once
+curve, confusion     the rates of the two classes differ at this threshold
+area                 the interval excludes 1/2
+===================  ======================================================================================
+
+A stored curve has the standard deviation s of its noise, but not its law: Laplace, Gaussian, or a sum of many. For a
+sum of weights w, ``|w| <= 1``, times independent discrete Laplace noise of variances v the moment generating function
+is the product of ``1 / (1 - v (cosh(w t) - 1))``, which is at most ``1 / (1 - s**2 (cosh(t) - 1))``, since ``cosh(w t)
+- 1 <= w**2 (cosh(t) - 1)``. The function of Gaussian noise is below it, as ``exp(x) <= 1 / (1 - x)``. So Chernoff's
+bound with it holds for all of them.
 """
 
 from __future__ import annotations

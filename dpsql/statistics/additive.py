@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 from dpsql.arrays import Integers, Longs
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, record
 from dpsql.contract.relation import relation_of
-from dpsql.kernels.clipped_rows import fixed_coefficients
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums
+from dpsql.kernels.gram import fixed_coefficients
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.regression import FARTHEST_TARGET, RowMap, Scales
 

@@ -42,9 +42,8 @@ from dpsql.contract.fold import Batch, Fold, RowTransform, Several, field, numbe
 from dpsql.contract.parameters import narrow
 from dpsql.contract.relation import Relation
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
-from dpsql.statistics.aggregates import Sums, Words
+from dpsql.statistics.aggregates import GroupedSums, Sums, Words
 from dpsql.statistics.auc import Cells, ClassScores, Concordance, ScoreCounts
-from dpsql.statistics.grouped_sums import GroupedSums
 
 # Cells of each score for comparing its order with the other score's order.
 COARSE = 64

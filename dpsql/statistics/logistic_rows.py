@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
-from dpsql.kernels.clipped_rows import SHRINK
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
+from dpsql.kernels.gram import SHRINK
 from dpsql.kernels.logistic import GradientSums, SignedRows
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.regression import RowMap, Scales, Standard

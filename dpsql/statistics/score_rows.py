@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, KeptRows
 from dpsql.kernels import fixed_point
-from dpsql.kernels.clipped_rows import fixed_coefficients
 from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE, quantise
+from dpsql.kernels.gram import fixed_coefficients
 from dpsql.kernels.logistic import SignedRows
 from dpsql.kernels.xty import BLOCK_ROWS
 from dpsql.statistics.additive import CellMap, CodedRows

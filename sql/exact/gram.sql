@@ -9,7 +9,7 @@
 -- use      SELECT * FROM exact_gram_sql('t', 'x', 'y', 0, 1, 0, 100)
 -- names    functions and operators are named in full, so that no macro of the caller's stands in for one
 -- needs    fixed_point.sql
--- twin     dpsql/kernels/gram.py, dpsql/kernels/clipped_rows.py
+-- twin     dpsql/kernels/gram.py, dpsql/kernels/gram.py
 CREATE OR REPLACE MACRO exact_gram_sql(source, x, y, lower, upper, target_lower, target_upper, row_norm := NULL) AS TABLE
   WITH fixed AS (
     SELECT

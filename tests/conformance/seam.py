@@ -35,9 +35,8 @@ from dpsql.mechanisms.prefix_sums import CumulativeCounts
 from dpsql.mechanisms.quantile import GroupQuantileSelection
 from dpsql.noise.entropy import OperatingSystemEntropy
 from dpsql.progress import Progress
-from dpsql.statistics.aggregates import Sums, Words
+from dpsql.statistics.aggregates import GroupedSums, KeyedSums, Labels, Sums, Words
 from dpsql.statistics.auc import ClassScores, Concordance
-from dpsql.statistics.grouped_sums import GroupedSums, KeyedSums, Labels
 from dpsql.statistics.presence import NameCounts
 from dpsql.testing.bits import SeededBits
 from support.broken.planting import planted

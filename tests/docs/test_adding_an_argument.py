@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checkout_copy import copy_to, replace_once, run
 
-FILE = "dpsql/functions/selection_verdict.py"
+FILE = "dpsql/functions/selection.py"
 EDITS = {
     "Signature(*COLUMNS, *own, *PROTECTION)": 'Signature(*COLUMNS, *own, Argument("note", "A text that is stored with '
     'the release.", kind="str"), *PROTECTION)',

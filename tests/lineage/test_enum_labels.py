@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import dpsql
 from dpsql.cli.commands import main
-from dpsql.contract.query import post
+from dpsql.contract.query import cores
 from dpsql.contract.query.relations import Splitting
 from dpsql.engines.duckdb.lineage import labels, paths, queries
 from dpsql.gateway.granted import Granted
@@ -360,7 +360,7 @@ def test_a_person_may_be_named_by_a_label() -> None:
 
 FAULTS = {
     "labels are public without a declaration": ((labels.EnumLabels, "private", lambda *_: {}),),
-    "the catalog shows labels": ((post, "_WITHOUT_LABELS", "data_type"),),
+    "the catalog shows labels": ((cores, "_WITHOUT_LABELS", "data_type"),),
     "DuckDB's words show labels": ((paths, "without_labels", lambda text: text),),
 }
 

@@ -6,8 +6,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-from dpsql.mechanisms.one_shot import canonical_lipschitz
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import canonical_lipschitz, select
 from dpsql.noise.discrete import discrete_laplace
 
 

@@ -23,7 +23,7 @@ from dpsql.kernels import subset_strata
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH
 from dpsql.kernels.best_subsets import LIST_WIDTH
 from dpsql.mechanisms import subset_exponential, subset_selection
-from dpsql.statistics.gram import score_sensitivity
+from dpsql.statistics.regression import score_sensitivity
 from dpsql.testing import SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load

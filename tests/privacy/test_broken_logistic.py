@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.gram import clip_rows
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.objective_perturbation import calibrate, objective_epsilon, objective_perturbation
 from dpsql.testing.bits import SeededBits

@@ -11,9 +11,8 @@ import pytest
 from dpsql.contract.events import cost_of
 from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_delta, gaussian_mu
 from dpsql.errors import ParameterError
-from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.gram import gram_products
+from dpsql.kernels.gram import clip_rows, gram_products
 from dpsql.mechanisms.gaussian import gaussian_release
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, largest_norm
 from dpsql.testing.distribution import fit

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import dpsql
-import dpsql.mechanisms.select
+import dpsql.mechanisms.one_shot
 from dpsql.testing import Fit, SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table, random_value
 from dpsql.testing.sql import load
@@ -332,14 +332,14 @@ def test_order_of_rows_does_not_change_a_selection(connection: Any) -> None:
 def test_ranges_of_rounds_units_and_relations(connection: Any, monkeypatch: pytest.MonkeyPatch, split: str) -> None:
     """What every draw is given: epsilon's share, and the range, which grows with the rows of a unit."""
     given: list[tuple[Fraction, Fraction]] = []
-    draw = dpsql.mechanisms.select.select
+    draw = dpsql.mechanisms.one_shot.select
 
     def spied(utility: Any, **options: Any) -> Any:
         # Scores are in units of 1 / (2 (n - 1) (features selected before)), 1 for the first round.
         given.append((Fraction(options["utility_range"], 2 * 7), options["epsilon"]))
         return draw(utility, **options)
 
-    monkeypatch.setattr(dpsql.mechanisms.select, "select", spied)
+    monkeypatch.setattr(dpsql.mechanisms.one_shot, "select", spied)
     first = {"even": Fraction(1), "scaled": Fraction(2, 3)}[split]
     for more, spread in (
         ({}, Fraction(5, 2)),

@@ -14,7 +14,7 @@ import dpsql
 from dpsql.contract.measurement import Permit
 from dpsql.errors import DpsqlError
 from dpsql.functions.kendall import KendallPlan
-from dpsql.functions.selection_verdict import lead_reach
+from dpsql.functions.selection import lead_reach
 from dpsql.functions.sis import SisPlan
 from dpsql.mechanisms import ranking
 from dpsql.mechanisms.ranking import LeadNoise

@@ -16,7 +16,7 @@ from dpsql.contract.measurement import Permit
 from dpsql.errors import DpsqlError
 from dpsql.functions.kendall import KendallPlan
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.functions.selection_verdict import scored_record, selection_record
+from dpsql.functions.selection import scored_record, selection_record
 from dpsql.functions.sis import SisPlan
 from dpsql.mechanisms import ranking
 from dpsql.mechanisms.ranking import NoisyScores, RankScoreNoise

@@ -20,17 +20,25 @@ from dpsql.kernels.cells import GridCounts, TypedCells
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.value_grid import ValueGrid
 from dpsql.statistics.additive import CELLS, CellMap, CellRows, CellWeights, ResidualSums, StepRows, Steps
+from dpsql.statistics.aggregates import GroupedSums, NamedSums
 from dpsql.statistics.auc import ClassScores, ScoreCounts
 from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts, PairTables
 from dpsql.statistics.comparison import PairedScores
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.feature_moments import CompleteProducts
-from dpsql.statistics.gram import ColumnMoments, ErrorSums, Gram
-from dpsql.statistics.grouped_sums import GroupedSums, NamedSums
 from dpsql.statistics.kendall import BlockScores
 from dpsql.statistics.logistic_rows import Scaling, StepSums
 from dpsql.statistics.presence import FeatureCounts, NameCounts
-from dpsql.statistics.regression import QuantisedMagnitudes, RoundProducts, RowMap, RowProducts, Scales
+from dpsql.statistics.regression import (
+    ColumnMoments,
+    ErrorSums,
+    Gram,
+    QuantisedMagnitudes,
+    RoundProducts,
+    RowMap,
+    RowProducts,
+    Scales,
+)
 from dpsql.statistics.score_rows import ScoreRows
 from dpsql.statistics.votes import BlockProducts, BlockVotes, ColumnRanges, VoteRule
 from dpsql.statistics.xty import CrossProducts, TargetSums

@@ -12,7 +12,7 @@ from dpsql.contract.relation import relation_of
 from dpsql.functions.regression_metrics import MetricsPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
-from dpsql.statistics.gram import ErrorSums, error_centres, sensitivities
+from dpsql.statistics.regression import ErrorSums, error_centres, sensitivities
 from dpsql.testing.neighbours import RELATIONS, Relation
 from support.cases import cases
 

@@ -13,7 +13,7 @@ import pytest
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.kernels.gram import gram_products
-from dpsql.statistics.gram import score_sensitivity, utility_range
+from dpsql.statistics.regression import score_sensitivity, utility_range
 from dpsql.testing import random_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Table
 from support.cases import cases

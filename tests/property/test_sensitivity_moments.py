@@ -13,20 +13,20 @@ import pytest
 
 from dpsql.contract.fold import Batch
 from dpsql.kernels.cells import MagnitudeCounts, TypedCells
-from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
-from dpsql.kernels.gram import gram_products
+from dpsql.kernels.gram import clip_rows, gram_products
 from dpsql.mechanisms.prefix_bounds import PrefixMatrix
 from dpsql.statistics.counts import squared_l2_sensitivity
-from dpsql.statistics.gram import ColumnMoments, moments_sensitivity
 from dpsql.statistics.regression import (
     STANDARD_ONE,
+    ColumnMoments,
     QuantisedMagnitudes,
     RowMap,
     Scales,
     Standard,
     cross_sensitivity,
     gram_sensitivity,
+    moments_sensitivity,
     standard_radius,
 )
 from support.cases import cases

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from dpsql.contract.fold import Batch
-from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.gram import gram_products
+from dpsql.kernels.gram import ClippedRows, clip_rows, gram_products
 from dpsql.mechanisms.ada_ssp import (
     MOST_ROWS,
     eigenvalue_error,

@@ -20,8 +20,7 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.two_stage import TwoStagePlan, draw_votes
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.mechanisms.laplace import LaplaceNoise
-from dpsql.mechanisms.one_shot import OneShotSelection
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import OneShotSelection, select
 from dpsql.statistics.votes import (
     blocks_from_count,
     component_sensitivity,

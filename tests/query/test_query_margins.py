@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.contract.keys import PublicKeys
-from dpsql.functions.query_margins import MarginsPlan
+from dpsql.functions.query import MarginsPlan
 from dpsql.statistics.aggregates import GroupCount
 from support.answers import differences, private
 from support.cases import cases

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.functions.query_vector import VectorPlan
+from dpsql.functions.query import VectorPlan
 from support.broken.planting import planted
 from support.cases import cases
 from support.sql_text import literal

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.statistics.grouped_sums import Labels
+from dpsql.statistics.aggregates import Labels
 from support.cases import cases
 
 ALL = "aggregates := ['count', 'sum', 'avg', 'stddev'], target := ['x', 'y'], lower := 0, upper := 10"

@@ -14,8 +14,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.lineage import functions
-from dpsql.engines.duckdb.releasing import Turns
-from dpsql.engines.duckdb.session import Session
+from dpsql.engines.duckdb.session import Session, Turns
 from dpsql.functions import sis as sis_selector
 from dpsql.functions.sis import SisCall
 from dpsql.udfs import rows as row_functions

@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.regression.linear import RegressionPlan
-from dpsql.kernels.clipped_rows import ClippedRows
+from dpsql.kernels.gram import ClippedRows
 from dpsql.statistics.regression import RoundProducts
 from support.broken.planting import planted
 from support.cases import cases

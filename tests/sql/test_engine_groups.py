@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.statistics.aggregates import Words
-from dpsql.statistics.grouped_sums import NamedSums
+from dpsql.statistics.aggregates import NamedSums, Words
 from support.cases import cases
 from support.exact_sums import exact_sums
 from support.twins import context, release, spent
@@ -87,7 +86,7 @@ def test_failing_labels_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("a secret of the rows")
 
-    monkeypatch.setattr(dpsql.statistics.grouped_sums.Labels, "add_labels", fail)
+    monkeypatch.setattr(dpsql.statistics.aggregates.Labels, "add_labels", fail)
     with context(frame(), engine=True) as made:
         with pytest.raises(dpsql.InternalError, match="I001") as failure:
             made.dp_count("t", by="a", **{**PRIVATE, "epsilon": 20})

@@ -11,9 +11,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
-from dpsql.kernels.gram import GramAccumulator
+from dpsql.kernels.gram import GramAccumulator, clip_rows
 from support.cases import cases
 
 EXACT = Path(__file__).resolve().parents[2] / "sql" / "exact"

@@ -22,7 +22,7 @@ from dpsql.contract.measurement import draw_once
 from dpsql.functions import regression_metrics
 from dpsql.functions.regression_metrics import SUMS, MetricsPlan, draw_metrics
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map
-from dpsql.statistics.gram import ErrorSums
+from dpsql.statistics.regression import ErrorSums
 from support.cases import cases
 
 ROWS = 2000

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from dpsql.contract.gaussian_profile import gaussian_mu
-from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.gram import gram_products
+from dpsql.kernels.gram import ClippedRows, clip_rows, gram_products
 from dpsql.mechanisms import ada_ssp as module
 from dpsql.mechanisms.ada_ssp import ada_ssp, boosted_ada_ssp, release_least_eigenvalue
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_release

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from scipy.special import chdtrc
 
-from dpsql.mechanisms.one_shot import SubsetRace
+from dpsql.mechanisms.one_shot import SubsetRace, select
 from dpsql.mechanisms.ranking import Ranking
-from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM, WordReader
 from dpsql.noise.race import integer_scores
 from support.audits import FALSE_ALARM, judge

@@ -23,7 +23,8 @@ PROGRAM = """
 import hashlib, json, sys
 from fractions import Fraction
 import numpy as np
-from dpsql.kernels import clipped_rows, kendall
+from dpsql.kernels import gram as gram_kernels
+from dpsql.kernels import kendall
 from dpsql.kernels.ball_least_squares import BallLeastSquares
 from dpsql.kernels.fixed_point import share
 from dpsql.kernels.gram import gram_products
@@ -47,11 +48,11 @@ assert gram[0][:3].tolist() == [sum(int(a) * int(b) for a, b in zip(rows[:, 0], 
 target = rows[:, -1]
 out["xty"] = digest(np.rint(target @ rows[:, :-1]))
 if "compiled" in sys.argv:
-    for kernels in (kendall.compiled_kernels, clipped_rows.compiled_kernels):
+    for kernels in (kendall.compiled_kernels, gram_kernels.compiled_kernels):
         kernels.start().join()
         assert kernels.kernels is not None
 else:
-    kendall.compiled_kernels = clipped_rows.compiled_kernels = lambda work: None
+    kendall.compiled_kernels = gram_kernels.compiled_kernels = lambda work: None
 values = rng.integers(-40, 40, (900, 6)) * np.array([1.0, 0.5, -0.0, 1e300, 1e-300, 3.0])
 values[rng.random(values.shape) < 0.05] = np.nan
 values[:, 5] = rng.random(900)
@@ -59,7 +60,7 @@ blocks = rng.integers(0, 7, 900)
 for name, given in (("kendall", None), ("kendall in blocks", blocks)):
     out[name] = [digest(part) for part in RankedTable(list(values.T), blocks=given).counts(5, range(5))]
 clipped = rows.copy()
-clipped_rows.clip_rows(clipped, 2 * S)
+gram_kernels.clip_rows(clipped, 2 * S)
 out["clipped"] = digest(clipped)
 counts, present = FeatureCounts(30, 5, denominator=1 << 20), rng.integers(0, 2, (30, 5000)).astype(np.float64)
 counts.add(rng.integers(-1, 2, 5000).astype(np.float64), present, Batch())

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.kernels import clipped_rows
-from dpsql.kernels.clipped_rows import ClippedRows, clip_rows, fixed_coefficients
+from dpsql.kernels import gram
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.gram import ClippedRows, clip_rows, fixed_coefficients
 from dpsql.kernels.workers import Compiled
 from support.cases import cases
 
@@ -28,7 +28,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "compiled":
         fresh.start().join()
         assert fresh.kernels is not None
-    monkeypatch.setattr(clipped_rows, "compiled_kernels", fresh)
+    monkeypatch.setattr(gram, "compiled_kernels", fresh)
     return str(request.param)
 
 
@@ -144,7 +144,7 @@ def test_products_are_exact(kernels: str, scale: float) -> None:
 
 @pytest.mark.long
 def test_neither_order_nor_batches_nor_threads_matter(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clipped_rows, "_JOB_ROWS", 5000)
+    monkeypatch.setattr(gram, "_JOB_ROWS", 5000)
     rows, target = table(30_000, 7, 3)
     theta = np.random.default_rng(4).normal(size=7)
     expected = None
@@ -163,7 +163,7 @@ def test_neither_order_nor_batches_nor_threads_matter(kernels: str, monkeypatch:
 
 
 def test_sums_beyond_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clipped_rows, "_INT64_ROWS", 1)
+    monkeypatch.setattr(gram, "_INT64_ROWS", 1)
     kept = ClippedRows(1)
     kept.add(np.full((10, 1), float(S)), np.full(10, float(S)))
     products = kept.residual_products(np.zeros(1))

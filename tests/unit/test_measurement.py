@@ -44,12 +44,12 @@ from dpsql.errors import InternalError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.ledger import Charge, Ledger
-from dpsql.mechanisms import select as selecting
+from dpsql.mechanisms import one_shot as selecting
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.objective_perturbation import PerturbedObjective
+from dpsql.mechanisms.one_shot import SelectionRounds
 from dpsql.mechanisms.prefix_bounds import column_losses
-from dpsql.mechanisms.select import SelectionRounds
 from support.cases import cases
 
 ONE = Fraction(1)
@@ -328,7 +328,7 @@ def samples(name: str) -> bool:
 
 
 def test_the_check_of_imports_sees_samplers() -> None:
-    assert samples("dpsql.mechanisms.select.select")
+    assert samples("dpsql.mechanisms.one_shot.select")
     assert samples("dpsql.mechanisms.tukey.tukey")
     assert not samples("dpsql.mechanisms.tukey.LARGEST_MODELS")
 

@@ -11,9 +11,8 @@ import pytest
 
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import InternalError, ParameterError
-from dpsql.kernels.clipped_rows import ClippedRows, clip_rows, fixed_coefficients
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.gram import gram_products
+from dpsql.kernels.gram import ClippedRows, clip_rows, fixed_coefficients, gram_products
 from dpsql.mechanisms import ada_ssp as module
 from dpsql.mechanisms.ada_ssp import (
     LinearFit,

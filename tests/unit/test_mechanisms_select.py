@@ -9,7 +9,7 @@ from dpsql.contract.events import CanonicalLipschitz, Event, ExponentialNoise, G
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms import one_shot
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import select
 from dpsql.noise.race import top_k
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import plan_from_json
-from dpsql.functions.selection_verdict import MECHANISMS
+from dpsql.functions.selection import MECHANISMS
 from dpsql.functions.sis import CENTERS, SisPlan
 
 GOOD: dict[str, Any] = {"target": "y", "k": 2, "epsilon": 0.1, "lower": 0, "upper": 1}

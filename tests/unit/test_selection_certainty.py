@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.estimate import estimate
-from dpsql.functions.selection_verdict import (
+from dpsql.functions.selection import (
     Certainty,
     in_words,
     largest_rank_score,
@@ -21,7 +21,7 @@ from dpsql.functions.selection_verdict import (
     rounds_certainty,
     sure_gap,
 )
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import select
 from support.cases import cases
 
 TWO_LEVELS = partial(largest_rank_score, two_levels=True)

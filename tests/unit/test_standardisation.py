@@ -15,8 +15,15 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.mechanisms import prefix_bounds as module
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.prefix_bounds import released_standard
-from dpsql.statistics.gram import UNIT, ColumnMoments, moments_sensitivity
-from dpsql.statistics.regression import DEVIATIONS, STANDARD_ONE, RowMap, Scales
+from dpsql.statistics.regression import (
+    DEVIATIONS,
+    STANDARD_ONE,
+    UNIT,
+    ColumnMoments,
+    RowMap,
+    Scales,
+    moments_sensitivity,
+)
 from support.cases import cases
 
 MAPPED = RowMap(Scales(*affine_maps([(-1.0, 1.0)] * 3), 0.0, 1.0))

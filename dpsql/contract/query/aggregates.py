@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
-from dpsql.contract.query.intervals import NOWHERE, Limits, number
+from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.relations import CoreDraft, Splitting, indicator
 from dpsql.contract.query.spellings import by_collation
@@ -274,7 +274,7 @@ class CoreAggregates:
         target = self._target(self._filtered(expr, value))
         quantiles = []
         for part in shares.parts if listed else (shares,):
-            share = number(part)
+            share = literal_number(part)
             if share is None or not 0 <= share <= 1:
                 raise ParameterError("P106", f"sql: {name} takes literals from 0 to 1. Write them out.")
             plain = Expr("call", name if name not in ("percentile_cont", "percentile_disc") else "quantile_cont")

@@ -1,7 +1,11 @@
-"""Bounds of expressions by interval arithmetic: exact over literals and declared columns, in fractions.
+"""What is known of an expression before any row is read: its bounds, and whether it is non-NULL in every row.
 
 Bounds choose noise and clipping only: a wrong bound costs accuracy, never privacy. So the module does not model the
 rounding of doubles beyond a little slack.
+
+`has_value` decides whether an expression is non-NULL in every row, so that it needs no count of its own values. The
+decision chooses how numbers are drawn. If it is wrong, a row without a value counts wrongly: this changes meaning,
+never privacy.
 """
 
 from __future__ import annotations
@@ -70,10 +74,12 @@ def finite_part(expr: Expr) -> tuple[int, int] | None:
     return None if bounds is None or (name in ("second", "minute") and expr.name == "epoch") else bounds
 
 
-def number(expr: Expr) -> Fraction | None:
+def literal_number(expr: Expr) -> Fraction | None:
     """Return the number of a literal."""
     if expr.what == "cast" and expr.parts:
-        return number(expr.parts[0]) if expr.name.startswith(("DECIMAL", "DOUBLE", "BIGINT", "INTEGER")) else None
+        return (
+            literal_number(expr.parts[0]) if expr.name.startswith(("DECIMAL", "DOUBLE", "BIGINT", "INTEGER")) else None
+        )
     if expr.what != "constant" or expr.name != "number" or len(str(expr.value)) > _LONGEST:
         return None
     try:
@@ -87,7 +93,7 @@ def interval(expr: Expr, column: Callable[[Expr], Limits]) -> Limits:
     limits = column(expr)
     if expr.what == "item" or limits.is_bounded:
         return limits
-    literal = number(expr)
+    literal = literal_number(expr)
     if literal is not None:
         return Limits(literal, literal)
     if expr.what == "constant":

@@ -18,7 +18,7 @@ from dataclasses import replace
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucket_width
-from dpsql.contract.query.intervals import Limits, fails_without, finite_part, has_value, number
+from dpsql.contract.query.intervals import Limits, fails_without, finite_part, has_value, literal_number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import PUBLIC, Item, KeyValues, Scope, fraction_text
 from dpsql.contract.query.split import QueryKey
@@ -200,7 +200,7 @@ class KeyFinder:
             item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
             return column.is_present and not (item.optional or item.hidden)
         keeps = expr.what in ("cast", *_BOOLEANS) or finite_part(expr) is not None
-        if keeps or (expr.name in _WHOLE and (expr.name != "//" or number(expr.parts[1]))):
+        if keeps or (expr.name in _WHOLE and (expr.name != "//" or literal_number(expr.parts[1]))):
             return all(map(self._is_present, expr.parts))
         return has_value(expr, self._is_present)
 

@@ -1,6 +1,9 @@
-"""A query as the splitter reads it: one form for all versions of DuckDB.
+"""A query as the splitter reads it and writes it: one form for all versions of DuckDB.
 
 Errors name the position of a refused expression in the text: its line, its column and its words.
+
+**Writing.** Parsing the written SQL gives the same nodes, whatever its names are. So a stranger's text never runs:
+dpsql parses the text, checks the tree, and runs the SQL written here.
 """
 
 from __future__ import annotations

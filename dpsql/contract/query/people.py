@@ -25,8 +25,7 @@ from dpsql.contract.query.relations import (
     Splitting,
     UnboundError,
 )
-from dpsql.contract.query.rows import Leaf, RowBlock, asks
-from dpsql.contract.query.stages import Stage, replaced
+from dpsql.contract.query.stages import Leaf, RowBlock, Stage, asks, replaced
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier
 

@@ -1,4 +1,13 @@
-"""The result of a part of a query: its level, its columns with public facts about them, and its SQL."""
+"""The result of a part of a query, and the state that the parts of the splitter share while they read one query.
+
+**Conditions.** `exclude` decides whether two conditions can hold for one row: from their trees alone, and only in plain
+cases. It splits conditions by AND, OR and NOT, whose laws hold for NULL, too. Two atoms exclude each other if they are
+a condition and its NOT, or say of one expression that it is among different literals, that it is among some literals
+and among none of them, or that it is NULL and any of these. Conditions that hold are not NULL.
+
+The decision chooses noise. If it is wrong, a row counts in the first cell whose condition holds, and the guarantee
+stays the same (`dpsql.statistics.aggregates`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +21,7 @@ from dpsql.contract.names import read_as_text
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucketed, clock, simplified, with_plain_literals
-from dpsql.contract.query.intervals import NOWHERE, Limits, number
+from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, Query, about, require
 from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey, error_names
 from dpsql.errors import ParameterError, SourceError
@@ -315,10 +324,10 @@ def indicator(value: Expr) -> Indicator | None:
     if value.what != "case" or len(value.parts) != 3:
         return None
     condition, then, otherwise = value.parts
-    zero = number(otherwise) == 0
+    zero = literal_number(otherwise) == 0
     if not zero and not (otherwise.what == "constant" and otherwise.name == "NULL"):
         return None
-    if number(then) == 1:
+    if literal_number(then) == 1:
         return Indicator(condition, zero)
     inner = indicator(then)
     return None if inner is None else Indicator(Expr("and", parts=(condition, inner.holds)), zero or inner.else_zero)
@@ -413,7 +422,7 @@ def _literal(expr: Expr) -> Literal | None:
     """Return a literal with its kind: a number or a string."""
     if expr.what == "constant" and expr.name == "string" and expr.value is not None:
         return "string", expr.value
-    value = number(expr)
+    value = literal_number(expr)
     return None if value is None else ("number", value)
 
 

@@ -15,7 +15,16 @@ from dpsql.contract.expression.kinds import NUMBERS, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.catalogue import Catalogue, Options
-from dpsql.contract.query.cores import CoreSelect, finish_core
+from dpsql.contract.query.cores import (
+    CoreSelect,
+    PostExpressions,
+    finish_core,
+    free_function,
+    free_show,
+    free_table,
+    is_empty,
+    refuse_name,
+)
 from dpsql.contract.query.errors import (
     PUBLIC_STANDING,
     ErrorsAround,
@@ -51,7 +60,6 @@ from dpsql.contract.query.nodes import (
     select_text,
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
-from dpsql.contract.query.post import PostExpressions, free_function, free_show, free_table, is_empty, refuse_name
 from dpsql.contract.query.relations import (
     DATE,
     PUBLIC,
@@ -72,9 +80,8 @@ from dpsql.contract.query.relations import (
     item_column,
     nulls_sql,
 )
-from dpsql.contract.query.rows import Leaf, RowBlock, asks, first_of, levels
 from dpsql.contract.query.split import ONE, NoisyNumbers, Split
-from dpsql.contract.query.stages import Stage, replaced
+from dpsql.contract.query.stages import Leaf, RowBlock, Stage, asks, first_of, levels, replaced
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 

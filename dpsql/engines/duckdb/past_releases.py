@@ -17,9 +17,9 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, SYNTHETICS, function_of
-from dpsql.ledger.charge import folded_dataset
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.rows import Older, StoredRelease
+from dpsql.ledger.transaction import folded_dataset
 from dpsql.released.histogram import Histogram, read_quantiles
 from dpsql.released.model import LinearModel
 from dpsql.released.results import Curve

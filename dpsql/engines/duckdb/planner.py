@@ -1,6 +1,33 @@
-"""Turn a call's public arguments into its plan: add the owner's declarations, and place the source on budgets.
+"""Turn a call's public arguments into its plan, and the plan into the statement that runs.
 
 The module also defines a private call that was planned but not run, for explaining a statement.
+
+**The statement.** A call runs it in the caller's own session: bound, aggregate, release. A statement does not depend on
+the rows, grows only with the names of the columns, and draws nothing by itself: its functions that read rows or draw
+are volatile, so EXPLAIN, DESCRIBE and PREPARE do not run them. `dpsql_gate` checks types and budget before any row is
+read: every scan waits for its ticket.
+
+Ordered steps pass the ticket on: key checks, ends of passes and the release each need the ticket that the step before
+returned. Rows that wait for a ticket do not suffice: if DuckDB 1.5.6 plans a source as empty, it may never request the
+ticket, and a release would come before the passes end.
+
+A statement is a chain of steps (`dpsql.engines.duckdb.steps`), each a query with a note. An explanation adds the notes
+as comments, and changes nothing else.
+
+The contents of a source enter a statement in one place, `steps.step.rows_of`, and statements use them in only three
+ways:
+
+- *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before any join, grouping,
+  partition or hash. Names of features become a string that is compared by its bytes (`exact_text`). Collations apply to
+  none of them.
+- *Samples* (which rows of a unit count) and *blocks* follow from `place_hash`, a 128-bit hash of identities and
+  contents under a secret key. With groups, a fast hash of 64 bits replaces it, and the hashed values break ties.
+- *Values* go to dpsql's own functions over Arrow, which are opaque to DuckDB. A predicate on a column is not safe:
+  DuckDB may decide it at planning time from the minimum and maximum in a Parquet file, which ignore NaN. Scores are the
+  one exception: the statement adds a zero to them that only the gate knows (`steps.scores`).
+
+No step calls a macro, not even a macro of dpsql: the holder of a connection may replace any macro, and none of DuckDB's
+own functions. A value that is used twice is a column with a name.
 """
 
 from __future__ import annotations
@@ -9,12 +36,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dpsql.contract.feature_columns import check_named
+from dpsql.contract.call import check_named
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import DATED, Dated
-from dpsql.contract.placement import Placement
-from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, SCORES, XTY, Plan
+from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, SCORES, XTY, Placement, Plan
 from dpsql.contract.query.condition import check
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage import paths

@@ -20,8 +20,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
 from dpsql.engines.duckdb.query_planner import QueryStatement
-from dpsql.engines.duckdb.releasing import Answered, Turns, run_query
-from dpsql.engines.duckdb.session import FAILED, Session
+from dpsql.engines.duckdb.session import FAILED, Answered, Session, Turns, run_query
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.rendering import identifier
 

@@ -4,6 +4,15 @@ DuckDB folds three steps of the macro while it binds a statement: `QueryPlanner.
 `QueryPlanner.statement`. Each step gets DuckDB's plans of the texts that the step before returned. The steps read and
 charge nothing. The plans alone decide about the splitter's texts. The module also keeps the split of earlier versions,
 because their releases are stored.
+
+**The statement** has all parts of a query as one relation, and makes the final rows from their answers. Every part is
+the chain of steps that a call of its function runs (`dpsql.engines.duckdb.steps`), in its own frame. The parts share
+one gate, which gives each part a ticket, and one release, which takes every part's statistic. So the release is one
+value of one materialized query: reading any answer charges all parts in one transaction, and reading no answer charges
+none.
+
+A core's answers are a table with the core's name. The post text reads only these tables and public tables; dpsql checks
+its plan before it writes the statement.
 """
 
 from __future__ import annotations
@@ -29,7 +38,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.names import dotted
 from dpsql.contract.parameters import fold, list_items, narrow, show
 from dpsql.contract.periods import DATED, Dated, block_of
-from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, Path, folded
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import pointing

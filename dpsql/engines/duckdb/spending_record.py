@@ -9,6 +9,11 @@ dpsql writes rows after the ledger's commit, in a separate transaction. So the d
 lost nothing, even after a crash, and the caller's transaction does not matter. If a write fails, as in a read-only
 database, the next write adds the row: the database may lag, and no release waits. dpsql refuses a ledger without the
 last entry that the database remembers, until the owner accepts that ledger.
+
+**The database ID** is the name of a schema, which ties the database to its ledger:
+``dpsql_ledger_<ledger>_<database>``: the first 16 hexadecimal digits of the ledger's ID, and 16 random ones of the
+database. The schema stores the database's memory of the ledger (`spending_record`). A schema's name survives copies of
+the file, EXPORT and COPY FROM DATABASE; a copy shares the budget.
 """
 
 from __future__ import annotations

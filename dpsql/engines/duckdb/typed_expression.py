@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from dpsql.contract.call import MISSING
 from dpsql.contract.expression.judge import UNREADABLE, Bound, Judged, unknown
 from dpsql.contract.expression.kinds import ZONED_TIMESTAMP, Type, type_of
-from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan

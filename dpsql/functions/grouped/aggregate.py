@@ -96,6 +96,12 @@ from dpsql.statistics.aggregates import (
     Block,
     CentredSum,
     GroupCount,
+    GroupedSums,
+    GroupRecords,
+    KeyedSums,
+    Labels,
+    NamedSums,
+    NumberedSums,
     SharedCount,
     Sums,
     UnitCount,
@@ -104,7 +110,6 @@ from dpsql.statistics.aggregates import (
     left_out_blocks,
     shared_count,
 )
-from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords, KeyedSums, Labels, NamedSums, NumberedSums
 
 TARGETS = replace(
     TARGET,

@@ -20,8 +20,8 @@ from dpsql.functions.value_cells import DerivedKey, MagnitudeCells
 from dpsql.mechanisms.interval_scan import IntervalNoise, ScannedInterval
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record
+from dpsql.statistics.aggregates import GroupedSums
 from dpsql.statistics.counts import MagnitudeHistogram
-from dpsql.statistics.grouped_sums import GroupedSums
 
 
 @dataclass(frozen=True, kw_only=True)

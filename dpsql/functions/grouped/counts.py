@@ -45,7 +45,7 @@ from dpsql.functions.grouped.plan import (
 from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import to_doubles
 from dpsql.released.results import groups_record
-from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords
+from dpsql.statistics.aggregates import GroupedSums, GroupRecords
 
 # Most counts of one call: each thread holds all of them.
 _MOST_COUNTS = 1 << 22

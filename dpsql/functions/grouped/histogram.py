@@ -55,8 +55,7 @@ from dpsql.mechanisms.aggregates import GroupedNoise, drawable_mu, grouped_noise
 from dpsql.mechanisms.prefix_sums import MOST_CELLS, STRATEGIES, CumulativeCounts, PrefixStrategy, prefix_strategy
 from dpsql.progress import Progress
 from dpsql.released.histogram import curve_record, histogram_record
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, GroupCount, Sums
-from dpsql.statistics.grouped_sums import GroupedSums
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, GroupCount, GroupedSums, Sums
 
 # One less than a strategy's limit, for the bin of missing values.
 _MOST_BINS = MOST_CELLS - 1

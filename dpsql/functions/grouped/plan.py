@@ -8,6 +8,13 @@ result has every group with a public key, with noise, also if the group is empty
 
 The module also defines the arguments of these functions: grouping columns, keys, and the contribution limit of one
 unit.
+
+**Private bounds.** In functions of one call, the first pass draws one interval for each column without public bounds.
+In a plain SQL query, one part draws the intervals for all other parts of its core (`dpsql.functions.query_bounds`).
+Rows of all groups count together, and each privacy unit counts as many rows as its limits allow.
+
+The released bounds are public in the next pass, which clips every row to them. The costs add up: the bounds cost
+`bounds_share` of epsilon, and the later draws cost the rest. The exact ends of the data would not be private.
 """
 
 from __future__ import annotations
@@ -35,8 +42,7 @@ from dpsql.contract.arguments import (
     share,
     word,
 )
-from dpsql.contract.call import Call, TargetCode
-from dpsql.contract.feature_columns import check_condition, check_ids, refuse_lossless, require
+from dpsql.contract.call import Call, TargetCode, check_condition, check_ids, refuse_lossless, require
 from dpsql.contract.fold import Batch, RowTransform
 from dpsql.contract.keys import Lists, PublicKeys, read_keys
 from dpsql.contract.layout import Layout

@@ -55,8 +55,8 @@ from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
 from dpsql.progress import Progress
 from dpsql.released.intervals import FAILURE, interval_record
 from dpsql.released.quantile_spans import BEYOND, among_rows, rank_reach, rows_needed, span, span_record
+from dpsql.statistics.aggregates import GroupedSums
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
-from dpsql.statistics.grouped_sums import GroupedSums
 
 
 class GroupCells:

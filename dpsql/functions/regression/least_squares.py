@@ -1,4 +1,8 @@
-"""The common part of AdaSSP and boosted AdaSSP: the budget, the columns, and private bounds before the fit."""
+"""AdaSSP and boosted AdaSSP: the budget, the columns, private bounds before the fit, and the boosted rounds.
+
+Boosted AdaSSP takes products once, and residuals in rounds. DuckDB keeps its rows; an engine reads them in every
+round.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +37,8 @@ from dpsql.functions.regression.method import (
 )
 from dpsql.functions.regression.stage import Result
 from dpsql.kernels.cells import OCTAVE, SUBCELLS, CellCounts, GridCounts, TypedCells, is_few
-from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
-from dpsql.kernels.gram import GramAccumulator
+from dpsql.kernels.gram import ClippedRows, GramAccumulator
 from dpsql.mechanisms import ada_ssp
 from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, next_step
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
@@ -52,11 +55,11 @@ from dpsql.mechanisms.prefix_bounds import (
 )
 from dpsql.mechanisms.quantile import QuantileSelection
 from dpsql.statistics.counts import GridHistogram
-from dpsql.statistics.gram import ColumnMoments
 from dpsql.statistics.regression import (
     CELLS,
     DEVIATIONS,
     STANDARD_ONE,
+    ColumnMoments,
     QuantisedMagnitudes,
     RoundProducts,
     RowMap,

@@ -1,6 +1,12 @@
 """dp_linear_regression: a linear model under differential privacy, by one of three methods.
 
 AdaSSP is one noisy release of the products of all columns, after private bounds and moments if they are needed.
+
+**An additive model** is boosted AdaSSP first, then steps per feature on its residuals. DuckDB keeps its rows. An engine
+reads its rows once for bins and the bound of residuals, and once for every round.
+
+The budget of each stage is public: half of the rest after bounds and moments. If the released number of rows is small
+for the noise, the linear fit gets the whole rest, and there are no steps: `AdditiveModel.has_steps`.
 """
 
 from __future__ import annotations

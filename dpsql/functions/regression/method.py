@@ -34,8 +34,7 @@ from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.prefix_bounds import ColumnBounds, column_losses, draw_bounds, rows_needed
 from dpsql.progress import Progress
 from dpsql.statistics.counts import MagnitudeHistogram
-from dpsql.statistics.gram import ColumnMoments
-from dpsql.statistics.regression import RowMap, Standard
+from dpsql.statistics.regression import ColumnMoments, RowMap, Standard
 
 Interval = tuple[float, float]
 # The Gaussian part of a measurement, and its shares.

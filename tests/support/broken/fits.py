@@ -21,7 +21,7 @@ from dpsql.functions.regression import tukey as tukey_method
 from dpsql.functions.regression.least_squares import LeastSquares
 from dpsql.functions.regression.linear import AdditiveModel
 from dpsql.kernels.cells import TypedCells, fine_edges
-from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
+from dpsql.kernels.gram import ClippedRows, fixed_coefficients
 from dpsql.mechanisms import (
     ada_ssp,
     additive,
@@ -33,12 +33,12 @@ from dpsql.mechanisms import (
     rank_counts,
     tukey,
 )
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import select
 from dpsql.mechanisms.tukey import row_budget
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics import additive as additive_statistics
 from dpsql.statistics import counts, regression, votes
-from dpsql.statistics.gram import UNIT
+from dpsql.statistics.regression import UNIT
 from support.broken.planting import Fault, Patch, planted
 from support.broken.regression import round_after_clip
 from support.broken.tukey import position_blocks

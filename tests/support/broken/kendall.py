@@ -81,7 +81,7 @@ def sensitivity_as_range_law(
     epsilon : Fraction
         Claimed privacy loss, > 0.
     noise : {'exponential', 'gumbel'}
-        As for `dpsql.mechanisms.select.select`.
+        As for `dpsql.mechanisms.one_shot.select`.
 
     Returns
     -------

@@ -19,9 +19,9 @@ from dpsql.engines.duckdb.lineage import queries
 from dpsql.engines.duckdb.lineage.placing import place_text
 from dpsql.functions import query_parts
 from dpsql.functions.query import QueryPlan
-from dpsql.ledger.charge import Charge
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
+from dpsql.ledger.transaction import Charge
 from support.broken.planting import Fault, Patch
 
 _split: Callable[..., Split] = vars(query_planner)["split"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.kernels.lasso_votes import lasso_votes
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import select
 from dpsql.noise.entropy import SYSTEM
 from support.broken.subsets import (
     Law,

@@ -21,7 +21,7 @@ from dpsql.contract.fold import Batch
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import LIST_WIDTH
-from dpsql.statistics import gram
+from dpsql.statistics import regression
 from dpsql.testing.neighbours import Table, to_arrow
 
 Outcome = tuple[str, ...]
@@ -62,7 +62,7 @@ class BestSubsetLaw:
     def utility_range(self) -> Fraction:
         """What the selection is calibrated to, in units of `SCORE_UNIT`."""
         plan = self.plan
-        spread = gram.utility_range(
+        spread = regression.utility_range(
             plan.neighbours,
             plan.k + plan.intercept,
             plan.radius,

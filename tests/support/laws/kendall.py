@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsql.contract.fold import Batch
 from dpsql.functions.kendall import KendallCall, KendallPlan, peel
-from dpsql.mechanisms.select import SelectionRounds
+from dpsql.mechanisms.one_shot import SelectionRounds
 from dpsql.statistics.kendall import Pairs
 from dpsql.testing.neighbours import Table, to_arrow
 from support.laws.selection import select_law

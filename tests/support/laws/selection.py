@@ -28,7 +28,7 @@ def select_law(
     k: int,
     noise: Literal["exponential", "gumbel"] = "exponential",
 ) -> dict[tuple[int, ...], float]:
-    """Return the law of `dpsql.mechanisms.select.select`.
+    """Return the law of `dpsql.mechanisms.one_shot.select`.
 
     Parameters
     ----------

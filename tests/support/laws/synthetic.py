@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.mechanisms import gaussian, prefix_bounds, private_tree
-from dpsql.mechanisms.select import select
+from dpsql.mechanisms.one_shot import select
 from support.broken.planting import planted
 
 

@@ -1,4 +1,18 @@
-"""Find the catalog table that a source's name stands for, from the plans of the candidates."""
+"""Find the catalog table that a source's name stands for, and whether a public name still stands for its table.
+
+**Public names.** Only the table that its owner declared is read free. A name can move to another table: ``ALTER TABLE
+patients RENAME TO lookup``. So dpsql knows a public table by its name, its columns and their types. Within one DuckDB
+instance dpsql also knows the number of the table (``table_oid``). DuckDB gives a number when a table is made, and keeps
+it when the table is altered or renamed. DuckDB never gives a number twice. When a file is opened again, its tables have
+new numbers.
+
+If the number of a public table is not known, the table is read free only if every protected or derived table of its
+database is where it was declared. If one is missing or was renamed, the public name may stand for that table. Then
+the owner declares the public table again. That declaration lists the tables that are missing, so later calls accept
+their absence.
+
+Copies are not traced: who copies rows of people into a public table has declared that they are public.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ If the ledger protects anything, dpsql does not answer a source that it cannot p
 DuckDB's plan of the source and from the declarations of the data's owners: it reads no row and charges nothing. The
 statement of a call contains the joins along a table's path to the privacy unit. `place` judges them like any other
 input: by DuckDB's plan of the joins.
+
+**Texts.** Only a running call knows the texts of views and macros: it must know all names in them, and no source
+without a plan may be next to a table with a budget.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from functools import partial
 
 from dpsql.contract.names import TableName, did_you_mean, dotted, is_file, parts_of, source_parts
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import BY_TEXT, DERIVE, PUBLIC_KIND, Declaration, Declarations, Owner

@@ -3,6 +3,19 @@
 `Judgements` judges a source when its statement runs: the texts behind the source, and the functions that it may call.
 It remembers a judgement under the source, its plan and the state of the catalog, which fixes the texts
 (`CatalogState`); never under a plan alone, or under anything else that rows may decide.
+
+**The state of the catalog.** `Standing` tells whether the catalog of an instance is still the judged catalog, as DuckDB
+takes as long to list all macros and functions as for the rest of a small call. DuckDB numbers every object of an
+instance from one count: each object that is created, replaced, altered or dropped in any of its databases takes
+numbers, and so does each new connection, for its temporary database. So a new connection's number, less the numbers of
+the connections that dpsql itself opens, stays the same only as long as nobody changes the catalog: it is the *state* of
+the catalog. Rows do not change the state.
+
+Equal states mean equal catalogs with two exceptions; where either may hold, dpsql remembers nothing. Another connection
+may commit an earlier change later, and a statement such as CREATE TABLE AS changes the catalog between its plan and its
+first row. So a state counts only if all connections and statements are dpsql's own (`sealed`): none are yet, as the
+gateway opens connections that are not counted here. And a transaction may be rolled back: so a state counts only after
+two transactions saw it.
 """
 
 from __future__ import annotations
@@ -21,7 +34,7 @@ import duckdb
 
 from dpsql.contract.names import ATTACHED, MARKED, TableName, is_file
 from dpsql.contract.parameters import fold, show, text
-from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
@@ -70,7 +83,7 @@ from dpsql.rendering import text as literal
 if TYPE_CHECKING:
     import duckdb
 
-    from dpsql.contract.placement import Placement
+    from dpsql.contract.plan import Placement
     from dpsql.functions.grouped.plan import GroupedPlan
     from dpsql.ledger.ledger import Ledger
     from dpsql.ledger.rows import Facts, RecordedDeclaration

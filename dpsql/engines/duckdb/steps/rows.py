@@ -1,4 +1,4 @@
-"""The rows that count, and the passes that hand them to the call's collector, each after the round before it.
+"""The keys and values of rows, the rows that count, and the passes that hand them to the call's collector.
 
 Scores are counted by label and cell: the only statistic that SQL counts by comparing values.
 
@@ -7,6 +7,16 @@ rows have its identity, which includes the period; so every unit has one value, 
 the core reads a row before the limit is drawn.
 
 Cells of long rows are read once. They become one row for each row id, or sums of products with a target.
+
+Values are hidden from the planner's statistics, and are integers within bounds that may be drawn.
+
+**Row limits** sort only the rows of owners that exceed the limit. Sorting all rows by contents, owner by owner, takes
+most of a call's time, but a sample is all rows of an owner within the limit. So the rows are stored once and counted,
+and only rows of owners over the limit are sorted and sampled. The choice of an owner's rows stays a function of its own
+rows and the call's key. The rows are read once, so the counted rows are the rows that are handed over, even if a file
+changes meanwhile; and NULL keys are one owner in all three steps.
+
+Rows over the limits are also recorded, unit by unit and cut, see `dpsql.statistics.aggregates`.
 """
 
 from __future__ import annotations
@@ -32,8 +42,8 @@ from dpsql.engines.duckdb.keys import (
 )
 from dpsql.engines.duckdb.steps.step import ITEM, UNIT, Frame, GroupedFrame, Step, rows_of, select
 from dpsql.functions.grouped.left_out import GROUP, RECORD, ROWS, UNITS
+from dpsql.functions.query import DisjointPlan, PairsPlan, half_units
 from dpsql.functions.query_rows import STEPS, step_of
-from dpsql.functions.query_vector import DisjointPlan, PairsPlan, half_units
 from dpsql.functions.roc import ScorePlan
 from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE

@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpsql.contract.feature_columns import MISSING
+from dpsql.contract.call import MISSING
 from dpsql.contract.names import read_as_text, source_sql
 from dpsql.contract.periods import PARTS, During
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan

@@ -1,4 +1,4 @@
-"""The verdict of a selection: consequences of public numbers, and evidence that a share of epsilon pays for.
+"""Selection of features: arguments and plan fields of all selectors, one-shot selection, and verdicts.
 
 *Free.* If the caller declares a public number of rows (or of blocks) below `rows_needed` of a certainty, no data make
 any feature sure to be selected: every row is `unclear`. Otherwise it is `not measured`. The verdict never uses the
@@ -63,6 +63,8 @@ Between `rows_needed` and `rows_sure` it depends on the data. It is no statement
 *Rounds* (`dpsql.functions.kendall`). A round is a selection of one feature, with g at beta / k. A missed feature must
 be missed in every round. In later rounds the chosen features may lower the scores of all others by the largest score of
 two features, so their gap grows by at most this score; and H is at least the product over the rounds.
+
+An argument for all selectors is in `selector_arguments`, its field in `SelectorPlan`, and its name in `_shared`.
 """
 
 from __future__ import annotations
