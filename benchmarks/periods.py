@@ -16,8 +16,8 @@ from pathlib import Path
 from ledger import median
 
 from dpsql.contract.periods import Dated, During, block_of
+from dpsql.ledger.charge import append_charges
 from dpsql.ledger.ledger import Budget, Charge, Ledger
-from dpsql.ledger.transaction import append_charges
 
 _DATED = Dated("day", "visit_date")
 _FIRST = date(2020, 1, 1)

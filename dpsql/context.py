@@ -23,12 +23,11 @@ from dpsql.engines import driver
 from dpsql.engines.attached import Attached, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, session_of
-from dpsql.engines.duckdb.past_releases import quantiles_asked, rows_asked, view_sql
 from dpsql.engines.duckdb.planner import condition_queries, release_sql
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
 from dpsql.engines.duckdb.query_planner import QueryStatement
-from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
+from dpsql.engines.duckdb.releases import quantiles_asked, rows_asked, stored_rows, stored_sql, view_sql
 from dpsql.engines.duckdb.session import (
     NAMING_ERRORS,
     Turns,

@@ -18,7 +18,7 @@ from dpsql.cli.runner import Runner
 from dpsql.context import Context
 from dpsql.contract.boundary import public_sql, quotes_values, unshown
 from dpsql.errors import original
-from dpsql.ledger.transaction import Receipt
+from dpsql.ledger.charge import Receipt
 from dpsql.released.release import Release
 
 

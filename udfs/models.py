@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from dpsql.contract.covers import COVERING
 from dpsql.contract.parameters import text
-from dpsql.engines.duckdb.past_releases import ModelRow
 from dpsql.engines.duckdb.prediction import predictions_sql
+from dpsql.engines.duckdb.releases import ModelRow
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.synthetic_table import read_count, read_seed, synthetic_sql
 from dpsql.errors import ParameterError

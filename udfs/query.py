@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.query_planner import CORES, GATE, query_lines
-from dpsql.engines.duckdb.result_rows import QueryAnswer, answers
+from dpsql.engines.duckdb.releases import QueryAnswer, answers
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError

@@ -19,7 +19,7 @@ from dpsql.engines.driver import release as release_of_engine
 from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.planner import admit_sql, call_sql, condition_queries, exact_sql
-from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
+from dpsql.engines.duckdb.releases import engine_sql, rows_sql, stored_sql
 from dpsql.engines.duckdb.running import RunningCall, Statistic, resolved
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.typed_expression import refuse_other_types

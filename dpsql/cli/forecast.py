@@ -27,8 +27,8 @@ from dpsql.engines.duckdb.planner import Planned
 from dpsql.errors import BudgetError, ParameterError, original
 from dpsql.ledger.blocks import Blocks, of_person
 from dpsql.ledger.budget import Spent, refuse_contradiction
+from dpsql.ledger.charge import refuse_charge
 from dpsql.ledger.rows import BudgetRow, State, total_row
-from dpsql.ledger.transaction import refuse_charge
 from dpsql.manual.slips import mended
 
 T = TypeVar("T")

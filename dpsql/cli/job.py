@@ -22,8 +22,8 @@ from dpsql.cli.messages import DONE, clean_message, exit_code_of
 from dpsql.cli.output import Result, replacing
 from dpsql.cli.runner import Runner
 from dpsql.errors import LedgerError, original
+from dpsql.ledger.charge import Receipt
 from dpsql.ledger.ledger import Ledger
-from dpsql.ledger.transaction import Receipt
 from dpsql.version import __version__
 
 

@@ -33,7 +33,7 @@ from dpsql.cli.runner import Runner, RunnerOptions, protects, replay_text
 from dpsql.cli.stopping import Terminated
 from dpsql.contract.boundary import quotes_values, unshown
 from dpsql.errors import original
-from dpsql.ledger.transaction import Receipt
+from dpsql.ledger.charge import Receipt
 from dpsql.version import __version__
 
 

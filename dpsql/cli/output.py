@@ -30,13 +30,13 @@ from dpsql.cli.messages import clean_message, is_from_duckdb, refuse_closed_outp
 from dpsql.contract.covers import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.periods import period_named, spans
 from dpsql.errors import LedgerError
+from dpsql.ledger.charge import Receipt
 from dpsql.ledger.file import beside
 from dpsql.ledger.granting import GrantedRow
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import is_url
 from dpsql.ledger.policy import PolicyRow
 from dpsql.ledger.rows import BudgetRow, LedgerRow
-from dpsql.ledger.transaction import Receipt
 
 
 def ledger_place(database: str | None, ledger: str | None) -> str:

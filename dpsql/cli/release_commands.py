@@ -19,7 +19,7 @@ from dpsql.cli.private import Private
 from dpsql.cli.runner import Runner, RunnerOptions, protects
 from dpsql.contract.covers import covers
 from dpsql.contract.parameters import show
-from dpsql.engines.duckdb.result_rows import stored_rows
+from dpsql.engines.duckdb.releases import stored_rows
 from dpsql.errors import ParameterError
 from dpsql.functions.noise_statement import noise_statement
 from dpsql.functions.registry import FUNCTIONS, QUERY

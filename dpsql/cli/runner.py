@@ -21,8 +21,8 @@ from dpsql.cli.stopping import noting_stops
 from dpsql.context import Context
 from dpsql.contract.parameters import show
 from dpsql.errors import LedgerError
+from dpsql.ledger.charge import Receipt
 from dpsql.ledger.rows import replay_of
-from dpsql.ledger.transaction import Receipt
 from dpsql.manual.demonstration import fill
 from dpsql.manual.slips import mended
 from dpsql.named_engine import attach_engine

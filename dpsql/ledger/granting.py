@@ -23,12 +23,13 @@ from dpsql.ledger import clock
 from dpsql.ledger.accounts import counted
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import GRANT, REVOKE, TOKEN, Draft, canonical
+from dpsql.ledger.charge import NOTHING_RELEASED, entry_row, folded_dataset, is_name
 from dpsql.ledger.grants import OVERLAP, Grant, Grants, Issued, new_token, principal_dataset, principal_named
 from dpsql.ledger.location import LedgerPlace
 from dpsql.ledger.policy import PolicyRow, policy_rows
 from dpsql.ledger.rows import BudgetRow, Entry, LedgerRow, RecordedDeclarations, State, StoredRelease, ledger_row
 from dpsql.ledger.spending import Totals, totals_between
-from dpsql.ledger.transaction import NOTHING_RELEASED, Transaction, entry_row, folded_dataset, is_name
+from dpsql.ledger.transaction import Transaction
 from dpsql.progress import held_back
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 
     from dpsql.ledger.blocks import Blocks
     from dpsql.ledger.chain import Head, Row
+    from dpsql.ledger.charge import Receipt
     from dpsql.ledger.store import Store
-    from dpsql.ledger.transaction import Receipt, Transaction
+    from dpsql.ledger.transaction import Transaction
 
 
 def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reservation: int, outcome: str) -> Entry:

@@ -20,10 +20,7 @@ from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
 from dpsql.ledger.blocks import merged, restated
 from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.chain import RESERVED, Draft, canonical
-from dpsql.ledger.granting import GrantingLedger, append_end, free
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
-from dpsql.ledger.spending import Lost, Totals, append_lost, lost_charges
-from dpsql.ledger.transaction import (
+from dpsql.ledger.charge import (
     DECLARATION,
     NO_RESULT,
     NOTHING_RELEASED,
@@ -42,6 +39,9 @@ from dpsql.ledger.transaction import (
     receipt_of,
     refuse_name,
 )
+from dpsql.ledger.granting import GrantingLedger, append_end, free
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
+from dpsql.ledger.spending import Lost, Totals, append_lost, lost_charges
 from dpsql.ledger.verification import VerifyReport
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from dpsql.ledger.blocks import FRESH, Blocks
 from dpsql.ledger.budget import ENDED, Budget, Spent, with_accepted
 from dpsql.ledger.caps import account_of, cap_of
 from dpsql.ledger.chain import ACCEPTED, CHARGE, Draft, Row, canonical
+from dpsql.ledger.charge import fingerprint_of
 from dpsql.ledger.composition import Composition
-from dpsql.ledger.transaction import fingerprint_of
 
 if TYPE_CHECKING:
     from dpsql.ledger.rows import State

@@ -538,9 +538,14 @@ class CubeVector(Part):
             return 2
         return 0 if all(target.shared for target in self.targets) else 1
 
+    @cached_property
+    def finest(self) -> int:
+        """The most `unit_bits` of a target."""
+        return max(target.unit_bits for target in self.targets)
+
     def sensitivity(self, fine: int) -> int:
         """Return the sensitivity on the lattice of ``2**-fine``."""
-        rounded = any(target.unit_bits > fine for target in self.targets)
+        rounded = self.finest > fine
         moved = self.contribution.norm(1 << fine, distance=self.distance << fine)
         return moved + (self.contribution.changed_groups if rounded else 0)
 

@@ -159,7 +159,7 @@ def test_planted_names_that_differ_by_spelling_average_the_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = iter(range(1000))
-    digest = "dpsql.engines.duckdb.past_releases.digest_of"
+    digest = "dpsql.engines.duckdb.releases.digest_of"
     with desk_over(tmp_path / "x", victim=True) as asking:
         monkeypatch.setattr(digest, lambda *_: str(next(names)))
         assert len(averaged(asking, 8)) > 1

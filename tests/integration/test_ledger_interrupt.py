@@ -20,7 +20,7 @@ from support.cases import cases
 PROGRAM = """
 import faulthandler, json, random, signal, sys, threading, time, traceback
 import dpsql
-from dpsql.ledger.transaction import Charge
+from dpsql.ledger.charge import Charge
 
 faulthandler.dump_traceback_later(280, exit=True)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it

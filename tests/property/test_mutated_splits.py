@@ -18,7 +18,7 @@ from test_sensitivity_query import BOUNDED, Found, examine_bound
 
 import dpsql
 from dpsql.contract.query.split import Split
-from dpsql.engines.duckdb import query_planner, result_rows
+from dpsql.engines.duckdb import query_planner, releases
 from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.released.query import CoreRows, core_rows
 from support import mutated_splits
@@ -53,7 +53,7 @@ def mutated(draw: random.Random, *faults: Patch) -> Iterator[None]:
     def wrong(*given: Any) -> Split:
         return wrong_split(split(*given), draw)
 
-    with planted((query_planner, "split", wrong), (result_rows, "core_rows", _told_alike), *faults):
+    with planted((query_planner, "split", wrong), (releases, "core_rows", _told_alike), *faults):
         yield
 
 

@@ -19,7 +19,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import result_rows
+from dpsql.engines.duckdb import releases
 from dpsql.engines.duckdb.query_planner import QueryPlanner, QueryStatement
 from support.broken.planting import planted
 from support.cases import cases
@@ -161,7 +161,7 @@ def examine_bound(
 @contextmanager
 def hurried(con: Any) -> Iterator[None]:
     """Leave out what is done after the draw, or without rows."""
-    made = result_rows.core_rows
+    made = releases.core_rows
 
     def without_intervals(result: Any, answers: Any, confidence: float) -> Any:
         listed = [{name: value for name, value in one.items() if name != "over"} for one in answers["answers"]]
@@ -169,7 +169,7 @@ def hurried(con: Any) -> Iterator[None]:
 
     con.execute("SET disabled_optimizers = 'join_order'")
     try:
-        with planted((result_rows, "core_rows", without_intervals)):
+        with planted((releases, "core_rows", without_intervals)):
             yield
     finally:
         con.execute("RESET disabled_optimizers")

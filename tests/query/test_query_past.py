@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import dpsql
 from dpsql.cli.commands import main
-from dpsql.engines.duckdb.result_rows import stored_answer
+from dpsql.engines.duckdb.releases import stored_answer
 from dpsql.functions import query_parts
 from dpsql.functions.query_parts import SOURCE
 from support.broken.planting import planted

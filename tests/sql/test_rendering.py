@@ -16,7 +16,7 @@ import dpsql
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.macros import CALLED
 from dpsql.engines.duckdb.planner import admit_sql, exact_sql, release_sql
-from dpsql.engines.duckdb.result_rows import rows_sql, stored_sql
+from dpsql.engines.duckdb.releases import rows_sql, stored_sql
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 from dpsql.rendering import call

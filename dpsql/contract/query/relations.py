@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 
 from dpsql.contract.expression.kinds import Type
@@ -139,6 +140,11 @@ class QueryRelation:
     write_intervals: Callable[[Sequence[NoisyNumbers]], str] | None = None
     fixed: bool = False
 
+    @cached_property
+    def named(self) -> Mapping[str, Column]:
+        """The first column of each name, folded."""
+        return {fold(column.name): column for column in reversed(self.columns)}
+
     def renamed(self, names: Sequence[str]) -> QueryRelation:
         """Return the relation with other names for its first columns."""
         columns = [
@@ -173,7 +179,7 @@ class Item:
 
     def column(self, name: str) -> Column | None:
         """Return the column by its name in the query."""
-        return next((column for column in self.relation.columns if fold(column.name) == fold(name)), None)
+        return self.relation.named.get(fold(name))
 
     def by_sql(self, name: str) -> Column:
         """Return the column by its name in the SQL."""

@@ -25,8 +25,8 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.engines.task import is_direct, parts_of, read_columns
 from dpsql.errors import DpsqlError, ParameterError
 from dpsql.ledger.blocks import of_person
+from dpsql.ledger.charge import guarantee_text
 from dpsql.ledger.rows import budget_row, total_row
-from dpsql.ledger.transaction import guarantee_text
 
 if TYPE_CHECKING:
     import duckdb

@@ -46,8 +46,7 @@ from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.refusals import undated
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
-from dpsql.engines.duckdb.past_releases import PastReleases
-from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
+from dpsql.engines.duckdb.releases import PastReleases, catalogued_sql, rows_sql
 from dpsql.engines.duckdb.steps import rows, step
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step

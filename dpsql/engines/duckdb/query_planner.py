@@ -51,9 +51,8 @@ from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
-from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
 from dpsql.engines.duckdb.planner import part_of_query
-from dpsql.engines.duckdb.result_rows import stored_query, tables_sql, texts_sql
+from dpsql.engines.duckdb.releases import PastReleases, digest_of, stored_query, tables_sql, texts_sql
 from dpsql.engines.duckdb.steps.step import Frame, Step, key_types
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
@@ -135,7 +134,7 @@ class QueryStatement:
         return self._over(f"SELECT {released} AS release", self._free)
 
     def answer(self, zone: str) -> str:
-        """Return how a stored release gives rows, see `dpsql.engines.duckdb.result_rows.stored_answer`."""
+        """Return how a stored release gives rows, see `dpsql.engines.duckdb.releases.stored_answer`."""
         return json.dumps({"sql": self._over(stored_query()), "asked": self.asked, "zone": zone})
 
     @property

@@ -39,9 +39,9 @@ from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.placing import refuse_lost_keys
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.lineage.texts import Catalogued
-from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planner import EngineRegistry, Planned, Planner
 from dpsql.engines.duckdb.query_planner import QueryPlanner, QueryStatement, query_lines, text_of
+from dpsql.engines.duckdb.releases import PastReleases
 from dpsql.engines.duckdb.running import (
     Calls,
     Collecting,

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpsql.engines.duckdb.lineage import rows, stability
 from dpsql.engines.duckdb.lineage.rows import EVERY_PERIOD, Dates, Met
-from dpsql.ledger import blocks, transaction, verification
+from dpsql.ledger import blocks, charge, verification
 from support.broken.planting import Fault
 
 _of_one_owner, _charged_names = rows.of_one_owner, blocks.charged_names
@@ -61,6 +61,6 @@ UNDATED_FREE = Fault(
     "A call on rows without a date is charged to no block.",
     tuple(
         (module, "charged_names", lambda budget, during: [] if during.is_undated else _charged_names(budget, during))
-        for module in (transaction, verification)
+        for module in (charge, verification)
     ),
 )

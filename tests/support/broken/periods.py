@@ -9,7 +9,7 @@ from typing import Any
 from dpsql.contract.periods import During
 from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.engines.duckdb.steps import step
-from dpsql.ledger import blocks, ledger, transaction
+from dpsql.ledger import blocks, charge, ledger
 from dpsql.ledger.blocks import FRESH, Blocks
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.rows import State
@@ -17,7 +17,7 @@ from support.broken.planting import Fault
 
 _dated = step.dated
 _charged_names = blocks.charged_names
-_fingerprint_of = transaction.fingerprint_of
+_fingerprint_of = charge.fingerprint_of
 CAP = 1
 
 
@@ -68,11 +68,11 @@ DOUBLE_SUM_PER_PERSON = Fault(
 )
 REPLAY_ACROSS_DURING = Fault(
     "The name of a release says nothing of its step, so the answer of one is given for another.",
-    ((ledger, "fingerprint_of", _without_during), (transaction, "fingerprint_of", _without_during)),
+    ((ledger, "fingerprint_of", _without_during), (charge, "fingerprint_of", _without_during)),
 )
 BLOCK_CHARGED_ONCE_FOR_MANY = Fault(
     "A call on several blocks charges the first of them alone.",
-    ((transaction, "charged_names", lambda budget, during: _charged_names(budget, during)[:1]),),
+    ((charge, "charged_names", lambda budget, during: _charged_names(budget, during)[:1]),),
 )
 DATED_MERGE_FORGETS = Fault(
     "Datasets with periods are merged, and the blocks of the new one begin with nothing.",

@@ -14,14 +14,14 @@ from dpsql.contract.query.expressions import RowExpressions, Written
 from dpsql.contract.query.joins import Joining
 from dpsql.contract.query.split import Split
 from dpsql.contract.query.stages import Stage
-from dpsql.engines.duckdb import past_releases, query_planner, result_rows
+from dpsql.engines.duckdb import query_planner, releases
 from dpsql.engines.duckdb.lineage import queries
 from dpsql.engines.duckdb.lineage.placing import place_text
 from dpsql.functions import query_parts
 from dpsql.functions.query import QueryPlan
+from dpsql.ledger.charge import Charge
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
-from dpsql.ledger.transaction import Charge
 from support.broken.planting import Fault, Patch
 
 _split: Callable[..., Split] = vars(query_planner)["split"]
@@ -58,7 +58,7 @@ FILTER_OUTSIDE_TRY = Fault(
     ((RowExpressions, "write", _unguarded),),
 )
 REPLAY_BEYOND_MAX_AGE = Fault(
-    "An answer is replayed however old it is.", ((past_releases, "_seconds_since", lambda recorded: -1.0),)
+    "An answer is replayed however old it is.", ((releases, "_seconds_since", lambda recorded: -1.0),)
 )
 MACRO_CAPTURED = Fault(
     "Functions are written without their schema: a caller's macro takes their place.", (splitting(_plain),)
@@ -92,7 +92,7 @@ def _one_by_one(ledger: Ledger, charge: Charge, draw: Callable[[], object], **mo
 
 _charge = Ledger.charge
 _shares = vars(query_parts)["_shares"]
-_core_rows = vars(result_rows)["core_rows"]
+_core_rows = vars(releases)["core_rows"]
 JOIN_KEY_CAST = Fault(
     "A join compares keys of two types: DuckDB casts one, and a row that it cannot cast stops the query and is told.",
     ((Joining, "_equal", _either),),
@@ -113,7 +113,7 @@ ONE_CONFIDENCE = Fault(
     "An interval of several noisy numbers takes each of them with the confidence of the whole.",
     (
         (
-            result_rows,
+            releases,
             "core_rows",
             lambda result, core, confidence: _core_rows(
                 result, {**core, "answers": [{**one, "over": 1} for one in core["answers"]]}, confidence

@@ -10,8 +10,7 @@ from dpsql.engines.duckdb.lineage import bound, placing, sources, stability
 from dpsql.engines.duckdb.lineage.rows import Equality, Rows
 from dpsql.engines.duckdb.steps import grouped
 from dpsql.functions.grouped.left_out import Enforced
-from dpsql.ledger import ledger
-from dpsql.ledger import transaction as charging
+from dpsql.ledger import charge, ledger
 from dpsql.ledger.blocks import Ended
 from support.broken.planting import Fault, Patch
 from support.broken.row_orders import UNJUDGED
@@ -116,8 +115,8 @@ def _largest(transaction: Any, dataset: str, ended: str, *, keeps_dates: bool = 
     """Charge what was spent of one dataset, unless more is charged already."""
     before = transaction.state(dataset).spent.epsilon or 0
     if (transaction.state(ended).spent.epsilon or 0) > before:
-        return charging.append_merged(transaction, dataset, ended, keeps_dates=keeps_dates)
-    return charging.ended_of(transaction, ended, keeps_dates=keeps_dates)
+        return charge.append_merged(transaction, dataset, ended, keeps_dates=keeps_dates)
+    return charge.ended_of(transaction, ended, keeps_dates=keeps_dates)
 
 
 MERGE_TAKES_MAX = Fault(

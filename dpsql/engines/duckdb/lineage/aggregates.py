@@ -17,7 +17,7 @@ from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError
 
 STATEMENT = "the statement"
-# The catalog functions that the plan check reads, see `result_rows.catalogued_sql`.
+# The catalog functions that the plan check reads, see `releases.catalogued_sql`.
 CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables", "duckdb_constraints"))
 
 

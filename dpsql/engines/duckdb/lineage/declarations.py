@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -180,9 +180,15 @@ class Declarations:
         """Whether a table is protected, and another table is public."""
         return self.governed and any(declaration.kind == PUBLIC_KIND for declaration in self.listed)
 
-    def about(self, table: TableName, alias: str) -> list[Declaration]:
+    def about(self, table: TableName, alias: str) -> tuple[Declaration, ...]:
         """Return the declarations about a table."""
-        return [declaration for declaration in self.listed if declaration.covers(table, alias)]
+        return self._about(table, alias)
+
+    @cached_property
+    def _about(self) -> Callable[[TableName, str], tuple[Declaration, ...]]:
+        return lru_cache(1 << 10)(
+            lambda table, alias: tuple(declaration for declaration in self.listed if declaration.covers(table, alias))
+        )
 
     def roots(self, declared: Iterable[Declaration]) -> tuple[str, ...]:
         """Return the budgets that declarations lead to; a derived table leads to the budgets of its base."""

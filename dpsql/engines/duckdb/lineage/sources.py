@@ -354,7 +354,7 @@ class Standing:
                 refuse_other_columns(node, self.declarations(), catalog)
         return path
 
-    def about(self, path: paths.Path, declarations: Declarations | None = None) -> list[Declaration]:
+    def about(self, path: paths.Path, declarations: Declarations | None = None) -> tuple[Declaration, ...]:
         """Return the declarations of a table."""
         declarations = self.declarations() if declarations is None else declarations
         return declarations.about(self.catalog().table(path), path[0])

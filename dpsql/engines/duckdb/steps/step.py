@@ -24,7 +24,7 @@ from dpsql.contract.periods import PARTS, During
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
 from dpsql.contract.query.condition import columns_of
 from dpsql.engines.duckdb.keys import NAMED, filtered_rows, identity, key_parts, short_place, text_of_label, valid_text
-from dpsql.engines.duckdb.result_rows import texts_sql
+from dpsql.engines.duckdb.releases import texts_sql
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import function_of
 from dpsql.rendering import call, cast, concatenated, field, identifier, plus, struct, text, with_one_spelling
