@@ -51,6 +51,40 @@ def test_a_query_of_the_catalog_shows_no_default() -> None:
         assert con.execute("SELECT count(*) FROM dp_ledger() WHERE kind = 'release'").fetchall() == [(0,)]
 
 
+@cases(
+    ("source", "shown"),
+    [
+        (
+            "information_schema.columns",
+            "table_catalog table_schema table_name column_name ordinal_position is_nullable data_type",
+        ),
+        ("information_schema.tables", "table_catalog table_schema table_name table_type"),
+        ("information_schema.schemata", "catalog_name schema_name"),
+        ("duckdb_tables()", "database_name schema_name table_name internal temporary"),
+        (
+            "duckdb_columns()",
+            "database_name schema_name table_name column_name column_index data_type is_nullable",
+        ),
+    ],
+)
+def test_the_whole_catalog_has_its_columns_and_shows_some(source: str, shown: str) -> None:
+    """Tools write SELECT *: all columns are there, and whatever is not listed is NULL."""
+    with dpsql.connect() as con:
+        con.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, note VARCHAR DEFAULT 'a secret' CHECK (note <> 'secret'))")
+        con.execute("COMMENT ON TABLE t IS 'a secret'; COMMENT ON COLUMN t.id IS 'a secret'").fetchall()
+        con.execute("SELECT dp_protect('t', epsilon := 1)").fetchall()
+        own = con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
+        answer = con.execute(f"FROM dp_query('SELECT * FROM {source}')")
+        assert [name for name, *_ in answer.description or []] == [name for name, *_ in own]
+        rows = answer.fetchall()
+        assert rows
+        assert "secret" not in str(rows)
+        names = [name for name, *_ in own]
+        assert {name for row in rows for name, value in zip(names, row, strict=True) if value is not None} == set(
+            shown.split()
+        )
+
+
 def test_a_query_of_the_catalog_shows_no_label() -> None:
     """The labels of a type may be a column's values."""
     with dpsql.connect() as con:

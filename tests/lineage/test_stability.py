@@ -205,6 +205,10 @@ def test_once_means_one_row_of_a_unit(con: Any, share: int) -> None:
         ("SELECT rowid FROM patients", "rowid"),
         ("SELECT 1 FROM patients WHERE rowid > 3", "rowid"),
         ("SELECT 1 AS one, 'x' AS two FROM patients", ""),
+        ("SELECT 1 AS one FROM patients WHERE 1 = 1", ""),
+        ("SELECT 1 AS one FROM (SELECT 2 AS two FROM patients WHERE true) WHERE 1 = 0", ""),
+        ("SELECT rowid AS one FROM patients WHERE 1 = 1", "rowid"),
+        ("SELECT 1 AS one FROM patients WHERE 1 = 1 AND rowid > 3", "rowid"),
         ("SELECT 1 AS one FROM (SELECT 1 AS inner_one FROM patients)", ""),
         ("SELECT p.id, b FROM patients p LEFT JOIN airports ON id = code", "LEFT JOIN"),
         (

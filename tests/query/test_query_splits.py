@@ -39,6 +39,12 @@ SELECT strftime(visit_date, '%Y-%m') AS ym, count(*) FROM visits WHERE visit_dat
 SELECT CASE WHEN age < 18 THEN 'child' WHEN age < 65 THEN 'adult' END AS band, count(*) FROM patients GROUP BY band
 SELECT age // 10 * 10 AS decade, count(*) FROM patients GROUP BY decade ORDER BY 1
 SELECT age > 50 AS old, smoker, count(*) FROM patients GROUP BY ALL
+SELECT ward, sum(days) AS days FROM visits GROUP BY ward HAVING days > 900
+SELECT ward AS w, sum(cost) AS cost, count(*) AS days FROM visits GROUP BY ward HAVING cost > 70000 AND max(days) > 3 AND days > 1
+SELECT age + 1 AS age, count(*) AS n FROM patients GROUP BY age HAVING age BETWEEN 5 AND 7
+SELECT age + 1 AS age, count(*) AS n FROM patients GROUP BY age + 1 HAVING age BETWEEN 5 AND 7
+SELECT ward, sum(days) AS days, [1, 2] AS l FROM visits GROUP BY ward HAVING days + len(list_filter(l, lambda days: days > 1)) > 900
+SELECT patient, sum(days) AS days FROM (SELECT patient, sum(days) AS days FROM visits GROUP BY patient HAVING days > 20) GROUP BY patient HAVING days > 1
 SELECT upper(ward) || '!' AS w, count(*) FROM visits GROUP BY w
 SELECT ward, count(DISTINCT doctor), count(DISTINCT patient) FILTER (WHERE days > 5) FROM visits GROUP BY ward
 SELECT ward, outcome, sum(days), grouping(ward, outcome) FROM visits GROUP BY GROUPING SETS ((ward), (outcome), ())

@@ -194,28 +194,19 @@ _WITHOUT_LABELS = (
     + " AS data_type"
 )
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
-# Catalog columns that are shown as NULL: the owner may have written their text from rows. Drivers ask for the columns.
-_HIDDEN = frozenset(("column_default",))
-_VIEWS: Mapping[str, Mapping[str, str]] = {
-    "columns": {
-        **dict.fromkeys(("table_catalog", "table_schema", "table_name", "column_name"), "VARCHAR"),
-        "ordinal_position": "INTEGER",
-        **dict.fromkeys(("column_default", "is_nullable", "data_type"), "VARCHAR"),
-    },
-    "tables": dict.fromkeys(("table_catalog", "table_schema", "table_name", "table_type"), "VARCHAR"),
-    "schemata": dict.fromkeys(("catalog_name", "schema_name"), "VARCHAR"),
+# The columns of catalogs that are shown: names and types. The owner may have written other texts from rows.
+_VIEWS: Mapping[str, frozenset[str]] = {
+    "columns": frozenset(
+        ("table_catalog", "table_schema", "table_name", "column_name", "ordinal_position", "is_nullable", "data_type")
+    ),
+    "tables": frozenset(("table_catalog", "table_schema", "table_name", "table_type")),
+    "schemata": frozenset(("catalog_name", "schema_name")),
 }
-_FUNCTIONS: Mapping[str, Mapping[str, str]] = {
-    "duckdb_tables": {
-        **dict.fromkeys(("database_name", "schema_name", "table_name"), "VARCHAR"),
-        **dict.fromkeys(("internal", "temporary"), "BOOLEAN"),
-    },
-    "duckdb_columns": {
-        **dict.fromkeys(("database_name", "schema_name", "table_name", "column_name"), "VARCHAR"),
-        "column_index": "INTEGER",
-        "data_type": "VARCHAR",
-        "is_nullable": "BOOLEAN",
-    },
+_FUNCTIONS: Mapping[str, frozenset[str]] = {
+    "duckdb_tables": frozenset(("database_name", "schema_name", "table_name", "internal", "temporary")),
+    "duckdb_columns": frozenset(
+        ("database_name", "schema_name", "table_name", "column_name", "column_index", "data_type", "is_nullable")
+    ),
 }
 
 
@@ -256,11 +247,14 @@ def free_table(work: Splitting, names: tuple[str, str, str]) -> QueryRelation | 
     raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
 
 
-def _catalog_rows(work: Splitting, source: str, columns: Mapping[str, str]) -> QueryRelation:
-    nulls = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
-    replacements = {"data_type": _WITHOUT_LABELS} | {name: nulls[name] for name in _HIDDEN.intersection(columns)}
-    listed = ", ".join(replacements.get(name, identifier(name)) for name in columns)
-    sql = f"(SELECT {listed} FROM {source})"
+def _catalog_rows(work: Splitting, source: str, shown: frozenset[str]) -> QueryRelation:
+    """Return a catalog's rows: its columns in order, as DuckDB has them, and NULL in all that are not `shown`."""
+    from dpsql.parsing import columns_of
+
+    nulls = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns_of(source)}
+    listed = [identifier(name) if name in shown else null for name, null in nulls.items()]
+    listed = [_WITHOUT_LABELS if item == identifier("data_type") else item for item in listed]
+    sql = f"(SELECT {', '.join(listed)} FROM {source})"
     work.without_rows[sql] = f"(SELECT {', '.join(nulls.values())} WHERE false)"
     return released(work, sql, (), PUBLIC)
 
@@ -269,7 +263,7 @@ def free_function(work: Splitting, source: TableFunction, env: Env) -> QueryRela
     """Return the rows that a table function generates from its arguments."""
     name = source.call.name
     if name in _FUNCTIONS:
-        return _catalog_rows(work, f"system.main.{name}()", _FUNCTIONS[name])
+        return _catalog_rows(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
     if name.startswith(("dp_", "dpsql_")):
         raise ParameterError("P019", f"sql calls {show(name)}. Ask one private query at a time, outside of sql.")
     if name not in _GENERATORS:

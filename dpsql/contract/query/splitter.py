@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dpsql.contract.expression.kinds import NUMBERS, Type
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.aggregates import aggregates_in, is_aggregate
 from dpsql.contract.query.catalogue import Catalogue, Options
 from dpsql.contract.query.cores import (
     CoreSelect,
@@ -764,9 +764,10 @@ class Splitter:
         except SourceError as error:
             self._refuse_correlated(error, query.where, block.scope, env)
             raise
-        modifiers = query.modifiers
+        modifiers, groups = query.modifiers, self._groups(query, block.scope, items)
+        having = None if query.having is None else _with_aliases(query.having, block.scope, groups)
         having, qualify = (
-            None if clause is None else self.work.read(clause, block.scope) for clause in (query.having, query.qualify)
+            None if clause is None else self.work.read(clause, block.scope) for clause in (having, query.qualify)
         )
         if modifiers.distinct_on:
             if qualify is not None:
@@ -779,7 +780,6 @@ class Splitter:
                 first_of([order.expression for order in on], orders),
                 replace(modifiers, distinct_on=()),
             )
-        groups = self._groups(query, block.scope, items)
         everything = [expr for expr, _ in items] + [expr for expr in (having, qualify) if expr is not None]
         aggregated = bool(groups or query.group_all or query.sets or any(aggregates_in(expr) for expr in everything))
         sets = query.sets
@@ -971,6 +971,16 @@ class Splitter:
                 return self.query(as_distinct(query), env)
             return union_of_rows(self.work, query, parts)
         return released_union(self.work, query, env, parts, level)
+
+
+def _with_aliases(condition: Expr, scope: Scope, groups: Sequence[Expr]) -> Expr:
+    """Return HAVING with the select list's expressions in place of its names, which precede columns without a group."""
+    if is_aggregate(condition) or condition.what in ("lambda", "window"):
+        return condition
+    if condition.what != "column":
+        return condition.mapped(lambda part: _with_aliases(part, scope, groups))
+    alias = scope.aliases.get(fold(condition.names[0])) if len(condition.names) == 1 else None
+    return condition if alias is None or scope.resolved(condition.names) in groups else replace(alias, alias="")
 
 
 def _reads(expr: Expr) -> bool:

@@ -549,13 +549,17 @@ def _get(walking: _Walk, node: bound.Node) -> Rows:
 def _projection(walking: _Walk, node: bound.Node) -> Rows:
     """Compute columns.
 
-    A scan that needs no column shows rowid. If no expression above the scan reads a column, none reads rowid: each row
-    is the same constant, however many rows there are.
+    A scan that needs no column shows rowid. If no expression above the scan reads a column, also none of a filter such
+    as ``WHERE 1 = 1``, none reads rowid: each row is the same constant, however many rows there are.
     """
     expressions = bound.listed(node, "expressions")
     for child in bound.children(node):
-        if bound.kind(child) == "GET" and not bound.references(expressions) and bound.scanned_columns(child) == [None]:
-            walking.unneeded.add(id(child))
+        scan, read = child, list(expressions)
+        while bound.kind(scan) == "FILTER":
+            read += bound.listed(scan, "expressions")
+            [scan] = bound.children(scan)
+        if bound.kind(scan) == "GET" and not bound.references(read) and bound.scanned_columns(scan) == [None]:
+            walking.unneeded.add(id(scan))
         walking.sorted[id(child)] = orders.sorted_lists(expressions)
         walking.alone |= checked_firsts(child, expressions)
     [rows] = walking.inputs(node, 1)
