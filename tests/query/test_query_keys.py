@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 
 import duckdb
 import pytest
 
+import dpsql
 from dpsql.errors import ParameterError
 from support.cases import cases
 from tests.support.split_queries import hospital, split_of
@@ -82,6 +84,19 @@ def test_dates_between_literals(con: duckdb.DuckDBPyConnection) -> None:
         ("date_trunc('quarter', visit_date) BETWEEN '2024-04-01' AND '2024-07-01'", "2024-04-01", "2024-09-30"),
         ("date_trunc('month', visit_date) > DATE '2024-02-10' AND year(visit_date) < 2025", "2024-03-01", "2024-12-31"),
         ("CAST(date_trunc('year', visit_date) AS DATE) = '2024-01-01'", "2024-01-01", "2024-12-31"),
+        ("date_trunc('week', visit_date) = DATE '2024-02-05'", "2024-02-05", "2024-02-11"),
+        (
+            "date_trunc('week', visit_date) > DATE '2024-02-07' AND visit_date < '2025-01-01'",
+            "2024-02-12",
+            "2024-12-31",
+        ),
+        ("date_trunc('day', visit_date) BETWEEN '2024-02-28' AND '2024-03-01'", "2024-02-28", "2024-03-01"),
+        (
+            "date_trunc('week', visit_date) >= date_trunc('week', TIMESTAMP '2024-01-10 10:00:00') "
+            "AND date_trunc('month', visit_date) < date_trunc('quarter', DATE '2024-05-05')",
+            "2024-01-08",
+            "2024-03-31",
+        ),
     ],
     quick=7,
 )
@@ -105,7 +120,6 @@ def test_dates_whose_parts_are_bounded(con: duckdb.DuckDBPyConnection, where: st
         "year(visit_date) = 2024.5",
         "month(visit_date) = 3",
         "year(visit_date) = days",
-        "date_trunc('week', visit_date) = DATE '2024-02-05'",
         "year(visit_date) = 2024 OR days > 3",
     ],
 )
@@ -288,3 +302,64 @@ def test_short_buckets_and_written_dates(con: duckdb.DuckDBPyConnection) -> None
     ]
     assert keys(con, f"strftime('%H', {moment})", hours) == ["00", "01"]
     assert len(keys(con, f"strftime('%H:%M', {moment})", hours)) == 110
+
+
+LOCAL = """
+date_trunc('week', moment + INTERVAL 1 DAY) - INTERVAL 1 DAY
+date_trunc('month', moment - INTERVAL '5 hours')
+date_trunc('quarter', moment + INTERVAL 2 MONTH)
+dayofweek(moment + INTERVAL 30 MINUTE)
+CAST(z AT TIME ZONE 'Europe/Berlin' AS DATE)
+date_trunc('hour', z AT TIME ZONE 'Europe/Berlin')
+date_trunc('hour', z AT TIME ZONE 'UTC')
+date_trunc('month', z AT TIME ZONE 'Asia/Kolkata')
+date_trunc('hour', z AT TIME ZONE 'Australia/Lord_Howe')
+strftime(z AT TIME ZONE 'America/New_York', '%a %H')
+dayofweek(z AT TIME ZONE 'Pacific/Apia')
+date_trunc('month', z)
+date_trunc('day', z)
+date_trunc('hour', z)
+"""
+
+
+@cases("expression", LOCAL.strip().splitlines())
+def test_local_times_between_literals(expression: str) -> None:
+    """The groups are those of a moment in every quarter of an hour, also where clocks go forward or back."""
+    column = "z" if re.search(r"\bz\b", expression) else "moment"
+    where = f"{column} >= TIMESTAMP '2024-03-29 10:00:00' AND {column} < TIMESTAMP '2024-04-08 00:15:00'"
+    text = f"SELECT {expression} AS k, count(*) AS n FROM visits WHERE {where} GROUP BY k ORDER BY k"
+    with dpsql.connect() as con:
+        con.execute("SET TimeZone = 'Europe/Paris'")
+        con.execute(
+            "CREATE TABLE visits AS SELECT moment, moment AT TIME ZONE 'Europe/Paris' AS z FROM "
+            "(SELECT unnest(generate_series(TIMESTAMP '2024-03-25', TIMESTAMP '2024-04-12', INTERVAL 15 MINUTE)) AS moment)"
+        )
+        con.execute("SELECT dp_protect('visits', epsilon := 1e6)").fetchall()
+        asked = con.execute("SELECT k::VARCHAR, n FROM dp_query(?, epsilon := 1e5)", [text]).fetchall()
+        assert asked == con.execute(f"SELECT k::VARCHAR, n FROM ({text})").fetchall()
+
+
+@cases(
+    ("literal", "other"),
+    [
+        ("TIMESTAMPTZ '2024-03-30 10:00:00+02'", "TIMESTAMP '2024-03-30 08:00:00' AT TIME ZONE 'UTC'"),
+        ("TIMESTAMP WITH TIME ZONE '2024-03-30 10:00:00Z'", "TIMESTAMP '2024-03-30 10:00:00' AT TIME ZONE 'UTC'"),
+        ("TIMESTAMPTZ '2024-03-30 10:00:00'", "TIMESTAMP '2024-03-30 10:00:00' AT TIME ZONE 'Europe/Paris'"),
+        ("TIMESTAMP '2024-03-30T10:00:00.000Z'", "TIMESTAMP '2024-03-30 10:00:00'"),
+    ],
+)
+def test_literal_times_with_a_zone(literal: str, other: str) -> None:
+    """As DuckDB reads them, in rows and in answers."""
+    with dpsql.connect() as con:
+        con.execute("SET TimeZone = 'Europe/Paris'")
+        con.execute(
+            "CREATE TABLE visits AS SELECT moment, moment AT TIME ZONE 'UTC' AS z FROM "
+            "(SELECT unnest(generate_series(TIMESTAMP '2024-03-30', TIMESTAMP '2024-03-31', INTERVAL 15 MINUTE)) AS moment)"
+        )
+        con.execute("SELECT dp_protect('visits', epsilon := 1e6)").fetchall()
+        column = "z" if "TZ" in literal or "ZONE" in literal else "moment"
+        text = "SELECT count(*) AS n, {0} >= TIMESTAMP '2024-03-30 09:30:00' AS late FROM visits WHERE {1} >= {0}"
+        exact = con.execute(text.format(literal, column)).fetchall()
+        assert con.execute(text.format(other, column)).fetchall() == exact
+        assert con.execute("FROM dp_query(?, epsilon := 1e5)", [text.format(literal, column)]).fetchall() == exact
+        assert exact[0][0] > 0

@@ -40,15 +40,16 @@ SELECT CASE WHEN age < 18 THEN 'child' WHEN age < 65 THEN 'adult' END AS band, c
 SELECT age // 10 * 10 AS decade, count(*) FROM patients GROUP BY decade ORDER BY 1
 SELECT age > 50 AS old, smoker, count(*) FROM patients GROUP BY ALL
 SELECT ward, sum(days) AS days FROM visits GROUP BY ward HAVING days > 900
-SELECT ward AS w, sum(cost) AS cost, count(*) AS days FROM visits GROUP BY ward HAVING cost > 70000 AND max(days) > 3 AND days > 1
+SELECT ward AS w, sum(cost) AS cost, count(*) AS days FROM visits GROUP BY ward HAVING cost > 70000 AND sum(days) > 3 AND days > 1
 SELECT age + 1 AS age, count(*) AS n FROM patients GROUP BY age HAVING age BETWEEN 5 AND 7
 SELECT age + 1 AS age, count(*) AS n FROM patients GROUP BY age + 1 HAVING age BETWEEN 5 AND 7
 SELECT ward, sum(days) AS days, [1, 2] AS l FROM visits GROUP BY ward HAVING days + len(list_filter(l, lambda days: days > 1)) > 900
-SELECT patient, sum(days) AS days FROM (SELECT patient, sum(days) AS days FROM visits GROUP BY patient HAVING days > 20) GROUP BY patient HAVING days > 1
+SELECT count(*) FROM (SELECT patient, sum(days) AS days FROM visits GROUP BY patient HAVING days > 20)
 SELECT upper(ward) || '!' AS w, count(*) FROM visits GROUP BY w
 SELECT ward, count(DISTINCT doctor), count(DISTINCT patient) FILTER (WHERE days > 5) FROM visits GROUP BY ward
 SELECT ward, outcome, sum(days), grouping(ward, outcome) FROM visits GROUP BY GROUPING SETS ((ward), (outcome), ())
 SELECT ward, n, rank() OVER (ORDER BY n DESC) r FROM (SELECT ward, count(*) n FROM visits WHERE days < 9 GROUP BY ward) QUALIFY r <= 2
+SELECT date_trunc('month', visit_date) AS m, sum(count(*)) OVER (ORDER BY date_trunc('month', visit_date) RANGE BETWEEN INTERVAL 2 MONTH PRECEDING AND CURRENT ROW) AS r FROM visits WHERE visit_date BETWEEN '2024-02-01' AND '2025-01-05' GROUP BY 1
 SELECT ward, count(*) n FROM visits GROUP BY ward QUALIFY row_number() OVER (ORDER BY n DESC, ward) = 1
 SELECT v.ward, w.beds, (SELECT max(beds) FROM wards) AS most, count(*) FROM visits v JOIN wards w ON v.ward = w.ward GROUP BY v.ward, w.beds ORDER BY 1
 SELECT ward, (SELECT beds FROM wards w WHERE w.ward = v.ward) AS beds, count(*) FROM visits v GROUP BY ward

@@ -240,6 +240,8 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
         expr = Expr("element", parts=expr.parts, alias=expr.alias, at=expr.at)
     if expr.what == "element" and expr.parts[0].what == "call" and expr.parts[0].name in _SPLITTING:
         return replace(_element_of(*expr.parts), alias=expr.alias)
+    if expr.what == "cast":
+        return _moment(expr)
     if expr.what != "call":
         return expr
     name, parts = _ALIASES.get(expr.name, expr.name), expr.parts
@@ -279,6 +281,31 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
             "P082", "sql: date_part of a list makes a struct. Write each part by itself: year(d), month(d)."
         )
     return replace(expr, name=name)
+
+
+def _moment(expr: Expr) -> Expr:
+    """Return a literal time with an offset without it: in UTC, AT TIME ZONE 'UTC' if it has a time zone.
+
+    DuckDB drops the offset of a TIMESTAMP, so only an offset of 0 means the same there.
+    """
+    time = _time_of(expr)
+    if time is None or time.tzinfo is None or expr.name not in ("TIMESTAMP", _ZONED_CAST):
+        return expr
+    utc = Expr("cast", "TIMESTAMP", (_string(time.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(" ")),))
+    if expr.name == _ZONED_CAST:
+        return Expr("call", "timezone", (_string("UTC"), utc), alias=expr.alias, at=expr.at)
+    return expr if time.utcoffset() else replace(utc, alias=expr.alias, at=expr.at)
+
+
+def _time_of(expr: Expr) -> datetime.datetime | None:
+    """Return the time in a cast of a literal text; None for any other expression."""
+    [operand] = expr.parts
+    if operand.what != "constant" or operand.name != "string":
+        return None
+    try:
+        return datetime.datetime.fromisoformat(str(operand.value).strip())
+    except ValueError:
+        return None
 
 
 def _is_list(expr: Expr) -> bool:
@@ -620,6 +647,8 @@ class RowExpressions:
 
         AT TIME ZONE turns a timestamp into one with time zone, and one with time zone into a timestamp of that zone.
         """
+        if expr.what == "cast" and expr.name == _ZONED_CAST and not self._of_condition and _time_of(expr) is not None:
+            expr = Expr("call", "timezone", (_string(self.zone), replace(expr, name="TIMESTAMP")))
         expression = expr.mapped(lambda part: self._moved(part, columns, zone))
         if expr.what != "call" or expr.name != "timezone":
             return expression

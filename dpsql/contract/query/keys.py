@@ -25,10 +25,11 @@ from dpsql.contract.query.split import QueryKey
 from dpsql.rendering import call, cast, identifier, text
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_UNITS = frozenset(("day", "week", *_MONTHS))
 
 
 def cut_date(expr: Expr) -> tuple[Expr, str] | None:
-    """Return the date that an expression truncates, and its unit: ``'number'`` of the year, or a key of `_MONTHS`."""
+    """Return the date that an expression truncates, and its unit: ``'number'`` of the year, or one of `_UNITS`."""
     name, parts = expr.name, expr.parts
     if expr.what == "cast" and name in ("DATE", "TIMESTAMP"):
         cut = cut_date(parts[0])
@@ -42,7 +43,7 @@ def cut_date(expr: Expr) -> tuple[Expr, str] | None:
     part = str(parts[0].value).lower()
     if name == "date_part" and part == "year":
         return parts[1], "number"
-    return (parts[1], part) if name == "date_trunc" and part in _MONTHS else None
+    return (parts[1], part) if name == "date_trunc" and part in _UNITS else None
 
 
 def day_bounds(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]]:
@@ -53,8 +54,8 @@ def day_bounds(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]
     start = year_of(literal) if part == "number" else day_of(literal)
     if start is None:
         return
-    first = start.replace(month=(start.month - 1) // _step(part) * _step(part) + 1, day=1)
-    after = _later(first, _step(part))
+    first = _begin(part, start)
+    after = _end(part, first)
     is_first = start == first
     if sign in (">=", ">", "="):
         day = after if (sign == ">" or not is_first) else first
@@ -67,9 +68,13 @@ def day_bounds(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]
 
 
 def day_of(literal: Expr) -> datetime.date | None:
-    """Return the day of a literal; None unless it is midnight."""
+    """Return the day of a literal, which may be truncated; None unless it is midnight."""
     while literal.what == "cast":
         literal = literal.parts[0]
+    cut = cut_date(literal)
+    if cut is not None and cut[1] != "number":
+        day = _day(cut[0])
+        return None if day is None else _begin(cut[1], day[0])
     try:
         moment = datetime.datetime.fromisoformat(str(literal.value).strip())
     except ValueError:
@@ -84,12 +89,20 @@ def year_of(literal: Expr) -> datetime.date | None:
     return datetime.date(number, 1, 1) if number else None
 
 
-def _step(part: str) -> int:
-    return _MONTHS.get(part, 12)
+def _begin(part: str, day: datetime.date) -> datetime.date:
+    """Return the first day of the unit that has a day."""
+    if part in ("day", "week"):
+        return day - datetime.timedelta(days=min(day.weekday(), day.toordinal() - 1) if part == "week" else 0)
+    months = _MONTHS.get(part, 12)
+    return day.replace(month=(day.month - 1) // months * months + 1, day=1)
 
 
-def _later(first: datetime.date, months: int) -> datetime.date | None:
-    index = first.year * 12 + first.month - 1 + months
+def _end(part: str, first: datetime.date) -> datetime.date | None:
+    """Return the first day after the unit that begins on a day; None if there is no such date."""
+    if part in ("day", "week"):
+        days = first.toordinal() + (7 if part == "week" else 1)
+        return datetime.date.fromordinal(days) if days <= datetime.date.max.toordinal() else None
+    index = first.year * 12 + first.month - 1 + _MONTHS.get(part, 12)
     return None if index // 12 > datetime.MAXYEAR else datetime.date(index // 12, index % 12 + 1, 1)
 
 
@@ -109,6 +122,8 @@ _DAYS = frozenset(
     )
 )
 _STEPS = {"hour": "1 hour", "hours": "1 hour", "minute": "1 minute", "minutes": "1 minute"}
+# Steps of moments at which every value of a coarser local time occurs, also where clocks go forward or back.
+_IN_ZONE = {"1 day": "1 hour", "1 hour": "15 minutes", "1 minute": "1 minute"}
 _DATES = frozenset(("DATE", "TIMESTAMP", ZONED_TIMESTAMP))
 
 
@@ -331,14 +346,16 @@ class KeyFinder:
         if base is None:
             return None
         kind = self._type(base)
+        moment = _in_zone(base)
+        if moment is not None and step in _IN_ZONE and self._type(moment).kind == ZONED_TIMESTAMP:
+            return self._zoned(expr, moment, _IN_ZONE[str(step)])
         if kind.kind not in _DATES or (step is None and kind.kind != "DATE"):
             return None
         bounds = self._range(base)
         if bounds is None:
             return None
         first, last = bounds
-        points = call("generate_series", first, last, f"CAST('{step or '1 day'}' AS INTERVAL)")
-        listed = f"SELECT {call('unnest', call('list_concat', points, call('list_value', last)))} AS d"
+        listed = f"SELECT {_points(first, last, step or '1 day')} AS d"
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
         inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
         value = Expr("item", "v", value="k0")
@@ -349,8 +366,26 @@ class KeyFinder:
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
         return KeyValues(None, query, f"the range of {_name_of(base, self._scope)}")
 
+    def _zoned(self, expr: Expr, moment: Expr, step: str) -> KeyValues | None:
+        """Return the values of an expression of a moment in another time zone, from moments between literals."""
+        bounds = self._range(moment)
+        if bounds is None or not self._revised(True):
+            return None
+        first, last = (call("timezone", text(self._expressions.zone), end) for end in bounds)
+        read = {("k0", "v"): ColumnSql('"k0"."v"', self._type(moment))}
+        image = self._expressions.write(_replaced(expr, moment, Expr("item", "v", value="k0")), read)
+        query = f'SELECT DISTINCT {image.sql} AS v FROM (SELECT {_points(first, last, step)} AS v) AS "k0"'
+        return KeyValues(None, query, f"the range of {_name_of(moment, self._scope)}")
+
     def _range(self, base: Expr) -> tuple[str, str] | None:
-        """Return the SQL of the first and last moment of a date between literals."""
+        """Return the SQL of the first and last moment of a date between literals, or of a literal time from it."""
+        shift = _shifted(base)
+        if shift is not None:
+            bounds = self._range(shift[0])
+            if bounds is None or not self._revised(True):
+                return None
+            first, last = (call(base.name, end, shift[1]) for end in bounds)
+            return first, last
         firsts, lasts = [], []
         for sign, value, is_day in self._bounds(base):
             end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
@@ -377,7 +412,10 @@ class KeyFinder:
                 yield sign, literal, forms[compared]
             cut = cut_date(compared)
             if cut is not None and cut[0] in forms:
-                yield from ((comparison, day, False) for comparison, day in day_bounds(cut[1], sign, literal))
+                days = list(day_bounds(cut[1], sign, literal))
+                newer = cut[1] in ("day", "week") or any(part.what == "call" for part in literal.walk())
+                if not days or self._revised(newer) or not newer:
+                    yield from ((comparison, day, False) for comparison, day in days)
 
     def _compared(self) -> Iterator[tuple[Expr, str, Expr]]:
         """Yield the compared expression, sign and literal of conditions."""
@@ -473,6 +511,27 @@ class KeyFinder:
         if expr not in sources:
             sources[expr] = (f"k{len(sources)}", keys, self._type(expr))
         return Expr("item", "v", value=sources[expr][0])
+
+
+def _points(first: str, last: str, step: str) -> str:
+    """Return the SQL of moments, from the first to the last: all steps, and the last."""
+    points = call("generate_series", first, last, f"CAST('{step}' AS INTERVAL)")
+    return call("unnest", call("list_concat", points, call("list_value", last)))
+
+
+def _in_zone(base: Expr) -> Expr | None:
+    """Return the moment that AT TIME ZONE reads in a zone; None for any other expression."""
+    is_zoned = base.what == "call" and base.name == "timezone" and len(base.parts) == 2
+    return base.parts[1] if is_zoned and base.parts[0].what == "constant" else None
+
+
+def _shifted(base: Expr) -> tuple[Expr, str] | None:
+    """Return the date that an expression moves by a literal interval, and the interval; None for another expression."""
+    if base.what != "call" or base.name not in ("+", "-") or len(base.parts) != 2:
+        return None
+    date, span = base.parts
+    is_span = (span.what, span.name) == ("cast", "INTERVAL") and span.parts[0].what == "constant"
+    return (date, cast(text(str(span.parts[0].value)), "INTERVAL")) if is_span else None
 
 
 def _public_name(item: Item) -> str:

@@ -592,9 +592,10 @@ def frame_sql(expr: Expr) -> str:
     for end, by in ((frame.start, frame.start_by), (frame.end, frame.end_by)):
         words = end.removesuffix(f"_{mode}").removeprefix("EXPR_").replace("_", " ")
         if by is not None:
-            if (by.what, by.name) != ("constant", "number"):
+            span = by.parts[0] if (by.what, by.name) == ("cast", "INTERVAL") else by
+            if (span.what, span.name) != ("constant", "number" if span is by else "string"):
                 raise ParameterError("P101", "sql: a frame of computed size is not read. Write its size as a literal.")
-            words = f"{constant_sql(by)} {words}"
+            words = f"{constant_sql(by) if span is by else cast(constant_sql(span), 'INTERVAL')} {words}"
         ends.append(words)
     excluded = {"NO_OTHER": ""}.get(frame.exclude, f" EXCLUDE {frame.exclude.replace('_', ' ')}")
     return f"{mode} BETWEEN {ends[0]} AND {ends[1]}{excluded}"

@@ -159,6 +159,8 @@ _KEY_TYPES = (
     *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
 )
 _SPELLED_OUT = ("ENUM(", "DECIMAL(")
+# A literal of this type depends on the session's time zone, so keys of it come from a table.
+_ZONED_KEY = "TIMESTAMP WITH TIME ZONE"
 _MOST_COLUMNS = 100
 OTHER_KEY = "other"
 
@@ -498,7 +500,8 @@ class GroupedCall(Call):
             )
         for number, (name, spelled) in enumerate(zip(plan.by, types, strict=True)):
             require(kinds.get(f"k{number}"), "by", name)
-            if spelled not in _KEY_TYPES and not spelled.startswith(_SPELLED_OUT):
+            listed = spelled == _ZONED_KEY and plan.keys_table is not None
+            if spelled not in _KEY_TYPES and not spelled.startswith(_SPELLED_OUT) and not listed:
                 raise SourceError(
                     "S003", f"by {show(name)} has a type that keys cannot have. Cast it to text in a view."
                 )
