@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import duckdb
 
@@ -33,11 +33,6 @@ class Parser:
     def plan(self, query: str) -> str:
         """Return the bound plan of a query, as JSON."""
         return self.value("SELECT system.main.json_serialize_plan(?)", query)
-
-    def columns(self, source: str) -> tuple[tuple[str, str], ...]:
-        """Return the columns of one of DuckDB's own views or functions, with their types."""
-        with self._lock:
-            return tuple((name, kind) for name, kind, *_ in self._open().execute(f"DESCRIBE FROM {source}").fetchall())
 
     @cached_property
     def newer(self) -> bool:
@@ -72,9 +67,3 @@ class Parser:
 
 
 PARSER = Parser()
-
-
-@lru_cache
-def columns_of(source: str) -> tuple[tuple[str, str], ...]:
-    """Return the columns of one of DuckDB's own views or functions, with their types."""
-    return PARSER.columns(source)

@@ -98,7 +98,14 @@ class PostExpressions(Writer):
                 return around
             if len(names) == 1 and fold(names[0]) in _CLOCK and not self._aliased(names[0]):
                 return call(_CLOCK[fold(names[0])])
+            self._refuse_unseen(names[-1])
         return ".".join(map(identifier, self._shortened(names)))
+
+    def _refuse_unseen(self, name: str) -> None:
+        """Raise if a name is a column of a catalog that is not shown."""
+        items = [] if self.scope is None else self.scope.items
+        if any(fold(column.name) == fold(name) for item in items for column in item.relation.unseen):
+            raise ParameterError("P101", f"sql reads {show(name)}, which rows may have made. It is NULL in SELECT *.")
 
     def _is_in_from(self, names: tuple[str, ...]) -> bool:
         """Whether FROM has a column of this name; DuckDB chooses among several, as USING makes them."""
@@ -195,6 +202,7 @@ _WITHOUT_LABELS = (
 )
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
 # The columns of catalogs that are shown: names and types. The owner may have written other texts from rows.
+_EMPTY = frozenset(("column_default",))  # drivers ask for it by name; it is NULL
 _VIEWS: Mapping[str, frozenset[str]] = {
     "columns": frozenset(
         ("table_catalog", "table_schema", "table_name", "column_name", "ordinal_position", "is_nullable", "data_type")
@@ -249,14 +257,19 @@ def free_table(work: Splitting, names: tuple[str, str, str]) -> QueryRelation | 
 
 def _catalog_rows(work: Splitting, source: str, shown: frozenset[str]) -> QueryRelation:
     """Return a catalog's rows: its columns in order, as DuckDB has them, and NULL in all that are not `shown`."""
-    from dpsql.parsing import columns_of
-
-    nulls = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns_of(source)}
+    described = work.catalogue.typing.columns(f"SELECT * FROM {source}")
+    nulls = {name: f"NULL::{kind.sql} AS {identifier(name)}" for name, kind in require(described)}
     listed = [identifier(name) if name in shown else null for name, null in nulls.items()]
     listed = [_WITHOUT_LABELS if item == identifier("data_type") else item for item in listed]
     sql = f"(SELECT {', '.join(listed)} FROM {source})"
     work.without_rows[sql] = f"(SELECT {', '.join(nulls.values())} WHERE false)"
-    return released(work, sql, (), PUBLIC)
+    relation = released(work, sql, (), PUBLIC)
+    columns = [column for column in relation.columns if column.name in shown or column.name in _EMPTY]
+    return replace(
+        relation,
+        columns=tuple(columns),
+        unseen=tuple(column for column in relation.columns if column not in columns),
+    )
 
 
 def free_function(work: Splitting, source: TableFunction, env: Env) -> QueryRelation:

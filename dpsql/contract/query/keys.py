@@ -92,7 +92,7 @@ def year_of(literal: Expr) -> datetime.date | None:
 def _begin(part: str, day: datetime.date) -> datetime.date:
     """Return the first day of the unit that has a day."""
     if part in ("day", "week"):
-        return day - datetime.timedelta(days=min(day.weekday(), day.toordinal() - 1) if part == "week" else 0)
+        return day - datetime.timedelta(days=day.weekday() if part == "week" else 0)
     months = _MONTHS.get(part, 12)
     return day.replace(month=(day.month - 1) // months * months + 1, day=1)
 
