@@ -239,8 +239,7 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger opened from here on waits one second for a lock, not sixty."""
-    for module in ("database", "store"):
-        monkeypatch.setattr(f"dpsql.ledger.{module}.LOCK_WAIT_SECONDS", 1)
+    monkeypatch.setattr("dpsql.ledger.store.LOCK_WAIT_SECONDS", 1)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

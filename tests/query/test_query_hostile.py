@@ -138,7 +138,9 @@ def test_a_value_that_is_not_of_the_row_is_refused(unchanged: Any, value: str, p
     refused(unchanged, private(place.format(value)))
 
 
-OF_NO_ANSWER = sorted(name for name in listed(not BEFORE_2_0) if name.isidentifier() and name not in called_in("post"))
+# DuckDB's parser makes something else of these, or refuses the call.
+PARSED = {"grouping", "grouping_id", "if", "ifnull"}
+OF_NO_ANSWER = sorted(filter(str.isidentifier, set(listed(not BEFORE_2_0)) - called_in("post") - PARSED))
 
 
 @cases("name", OF_NO_ANSWER, quick=9)
