@@ -201,8 +201,9 @@ _WITHOUT_LABELS = (
     + " AS data_type"
 )
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
+# Drivers ask for it by name; it is NULL.
+_EMPTY = frozenset(("column_default",))
 # The columns of catalogs that are shown: names and types. The owner may have written other texts from rows.
-_EMPTY = frozenset(("column_default",))  # drivers ask for it by name; it is NULL
 _VIEWS: Mapping[str, frozenset[str]] = {
     "columns": frozenset(
         ("table_catalog", "table_schema", "table_name", "column_name", "ordinal_position", "is_nullable", "data_type")
