@@ -306,7 +306,8 @@ class ColumnCounts(Fold):
         listed = [self.occurring(position) for position in self.texts]
         return record(
             {
-                "counts": np.concatenate([*self.cell_counts, *self.grains.values(), [self.rows]]),
+                "counts": np.concatenate([*self.cell_counts, [self.rows]]),
+                "grains": np.concatenate([np.zeros(0, dtype=np.int64), *self.grains.values()]),
                 "names": pa.array([text.encode() for texts, _ in listed for text in texts], type=pa.binary()),
                 "found": np.concatenate([np.zeros(0, dtype=np.int64), *(result for _, result in listed)]),
                 "lengths": [len(texts) for texts, _ in listed],
@@ -317,10 +318,11 @@ class ColumnCounts(Fold):
         """Add other counts."""
         flat = numbers(state, "counts")
         self.rows += int(flat[-1])
-        arrays = [*self.cell_counts, *self.grains.values()]
-        parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in arrays])[:-1])
-        for counts, more in zip(arrays, parts, strict=True):
-            counts += more
+        for arrays, more in ((self.cell_counts, flat[:-1]), (self.grains.values(), numbers(state, "grains"))):
+            begin = 0
+            for counts in arrays:
+                counts += more[begin : begin + len(counts)]
+                begin += len(counts)
         texts, result = field(state, "names").cast(pa.string()), field(state, "found")
         start = 0
         for position, length in zip(self.texts, numbers(state, "lengths").tolist(), strict=True):

@@ -57,8 +57,11 @@ class Call:
     def identities(self, types: str) -> str:
         """Return types that give the same statistics: caps and blocks depend on the types of ids.
 
-        A synthetic table has cells and keys that depend on the types of all its columns.
+        A synthetic table has cells and keys that depend on the types of all its columns. A logistic regression keeps
+        units of columns with few values, and a HUGEINT comes as doubles.
         """
+        if self.function == "dp_logistic_regression" and types == "huge":
+            return types
         if self.function == "dp_synthetic" or "private_keys := true" in self.sql:
             return types
         named = [*self.ids, *re.findall(r"\bby := '(\w+)', keys := 'private'", self.sql)]

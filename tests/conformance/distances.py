@@ -158,10 +158,13 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
 def _columns(plan: SyntheticPlan, before: State, after: State, relation: str) -> Iterator[Claim]:
     """Judge the counts of every column's cells, and the number of rows, which come before any text."""
     if len(before) == len(coded_columns.ColumnCounts(()).state().columns) and len(before[0]) == len(after[0]):
-        moves = [b - a for a, b in zip(before[0], after[0], strict=True)]
-        unit = plan.max_rows_per_unit
-        most = counts.squared_l2_sensitivity(relation, histograms=len(plan.columns) + 1, max_rows_per_unit=unit)
-        yield "squared counts of columns", sum(move * move for move in moves), most
+        # The grains of columns of numbers have noise of their own.
+        for number, (name, more) in enumerate((("columns", 1), ("grains", 0))):
+            moves = [b - a for a, b in zip(before[number], after[number], strict=True)]
+            most = counts.squared_l2_sensitivity(
+                relation, histograms=len(plan.columns) + more, max_rows_per_unit=plan.max_rows_per_unit
+            )
+            yield f"squared counts of {name}", sum(move * move for move in moves), most
 
 
 def _rows(plan: Any, before: Any, after: Any, unit: int, steps: int) -> Iterator[Claim]:
