@@ -1,5 +1,7 @@
 """Selection of features: arguments and plan fields of all selectors, one-shot selection, and verdicts.
 
+**Verdicts.** They follow from public numbers, or from evidence that a share of epsilon pays for.
+
 *Free.* If the caller declares a public number of rows (or of blocks) below `rows_needed` of a certainty, no data make
 any feature sure to be selected: every row is `unclear`. Otherwise it is `not measured`. The verdict never uses the
 actual number of rows.

@@ -146,7 +146,7 @@ RELEASED = "released"
 NOTHING_RELEASED = "no result"
 NO_RESULT = f"charged, {NOTHING_RELEASED}"
 PROTECTED = "protected"
-DECLARATION = "declared"
+DECLARED = "declared"
 CARRIED = "carried over"
 _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
 

@@ -21,7 +21,7 @@ from dpsql.ledger.blocks import merged, restated
 from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.chain import RESERVED, Draft, canonical
 from dpsql.ledger.charge import (
-    DECLARATION,
+    DECLARED,
     NO_RESULT,
     NOTHING_RELEASED,
     RELEASED,
@@ -76,7 +76,7 @@ class AcceptingLedger(GrantingLedger):
             command ended before it told the database.
         """
         same, dataset, function = self.id == ledger_id, f"database {facts['database']}", f"dpsql ledger {kind}"
-        declared = entry_row(kind, dataset, function, canonical(facts), guarantee="", status=DECLARATION)
+        declared = entry_row(kind, dataset, function, canonical(facts), guarantee="", status=DECLARED)
         charged = entry_row("release", "", function, "{}", guarantee="spent by lost entries")
 
         def work(transaction: Transaction) -> list[Lost]:
@@ -213,7 +213,7 @@ class Ledger(AcceptingLedger):
             False if the latest declaration of this dataset has the same facts.
         """
         dataset = folded_dataset(dataset)
-        row = entry_row(kind, dataset, function, canonical(as_recorded(facts)), guarantee="", status=DECLARATION)
+        row = entry_row(kind, dataset, function, canonical(as_recorded(facts)), guarantee="", status=DECLARED)
 
         def work(transaction: Transaction) -> bool:
             latest = transaction.declarations(None).latest.get(dataset, {})

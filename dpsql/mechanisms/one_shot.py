@@ -221,7 +221,7 @@ def canonical_lipschitz(
     - **Sensitivity**: range (not a norm). The loss moves with a common shift of all scores, so let the scores
       rise by amounts in [0, range]; then m and max(M, m) rise by amounts in [0, range] and the loss moves
       within an interval of that length. Report-noisy-max with exponential noise and coefficient
-      ``epsilon / range`` is epsilon-DP (`dpsql.mechanisms.one_shot`).
+      ``epsilon / range`` is epsilon-DP (`select`).
     - **Randomness**: exact, operating-system entropy, no seed.
     - **Assumes**: exact integer scores.
     - **Does not protect**: running time, which depends on the scores (their spread, the number of rejected candidates).
@@ -434,7 +434,7 @@ class OneShotSelection(Part):
         ----------
         utility : ndarray of integers, shape (d,)
         utility_range : int
-            As for `dpsql.mechanisms.one_shot`, in the unit of the utility.
+            As for `select`, in the unit of the utility.
 
         Returns
         -------

@@ -341,7 +341,26 @@ def _within_one(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     return factors
 
 
-class RowProducts(Fold):
+class _Products(Fold):
+    """Exact products of all columns, added up over rows."""
+
+    _sums: GramAccumulator
+
+    @property
+    def size(self) -> int:
+        """Bytes of the products."""
+        return self._sums.size
+
+    def state(self) -> pa.RecordBatch:
+        """Return the number of rows and the products, row by row."""
+        return record({"rows": [self._sums.rows], "products": self._sums.sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other products."""
+        self._sums.add_sums(int(numbers(state, "rows")[0]), field(state, "products"))
+
+
+class RowProducts(_Products):
     """Exact products of intercept, features and target: G, h and the target's sum of squares, in units of ``S**2``.
 
     Parameters
@@ -355,11 +374,6 @@ class RowProducts(Fold):
         self._mapped = mapped
         self._sums = GramAccumulator(len(mapped.scales.middle) + 2)
 
-    @property
-    def size(self) -> int:
-        """Bytes of the products."""
-        return self._sums.size
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows."""
         scales = self._mapped.scales
@@ -370,14 +384,6 @@ class RowProducts(Fold):
     def products(self) -> Integers:
         """Return the products, shape (d + 2, d + 2)."""
         return self._sums.total()
-
-    def state(self) -> pa.RecordBatch:
-        """Return the number of rows and the products, row by row."""
-        return record({"rows": [self._sums.rows], "products": self._sums.sums.column()})
-
-    def absorb(self, state: pa.RecordBatch) -> None:
-        """Add other products."""
-        self._sums.add_sums(int(numbers(state, "rows")[0]), field(state, "products"))
 
 
 def boosted_rows(
@@ -657,7 +663,7 @@ def utility_range(
     return relation_of(neighbours, max_rows_per_unit).spread(score_sensitivity(size, radius)) + 2 * width
 
 
-class Gram(Fold):
+class Gram(_Products):
     """Exact products of all columns: the intercept first, if there is one, and the target last.
 
     Parameters
@@ -672,11 +678,6 @@ class Gram(Fold):
         self._intercept = intercept
         self._sums = GramAccumulator(len(maps[0]) + 1 + intercept)
 
-    @property
-    def size(self) -> int:
-        """Bytes of the products."""
-        return self._sums.size
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows, with the coded target."""
         middle, scale = self._maps
@@ -690,14 +691,6 @@ class Gram(Fold):
     def total(self) -> Integers:
         """Return the products of all rows, in units of ``S**2``."""
         return self._sums.total()
-
-    def state(self) -> pa.RecordBatch:
-        """Return the number of rows and the products, row by row."""
-        return record({"rows": [self._sums.rows], "products": self._sums.sums.column()})
-
-    def absorb(self, state: pa.RecordBatch) -> None:
-        """Add other products."""
-        self._sums.add_sums(int(numbers(state, "rows")[0]), field(state, "products"))
 
 
 def error_centres(relation: Relation, bound: int) -> tuple[int, int, int, int, int]:

@@ -58,11 +58,18 @@ def work():
     answered += 1
 
 
+longest = 0.03 if who == "context" else 0.004
+if who == "ledger":  # on a fast machine a charge is over long before: presses come while it runs
+    times = [time.perf_counter()]
+    for _ in range(5):
+        work()
+        times.append(time.perf_counter())
+    longest = min(longest, 1.25 * min(after - before for before, after in zip(times, times[1:])))
 signal.signal(signal.SIGALRM, press)
 for _ in range(presses):
     try:
         try:
-            signal.setitimer(signal.ITIMER_REAL, choose.uniform(0.0002, 0.03 if who == "context" else 0.004))
+            signal.setitimer(signal.ITIMER_REAL, choose.uniform(0.0002, longest))
             work()
             outcome = "answered"
         except BaseException as error:
@@ -107,7 +114,7 @@ def test_presses_at_any_moment_lose_and_hang_nothing(tmp_path: Path, place: str,
     [report] = [line for line in done.stdout.splitlines() if line.startswith("[")]  # DuckDB may draw a bar beside it
     outcomes, answered, releases, ok, after = json.loads(report)
     assert set(outcomes) <= {"answered", "KeyboardInterrupt"}
-    assert outcomes["KeyboardInterrupt"] > 0  # how many there are depends on the machine
+    assert outcomes["KeyboardInterrupt"] > presses // 10
     assert ok
     assert releases >= answered
     assert after == releases + 1  # the ledger goes on

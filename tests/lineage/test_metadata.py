@@ -80,6 +80,11 @@ def test_the_whole_catalog_has_its_columns_and_shows_some(source: str, shown: st
         assert rows
         assert "secret" not in str(rows)
         names = [name for name, *_ in own]
+        hidden = next(name for name in names if name not in shown.split() and name != "column_default")
+        with pytest.raises(duckdb.Error, match="DPSQL-P101"):
+            con.execute(f"FROM dp_query('SELECT {hidden} FROM {source}')")
+        renamed = f"SELECT {shown.split()[0]} AS {hidden} FROM {source} ORDER BY {hidden}"
+        assert len(con.execute(f"FROM dp_query({literal(renamed)})").fetchall()) == len(rows)
         assert {name for row in rows for name, value in zip(names, row, strict=True) if value is not None} == set(
             shown.split()
         )

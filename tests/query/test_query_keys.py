@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
+from typing import Any
 
 import duckdb
 import pytest
@@ -304,6 +306,19 @@ def test_short_buckets_and_written_dates(con: duckdb.DuckDBPyConnection) -> None
     assert len(keys(con, f"strftime('%H:%M', {moment})", hours)) == 110
 
 
+@contextmanager
+def moments(first: str, last: str) -> Iterator[Any]:
+    """Yield a connection with a protected table: a row for every quarter of an hour, in Paris, also with its zone."""
+    with dpsql.connect() as con:
+        con.execute("SET TimeZone = 'Europe/Paris'")
+        con.execute(
+            "CREATE TABLE visits AS SELECT moment, moment AT TIME ZONE 'Europe/Paris' AS z FROM "
+            f"(SELECT unnest(generate_series(TIMESTAMP '{first}', TIMESTAMP '{last}', INTERVAL 15 MINUTE)) AS moment)"
+        )
+        con.execute("SELECT dp_protect('visits', epsilon := 1e6)").fetchall()
+        yield con
+
+
 LOCAL = """
 date_trunc('week', moment + INTERVAL 1 DAY) - INTERVAL 1 DAY
 date_trunc('month', moment - INTERVAL '5 hours')
@@ -328,15 +343,18 @@ def test_local_times_between_literals(expression: str) -> None:
     column = "z" if re.search(r"\bz\b", expression) else "moment"
     where = f"{column} >= TIMESTAMP '2024-03-29 10:00:00' AND {column} < TIMESTAMP '2024-04-08 00:15:00'"
     text = f"SELECT {expression} AS k, count(*) AS n FROM visits WHERE {where} GROUP BY k ORDER BY k"
-    with dpsql.connect() as con:
-        con.execute("SET TimeZone = 'Europe/Paris'")
-        con.execute(
-            "CREATE TABLE visits AS SELECT moment, moment AT TIME ZONE 'Europe/Paris' AS z FROM "
-            "(SELECT unnest(generate_series(TIMESTAMP '2024-03-25', TIMESTAMP '2024-04-12', INTERVAL 15 MINUTE)) AS moment)"
-        )
-        con.execute("SELECT dp_protect('visits', epsilon := 1e6)").fetchall()
+    with moments("2024-03-25", "2024-04-12") as con:
         asked = con.execute("SELECT k::VARCHAR, n FROM dp_query(?, epsilon := 1e5)", [text]).fetchall()
         assert asked == con.execute(f"SELECT k::VARCHAR, n FROM ({text})").fetchall()
+
+
+@cases("bounded", ["moment + INTERVAL 1 DAY", "z AT TIME ZONE 'Asia/Tokyo'"])
+def test_local_times_that_are_bounded_themselves(bounded: str) -> None:
+    where = f"{bounded} >= TIMESTAMP '2024-03-29 10:00:00' AND {bounded} < TIMESTAMP '2024-04-08 00:15:00'"
+    text = f"SELECT date_trunc('day', {bounded}) AS k, count(*) AS n FROM visits WHERE {where} GROUP BY k ORDER BY k"
+    with moments("2024-03-25", "2024-04-12") as con:
+        asked = con.execute("FROM dp_query(?, epsilon := 1e5)", [text]).fetchall()
+        assert asked == con.execute(text).fetchall()
 
 
 @cases(
@@ -350,16 +368,28 @@ def test_local_times_between_literals(expression: str) -> None:
 )
 def test_literal_times_with_a_zone(literal: str, other: str) -> None:
     """As DuckDB reads them, in rows and in answers."""
-    with dpsql.connect() as con:
-        con.execute("SET TimeZone = 'Europe/Paris'")
-        con.execute(
-            "CREATE TABLE visits AS SELECT moment, moment AT TIME ZONE 'UTC' AS z FROM "
-            "(SELECT unnest(generate_series(TIMESTAMP '2024-03-30', TIMESTAMP '2024-03-31', INTERVAL 15 MINUTE)) AS moment)"
-        )
-        con.execute("SELECT dp_protect('visits', epsilon := 1e6)").fetchall()
+    with moments("2024-03-30", "2024-03-31") as con:
         column = "z" if "TZ" in literal or "ZONE" in literal else "moment"
         text = "SELECT count(*) AS n, {0} >= TIMESTAMP '2024-03-30 09:30:00' AS late FROM visits WHERE {1} >= {0}"
         exact = con.execute(text.format(literal, column)).fetchall()
         assert con.execute(text.format(other, column)).fetchall() == exact
         assert con.execute("FROM dp_query(?, epsilon := 1e5)", [text.format(literal, column)]).fetchall() == exact
         assert exact[0][0] > 0
+
+
+@cases(
+    ("literal", "code"),
+    [
+        ("TIMESTAMPTZ '0001-01-01 00:00:00+05'", "P070"),
+        ("TIMESTAMP '9999-12-31 23:30:00-05'", "P082"),
+        ("TIMESTAMP '2024-03-30 10:00:00+02'", "P082"),
+    ],
+)
+def test_literal_times_that_are_refused(literal: str, code: str) -> None:
+    with moments("2024-03-30", "2024-03-31") as con, pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):
+        con.execute("FROM dp_query(?, epsilon := 1)", [f"SELECT count(*) FROM visits WHERE moment >= {literal}"])
+
+
+def test_a_condition_has_no_time_zone() -> None:
+    with moments("2024-03-30", "2024-03-31") as con, pytest.raises(duckdb.Error, match="DPSQL-P070"):
+        con.execute("FROM dp_count('visits', epsilon := 1, condition := $$z > TIMESTAMPTZ '2024-03-30 10:00:00+02'$$)")

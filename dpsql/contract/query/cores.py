@@ -98,7 +98,8 @@ class PostExpressions(Writer):
                 return around
             if len(names) == 1 and fold(names[0]) in _CLOCK and not self._aliased(names[0]):
                 return call(_CLOCK[fold(names[0])])
-            self._refuse_unseen(names[-1])
+            if len(names) > 1 or not self._aliased(names[0]):
+                self._refuse_unseen(names[-1])
         return ".".join(map(identifier, self._shortened(names)))
 
     def _refuse_unseen(self, name: str) -> None:

@@ -240,8 +240,8 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
         expr = Expr("element", parts=expr.parts, alias=expr.alias, at=expr.at)
     if expr.what == "element" and expr.parts[0].what == "call" and expr.parts[0].name in _SPLITTING:
         return replace(_element_of(*expr.parts), alias=expr.alias)
-    if expr.what == "cast":
-        return _moment(expr)
+    if expr.what == "cast" and expr.name == "TIMESTAMP":
+        return _without_offset(expr)
     if expr.what != "call":
         return expr
     name, parts = _ALIASES.get(expr.name, expr.name), expr.parts
@@ -283,29 +283,36 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     return replace(expr, name=name)
 
 
-def _moment(expr: Expr) -> Expr:
-    """Return a literal time with an offset without it: in UTC, AT TIME ZONE 'UTC' if it has a time zone.
-
-    DuckDB drops the offset of a TIMESTAMP, so only an offset of 0 means the same there.
-    """
-    time = _time_of(expr)
-    if time is None or time.tzinfo is None or expr.name not in ("TIMESTAMP", _ZONED_CAST):
+def _without_offset(expr: Expr) -> Expr:
+    """Return a TIMESTAMP without an offset of 0; DuckDB drops any offset, so another one does not mean what it says."""
+    time = literal_time(expr.parts[0])
+    if time is None or time.tzinfo is None or time.utcoffset():
         return expr
-    utc = Expr("cast", "TIMESTAMP", (_string(time.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(" ")),))
-    if expr.name == _ZONED_CAST:
-        return Expr("call", "timezone", (_string("UTC"), utc), alias=expr.alias, at=expr.at)
-    return expr if time.utcoffset() else replace(utc, alias=expr.alias, at=expr.at)
+    return replace(expr, parts=(_string(time.replace(tzinfo=None).isoformat(" ")),))
 
 
-def _time_of(expr: Expr) -> datetime.datetime | None:
-    """Return the time in a cast of a literal text; None for any other expression."""
-    [operand] = expr.parts
-    if operand.what != "constant" or operand.name != "string":
+def literal_time(expr: Expr) -> datetime.datetime | None:
+    """Return the time in a literal text; None for any other expression."""
+    if expr.what != "constant" or expr.name != "string":
         return None
     try:
-        return datetime.datetime.fromisoformat(str(operand.value).strip())
+        return datetime.datetime.fromisoformat(str(expr.value).strip())
     except ValueError:
         return None
+
+
+def _at_time_zone(literal: Expr, zone: str) -> Expr:
+    """Return a literal TIMESTAMPTZ as a time AT TIME ZONE: 'UTC' if it has an offset, else the session's zone."""
+    time = literal_time(literal.parts[0])
+    if time is None:
+        return literal
+    if time.tzinfo is not None:
+        try:
+            time, zone = time.astimezone(datetime.UTC).replace(tzinfo=None), "UTC"
+        except OverflowError:
+            return literal
+    local = Expr("cast", "TIMESTAMP", (_string(time.isoformat(" ")),), at=literal.at)
+    return Expr("call", "timezone", (_string(zone), local), alias=literal.alias, at=literal.at)
 
 
 def _is_list(expr: Expr) -> bool:
@@ -647,8 +654,8 @@ class RowExpressions:
 
         AT TIME ZONE turns a timestamp into one with time zone, and one with time zone into a timestamp of that zone.
         """
-        if expr.what == "cast" and expr.name == _ZONED_CAST and not self._of_condition and _time_of(expr) is not None:
-            expr = Expr("call", "timezone", (_string(self.zone), replace(expr, name="TIMESTAMP")))
+        if expr.what == "cast" and expr.name == _ZONED_CAST and not self._of_condition:
+            expr = _at_time_zone(expr, self.zone)
         expression = expr.mapped(lambda part: self._moved(part, columns, zone))
         if expr.what != "call" or expr.name != "timezone":
             return expression

@@ -17,9 +17,9 @@ from dataclasses import replace
 
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
-from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucket_width
+from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucket_width, literal_time
 from dpsql.contract.query.intervals import Limits, fails_without, finite_part, has_value, literal_number
-from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.nodes import Expr, interval_sql
 from dpsql.contract.query.relations import PUBLIC, Item, KeyValues, Scope, fraction_text
 from dpsql.contract.query.split import QueryKey
 from dpsql.rendering import call, cast, identifier, text
@@ -75,11 +75,8 @@ def day_of(literal: Expr) -> datetime.date | None:
     if cut is not None and cut[1] != "number":
         day = _day(cut[0])
         return None if day is None else _begin(cut[1], day[0])
-    try:
-        moment = datetime.datetime.fromisoformat(str(literal.value).strip())
-    except ValueError:
-        return None
-    return moment.date() if literal.name == "string" and moment.time() == datetime.time() else None
+    day = _day(literal)
+    return day[0] if day is not None and day[1] else None
 
 
 def year_of(literal: Expr) -> datetime.date | None:
@@ -346,14 +343,11 @@ class KeyFinder:
         if base is None:
             return None
         kind = self._type(base)
-        moment = _in_zone(base)
-        if moment is not None and step in _IN_ZONE and self._type(moment).kind == ZONED_TIMESTAMP:
-            return self._zoned(expr, moment, _IN_ZONE[str(step)])
         if kind.kind not in _DATES or (step is None and kind.kind != "DATE"):
             return None
         bounds = self._range(base)
         if bounds is None:
-            return None
+            return self._zoned(expr, base, step)
         first, last = bounds
         listed = f"SELECT {_points(first, last, step or '1 day')} AS d"
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
@@ -366,26 +360,22 @@ class KeyFinder:
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
         return KeyValues(None, query, f"the range of {_name_of(base, self._scope)}")
 
-    def _zoned(self, expr: Expr, moment: Expr, step: str) -> KeyValues | None:
-        """Return the values of an expression of a moment in another time zone, from moments between literals."""
-        bounds = self._range(moment)
+    def _zoned(self, expr: Expr, base: Expr, step: str | None) -> KeyValues | None:
+        """Return the values of an expression of a moment AT TIME ZONE, from moments between literals."""
+        if base.name != "timezone" or len(base.parts) != 2 or step not in _IN_ZONE:
+            return None
+        moment = base.parts[1]
+        bounds = self._range(moment) if self._type(moment).kind == ZONED_TIMESTAMP else None
         if bounds is None or not self._revised(True):
             return None
         first, last = (call("timezone", text(self._expressions.zone), end) for end in bounds)
         read = {("k0", "v"): ColumnSql('"k0"."v"', self._type(moment))}
         image = self._expressions.write(_replaced(expr, moment, Expr("item", "v", value="k0")), read)
-        query = f'SELECT DISTINCT {image.sql} AS v FROM (SELECT {_points(first, last, step)} AS v) AS "k0"'
+        query = f'SELECT DISTINCT {image.sql} AS v FROM (SELECT {_points(first, last, _IN_ZONE[step])} AS v) AS "k0"'
         return KeyValues(None, query, f"the range of {_name_of(moment, self._scope)}")
 
     def _range(self, base: Expr) -> tuple[str, str] | None:
-        """Return the SQL of the first and last moment of a date between literals, or of a literal time from it."""
-        shift = _shifted(base)
-        if shift is not None:
-            bounds = self._range(shift[0])
-            if bounds is None or not self._revised(True):
-                return None
-            first, last = (call(base.name, end, shift[1]) for end in bounds)
-            return first, last
+        """Return the SQL of the first and last moment of a date between literals, also if an interval moves it."""
         firsts, lasts = [], []
         for sign, value, is_day in self._bounds(base):
             end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
@@ -398,9 +388,19 @@ class KeyFinder:
             if sign in ("<", "<=", "="):
                 lasts.append(end)
         if not firsts or not lasts:
-            return None
+            return self._moved_range(base)
         first = firsts[0] if len(firsts) == 1 else call("greatest", *firsts)
         return first, lasts[0] if len(lasts) == 1 else call("least", *lasts)
+
+    def _moved_range(self, base: Expr) -> tuple[str, str] | None:
+        """Return the first and last moment of a date that a literal interval moves, from those of the date."""
+        moved = base.what == "call" and base.name in ("+", "-") and len(base.parts) == 2
+        span = interval_sql(base.parts[1]) if moved else None
+        bounds = None if span is None else self._range(base.parts[0])
+        if span is None or bounds is None or not self._revised(True):
+            return None
+        first, last = (call(base.name, end, span) for end in bounds)
+        return first, last
 
     def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool]]:
         """Yield the comparisons of a date with literals, and whether they compare its day."""
@@ -414,7 +414,7 @@ class KeyFinder:
             if cut is not None and cut[0] in forms:
                 days = list(day_bounds(cut[1], sign, literal))
                 newer = cut[1] in ("day", "week") or any(part.what == "call" for part in literal.walk())
-                if not days or self._revised(newer) or not newer:
+                if self._revised(newer and bool(days)) or not newer:
                     yield from ((comparison, day, False) for comparison, day in days)
 
     def _compared(self) -> Iterator[tuple[Expr, str, Expr]]:
@@ -519,21 +519,6 @@ def _points(first: str, last: str, step: str) -> str:
     return call("unnest", call("list_concat", points, call("list_value", last)))
 
 
-def _in_zone(base: Expr) -> Expr | None:
-    """Return the moment that AT TIME ZONE reads in a zone; None for any other expression."""
-    is_zoned = base.what == "call" and base.name == "timezone" and len(base.parts) == 2
-    return base.parts[1] if is_zoned and base.parts[0].what == "constant" else None
-
-
-def _shifted(base: Expr) -> tuple[Expr, str] | None:
-    """Return the date that an expression moves by a literal interval, and the interval; None for another expression."""
-    if base.what != "call" or base.name not in ("+", "-") or len(base.parts) != 2:
-        return None
-    date, span = base.parts
-    is_span = (span.what, span.name) == ("cast", "INTERVAL") and span.parts[0].what == "constant"
-    return (date, cast(text(str(span.parts[0].value)), "INTERVAL")) if is_span else None
-
-
 def _public_name(item: Item) -> str:
     return f"the public {'.'.join(item.relation.name[-1:]) or 'query'}"
 
@@ -584,16 +569,11 @@ def _literal(expr: Expr) -> bool:
 
 
 def _day(expr: Expr) -> tuple[datetime.date, bool] | None:
-    """Return the day of a literal, and whether it is midnight; None if the literal is computed."""
+    """Return the day of a literal, and whether it is midnight; None if it is computed, or has an offset."""
     while expr.what == "cast":
         expr = expr.parts[0]
-    if expr.what != "constant" or expr.name != "string":
-        return None
-    try:
-        moment = datetime.datetime.fromisoformat(str(expr.value).strip())
-    except ValueError:
-        return None
-    return moment.date(), moment.time() == datetime.time()
+    moment = literal_time(expr)
+    return None if moment is None or moment.tzinfo is not None else (moment.date(), moment.time() == datetime.time())
 
 
 def _turned(sign: str) -> str:

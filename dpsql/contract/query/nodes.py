@@ -582,6 +582,12 @@ def constant_sql(expr: Expr) -> str:
     return "NULL" if expr.name == "NULL" else str(expr.value)
 
 
+def interval_sql(expr: Expr) -> str | None:
+    """Return the SQL of a literal interval; None for any other expression."""
+    is_literal = (expr.what, expr.name) == ("cast", "INTERVAL") and expr.parts[0].what == "constant"
+    return cast(constant_sql(expr.parts[0]), "INTERVAL") if is_literal else None
+
+
 def frame_sql(expr: Expr) -> str:
     """Return the SQL of a window's frame, with literal distances."""
     frame = require(expr.frame)
@@ -592,10 +598,10 @@ def frame_sql(expr: Expr) -> str:
     for end, by in ((frame.start, frame.start_by), (frame.end, frame.end_by)):
         words = end.removesuffix(f"_{mode}").removeprefix("EXPR_").replace("_", " ")
         if by is not None:
-            span = by.parts[0] if (by.what, by.name) == ("cast", "INTERVAL") else by
-            if (span.what, span.name) != ("constant", "number" if span is by else "string"):
+            size = constant_sql(by) if (by.what, by.name) == ("constant", "number") else interval_sql(by)
+            if size is None:
                 raise ParameterError("P101", "sql: a frame of computed size is not read. Write its size as a literal.")
-            words = f"{constant_sql(by) if span is by else cast(constant_sql(span), 'INTERVAL')} {words}"
+            words = f"{size} {words}"
         ends.append(words)
     excluded = {"NO_OTHER": ""}.get(frame.exclude, f" EXCLUDE {frame.exclude.replace('_', ' ')}")
     return f"{mode} BETWEEN {ends[0]} AND {ends[1]}{excluded}"

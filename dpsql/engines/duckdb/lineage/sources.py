@@ -4,8 +4,8 @@
 It remembers a judgement under the source, its plan and the state of the catalog, which fixes the texts
 (`CatalogState`); never under a plan alone, or under anything else that rows may decide.
 
-**The state of the catalog.** `Standing` tells whether the catalog of an instance is still the judged catalog, as DuckDB
-takes as long to list all macros and functions as for the rest of a small call. DuckDB numbers every object of an
+**The state of the catalog.** `CatalogState` tells whether the catalog of an instance is still the judged catalog, as
+DuckDB takes as long to list all macros and functions as for the rest of a small call. DuckDB numbers every object of an
 instance from one count: each object that is created, replaced, altered or dropped in any of its databases takes
 numbers, and so does each new connection, for its temporary database. So a new connection's number, less the numbers of
 the connections that dpsql itself opens, stays the same only as long as nobody changes the catalog: it is the *state* of
