@@ -15,12 +15,14 @@ costs its own share at any limit.
 If columns have no public bounds, a part of each core draws them once, for all other parts that need them
 (`dpsql.functions.query_bounds`); each of these parts gives up a quarter of its share for the bounds.
 
-If a core has private keys, one of its parts draws the groups once, at its share of epsilon and the core's share of
-delta (`dpsql.mechanisms.partition_selection`). Every other part of the core answers exactly these groups: the keys are
-public after their release, so the part is a mechanism with public keys, chosen by earlier releases. Such a part costs
-its share of epsilon for any keys, and composition is basic for adaptively chosen mechanisms too: all parts cost
-epsilon, and the part that draws keys also costs delta. Each part limits a unit's rows by itself, over the rows of its
-groups.
+If a core has private keys, its first part draws the groups once, by the persons that have them, at half of the core's
+epsilon and the core's share of delta (`dpsql.mechanisms.partition_selection`). It counts persons over the rows that all
+parts limit alike; one without an id counts nowhere. The part is the count of persons if the core asks for it, and the
+count of rows if that is all it asks for and a person has one. Every other part of the core answers exactly these
+groups: the keys are public after their release, so the part is a mechanism with public keys, chosen by earlier
+releases. Such a part costs its share of epsilon for any keys, and composition is basic for adaptively chosen mechanisms
+too: all parts cost epsilon, and the part that draws keys also costs delta. Each part limits a unit's rows by itself,
+over the rows of its groups.
 
 **The vector of a core** has several targets in the same groups, each with its own aggregates, in one draw. If a query
 only counts the values of a target, the target is a count, and needs no bounds. With public keys the noise may be that
@@ -79,7 +81,7 @@ from dpsql.functions.query_rows import CoreQuantileCall, CoreQuantilePlan, RowsC
 from dpsql.kernels.fixed_point import affine_map, quantise
 from dpsql.mechanisms.aggregates import CubeTarget, CubeVector, GroupedNoise, NoisyBlock, expected_block, log_errors
 from dpsql.mechanisms.interval_scan import PrivateInterval
-from dpsql.mechanisms.keyed_aggregates import KeyedNoise, MarginsNoise, margins_noise
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise, MarginsNoise, deciding_noise, margins_noise
 from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
 from dpsql.released.covariance import estimates
@@ -223,10 +225,7 @@ class VectorPlan(AggregatePlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return the noise of the counts of the vector, and the least count of a private key."""
-        part = self.part
-        out: list[Quantity] = []
-        if isinstance(part, KeyedNoise):
-            out.append(("least_count", part.least_count, "count that a key needs to be released in half of calls"))
+        out = self.keys_noise()
         for (block, lattice), names in zip(self.target_laws, self.wanted, strict=True):
             if COUNT in names:
                 estimate = estimates(expected_block(block, lattice, n_rows or 1000), (COUNT,))[COUNT]
@@ -250,6 +249,47 @@ class VectorCall(AggregateCall, WaitingCall):
                 intervals[name] if self.plan.is_drawn(position) else None for position, name in targets
             ),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeysPlan(CountPlan):
+    """The plan of the part that releases the private keys of a core, by the privacy units that have them.
+
+    Of all laws it takes the one that needs the fewest units. A unit with periods is a person in one period.
+    """
+
+    function: ClassVar[str] = "dp_query.keys"
+
+    @property
+    def counts_items(self) -> bool:
+        """Return False: a unit has one row in each of its groups."""
+        return False
+
+    @property
+    def weighs_units(self) -> bool:
+        """Return whether a unit in k groups adds ``1 / sqrt(k)`` to each of them."""
+        return isinstance(self.part, KeyedNoise) and self.part.weighs_units
+
+    def _parts(self, law: str) -> Sequence[GroupedNoise | KeyedNoise]:
+        """Return the parts with noise of one law."""
+        if self.delta is None:
+            raise InternalError("I032", "private keys came without a delta. Report it.")
+        return deciding_noise("sums", self.remaining_epsilon, self.delta, self.contribution, GroupCount(), law)
+
+    def _log_errors(self, part: GroupedNoise | KeyedNoise | CubeVector) -> float:
+        """Return the units that a key needs, in place of the errors of their number."""
+        return part.usual_count if isinstance(part, KeyedNoise) else math.inf
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return the persons that a key needs."""
+        return self.keys_noise()
+
+
+@dataclass(frozen=True)
+class KeysCall(AggregateCall):
+    """A call that releases keys, with the column types of its source."""
+
+    plan: KeysPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -482,6 +522,7 @@ PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     VectorPlan.function: (VectorPlan, VectorCall),
     DisjointPlan.function: (DisjointPlan, DisjointCall),
     CountPlan.function: (CountPlan, AggregateCall),
+    KeysPlan.function: (KeysPlan, KeysCall),
     CoreBoundsPlan.function: (CoreBoundsPlan, CoreBoundsCall),
     CoreQuantilePlan.function: (CoreQuantilePlan, CoreQuantileCall),
     PairsPlan.function: (PairsPlan, PairsCall),

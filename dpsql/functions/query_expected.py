@@ -17,7 +17,7 @@ from dpsql.statistics.aggregates import COUNT, SUM
 
 # Errors of averages and deviations are for a group of so many rows, half of them at each bound.
 _ROWS = 1000
-_TOLD_OF_PARTS = ("least_count", "persons_off", "bounds_rows_needed")
+_TOLD_OF_PARTS = ("least_count", "epsilon_needed", "persons_off", "bounds_rows_needed")
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,12 @@ def expected(plan: QueryPlan | None, split: Split, answers: Sequence[Mapping[str
         lines.append(Expected(None, "delta", float(cost.delta), "chance that the guarantee fails"))
     for part in plan.parts:
         if part.rows_of is None:
-            quantities = (quantity for quantity in part.plan.noise(0, None) if quantity[0] in _TOLD_OF_PARTS)
-            lines += [Expected(None, name, value, meaning) for name, value, meaning in quantities]
+            times = float(plan.epsilon / part.plan.epsilon)  # for epsilon of the whole query
+            lines += [
+                Expected(None, quantity, amount * (times if quantity == "epsilon_needed" else 1.0), meaning)
+                for quantity, amount, meaning in part.plan.noise(0, None)
+                if quantity in _TOLD_OF_PARTS
+            ]
     where = {
         (core.name, aggregate.name): (aggregate, answer)
         for core, listed in zip(split.cores, answers, strict=True)

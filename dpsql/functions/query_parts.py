@@ -18,7 +18,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import CountPlan
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import CONFIDENCE
-from dpsql.functions.query import DisjointPlan, MarginsPlan, PairsPlan, QueryPart, VectorPlan, pair_arguments
+from dpsql.functions.query import DisjointPlan, KeysPlan, MarginsPlan, PairsPlan, QueryPart, VectorPlan, pair_arguments
 from dpsql.functions.query_bounds import SHARE as BOUNDS_SHARE
 from dpsql.functions.query_bounds import CoreBoundsPlan
 from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, CoreQuantilePlan, RowsPlan, limits_up_to
@@ -160,7 +160,7 @@ class _Part:
     rows_of: int | None = None  # the part that draws its limit on rows
     needs: tuple[str, ...] = ()  # the columns with drawn bounds
     bounds_of: int | None = None  # the part that draws these bounds
-    weight: int = 1  # of its share of epsilon
+    weight: Fraction = Fraction(1)  # of its share of epsilon
 
 
 @dataclass
@@ -181,6 +181,8 @@ class Answers:
         By target: its part, and its place in the part.
     once : bool
         Whether a person has one row, so that no limit drops any rows.
+    earlier : bool
+        Whether the parts are those of earlier versions, whose private keys were released by the vector of a core.
     """
 
     parts: int
@@ -189,6 +191,7 @@ class Answers:
     limit: int | None = None
     vectors: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
     once: bool = False
+    earlier: bool = False
 
     def to_json(self) -> dict[str, Json]:
         """Return the answers as JSON values."""
@@ -201,6 +204,8 @@ def parts_of_cores(
     arguments: Mapping[str, object],
     epsilon: Fraction,
     delta: Fraction | None,
+    *,
+    earlier: bool = False,
 ) -> tuple[tuple[QueryPart, ...], list[Answers]]:
     """Return the parts of a query, and the places of the answers.
 
@@ -211,6 +216,8 @@ def parts_of_cores(
         Arguments for all cores: ``max_rows_per_unit``, ``max_groups_per_unit``, ``confidence``, ``during``.
     epsilon, delta : Fraction
         Budget of the whole query.
+    earlier : bool
+        Whether to return the parts of earlier versions, for stored releases.
 
     Raises
     ------
@@ -235,7 +242,7 @@ def parts_of_cores(
         lacking = unbounded_of(placed.core, summed=of_finest is None)
         bounds = len(drafts) if lacking else None
         first, once = len(drafts) + len(lacking[:1]), placed.placement.once
-        answers[number] = Answers(first, margin=margin, limit=limit, once=once)
+        answers[number] = Answers(first, margin=margin, limit=limit, once=once, earlier=earlier)
         own = _parts(number, placed.core, shared, answers[number], of_finest)
         for draft in [*_bounds(number, shared, lacking), *own]:
             part = replace(draft, bounds_of=bounds) if draft.needs else draft
@@ -435,14 +442,18 @@ def _parts(
 ) -> Iterator[_Part]:
     """Yield the parts of a core, and store the places of the answers.
 
-    If keys are private, the first part releases them, and the other parts use the released keys. If the core is a
+    If keys are private, the first part releases them, at half of the core's share of epsilon, and the other parts use
+    the released keys. If the core is a
     grouping set, its sums come from the core with all keys, whose answers are given.
     """
-    for index, part in enumerate(_core_parts(number, core, shared, answers, of_finest)):
+    parts = _core_parts(number, core, shared, answers, of_finest)
+    others = sum((part.weight for part in parts[1:]), Fraction(0))
+    for index, part in enumerate(parts):
         if not core.private_keys:
             yield part
         elif index == 0:
-            yield replace(part, arguments={**part.arguments, "keys": PRIVATE}, needs_delta=True)
+            weight = part.weight if answers.earlier or not others else others
+            yield replace(part, arguments={**part.arguments, "keys": PRIVATE}, needs_delta=True, weight=weight)
         else:
             released = PublicKeys((None,) * len(core.keys), table=RELEASED)
             yield replace(part, arguments={**part.arguments, "keys": released}, keys_of=answers.parts)
@@ -495,11 +506,27 @@ class _CoreParts:
 
 
 def _deciding_part(core_parts: _CoreParts) -> None:
-    """Add the count of persons if it releases private keys: fewest rows move a number of persons."""
-    core, persons = core_parts.core, ("units", None)
-    alone = not vectors_of(core) and "privacy_unit" in core_parts.shared
-    if core.private_keys and (persons in core_parts.counts or alone):
+    """Add the part that releases private keys by their persons: fewest rows move a number of persons.
+
+    It is the count of persons, if the core asks for it. A count of rows decides by itself if each row is a person.
+    """
+    core, shared, persons = core_parts.core, core_parts.shared, ("units", None)
+    if not core.private_keys:
+        return
+    if persons in core_parts.counts or (core_parts.answers.earlier and not vectors_of(core) and _has_unit(shared)):
         core_parts.count(*persons)
+    elif _has_unit(shared) and not core_parts.answers.earlier and not _counts_persons(core, shared):
+        arguments = {**shared, **_NOT_TOLD, "distinct_of": shared["privacy_unit"]}
+        core_parts.add(_Part(core_parts.number, KeysPlan, arguments))
+
+
+def _has_unit(shared: Mapping[str, object]) -> bool:
+    return "privacy_unit" in shared
+
+
+def _counts_persons(core: QueryCore, shared: Mapping[str, object]) -> bool:
+    """Return whether a core only asks how many rows there are, of which a person has one."""
+    return vectors_of(core) == [{ALL: [COUNT]}] and shared["max_rows_per_unit"] == 1
 
 
 def _vector_part(core_parts: _CoreParts) -> None:
@@ -530,7 +557,7 @@ def _vector_part(core_parts: _CoreParts) -> None:
             **({"sets": sets} if sets else {}),
         }
         needs = tuple(name for name in targets if name not in counted and name not in core_parts.bounds)
-        part = _Part(core_parts.number, kind, arguments, needs=needs, weight=len(sets) or 1)
+        part = _Part(core_parts.number, kind, arguments, needs=needs, weight=Fraction(len(sets) or 1))
         core_parts.add(part, *(("vector", name) for name in targets))
     answers.vectors = {key: position for key, position in core_parts.positions.items() if key[0] == "vector"}
 

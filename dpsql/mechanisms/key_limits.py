@@ -56,7 +56,7 @@ from dpsql.noise.discrete import log_bounds
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """Bounds on one unit's counts of keys; made by `limits_by_group` and `limits_by_row`.
+    """Bounds on one unit's counts of keys, made by `limits_by_group`, `limits_by_row` and `limits_by_weight`.
 
     Attributes
     ----------
@@ -111,6 +111,21 @@ def limits_by_row(keys_per_row: int, rows: int = 1) -> KeyLimits:
     pieces = keys_per_row * rows
     lone = ((1, 1), (rows, rows)) if rows > 1 else ((1, 1),)
     return KeyLimits(pieces, lone, Fraction(1, pieces), pieces, pieces * rows)
+
+
+def limits_by_weight(groups: int) -> KeyLimits:
+    """Return the limits of a unit that adds ``1 / sqrt(k)`` to each of its k keys, at most `groups` keys.
+
+    Of its k keys b may be lone, each with a count of at most 1, and the others then have ``(k - b) / k`` of the
+    squares: at most ``(groups - b) / groups``. So the limits hold for all k at once.
+
+    Raises
+    ------
+    ParameterError
+        P018, when `groups` is not an integer >= 1.
+    """
+    _check_integers(max_groups_per_unit=groups)
+    return KeyLimits(groups, ((1, 1),), Fraction(1, groups), groups, 1)
 
 
 def _digits_of(value: Fraction) -> int:

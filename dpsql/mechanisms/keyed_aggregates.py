@@ -5,6 +5,12 @@ is released when its noisy count reaches a threshold (`dpsql.mechanisms.partitio
 and one delta for the noise and for the threshold. The count is one of the released numbers if possible: if one block
 counts rows, and a unit has one row per group. Otherwise `UnitCount`, the number of units per key, is an extra block.
 
+**Weighted units.** Where keys alone are asked for, a unit in k keys may add ``1 / sqrt(k)`` to each of them. Its
+weights have an L2 norm of at most 1 for any k, so that Gaussian noise is that of a unit in one key, and a lone key has
+at most 1: limits as for the largest number of keys (`dpsql.mechanisms.key_limits.limits_by_weight`). The k of a unit
+follows from its own rows that count; another unit moves no weight of it (Gopi et al. 2020, *Differentially Private Set
+Union*). Public numbers alone choose between weights and counts.
+
 The mechanism draws noise on the other blocks for released keys alone. This noise is independent of the count's noise,
 so the law is the same.
 
@@ -39,9 +45,19 @@ from dpsql.mechanisms.aggregates import (
 )
 from dpsql.mechanisms.count_noise import CountNoise, GaussianCountNoise, LaplaceCountNoise, TruncatedCountNoise
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
-from dpsql.mechanisms.key_limits import KeyLimits, gaussian_key_budget, limits_by_group
+from dpsql.mechanisms.key_limits import KeyLimits, gaussian_key_budget, limits_by_group, limits_by_weight
 from dpsql.mechanisms.partition_selection import key_threshold, truncated_count_noise
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, GroupCount, Sums, UnitCount, Words
+from dpsql.statistics.aggregates import (
+    GAUSSIAN,
+    LAPLACE,
+    UNIT_WEIGHTS,
+    Block,
+    GroupCount,
+    Sums,
+    UnitCount,
+    WeightedUnits,
+    Words,
+)
 
 
 @dataclass(frozen=True)
@@ -228,8 +244,24 @@ class KeyedNoise(Part):
 
     @property
     def least_count(self) -> float:
-        """The threshold in rows or units."""
+        """The threshold in rows or units; of weighted units those with one key each."""
         return self.threshold / self.count_noise.unit
+
+    @property
+    def weighs_units(self) -> bool:
+        """Whether a unit in k keys has the weight ``1 / sqrt(k)`` in each of them."""
+        return isinstance(self.blocks[0], WeightedUnits)
+
+    @property
+    def epsilon_needed(self) -> float:
+        """About the epsilon from which half as many rows or units are enough: the threshold beyond 1 falls with it."""
+        least = self.least_count
+        return float(self.epsilon) * (least - 1.0) / (least / 2.0 - 1.0) if least > 2.0 else float(self.epsilon)
+
+    @property
+    def usual_count(self) -> float:
+        """The threshold in rows or units; of weighted units those with the square root of the most keys each."""
+        return self.least_count * (self.contribution.groups**0.25 if self.weighs_units else 1.0)
 
     @sampled
     def draw(self, sums: Sequence[Sums]) -> tuple[NDArray[np.intp], list[NoisyBlock]]:
@@ -263,8 +295,26 @@ class KeyedNoise(Part):
         return np.concatenate(positions), NoisyBlock(block, lattice, Words.joined(words))
 
 
+def deciding_noise(
+    name: str, epsilon: Fraction, delta: Fraction, contribution: Contribution, block: GroupCount, law: str
+) -> list[KeyedNoise]:
+    """Return the mechanisms of one law that release keys by their units: counted, and also weighted if possible.
+
+    A unit in k keys has the weight ``1 / sqrt(k)`` in each. So the noise is that of a unit in one key, however many
+    keys a unit may have; counted units need ``sqrt(g)`` times that noise for the largest number g. Weights need
+    Gaussian noise, whose size follows from the L2 norm.
+    """
+    parts = [keyed_noise(name, epsilon, delta, contribution, (block,), law)]
+    if law == GAUSSIAN and contribution.groups < len(UNIT_WEIGHTS):
+        weighted = keyed_noise(name, epsilon, delta, contribution, (WeightedUnits(),), law)
+        parts += [weighted] if weighted.noise.lattices[0].bits <= 0 else []  # a coarser lattice would round weights
+    return parts
+
+
 def key_limits(contribution: Contribution, block: Block) -> KeyLimits:
     """Return the bounds of one unit in a block's count, and its lone keys' share of the vector."""
+    if isinstance(block, WeightedUnits):
+        return limits_by_weight(contribution.groups)
     limits = limits_by_group(contribution.groups, contribution.rows_per_group, contribution.rows)
     return replace(limits, lone=((1, 1),)) if isinstance(block, UnitCount) else limits
 

@@ -623,6 +623,31 @@ class UnitCount(GroupCount):
         return super().squared_norm(_of_units(contribution))
 
 
+@dataclass(frozen=True)
+class WeightedUnits(GroupCount):
+    """The privacy units of each group: a unit in k groups adds `UNIT_WEIGHTS` [k] to each of them.
+
+    In units of ``2**12`` the weight is ``1 / sqrt(k)``, rounded down. So a unit's weights have an L2 norm of at most 1
+    for any k, where ones have ``sqrt(k)``. A unit chooses its own weight, whatever other units do.
+    """
+
+    kind = "weighted_units"
+    corners = 1 << 12
+
+    def norm(self, contribution: Contribution) -> int:
+        """Return the L1 sensitivity: k weights are at most the square root of ``k * 2**24``."""
+        units = _of_units(contribution)
+        return units.relation.changes * (math.isqrt(units.groups * self.corners**2) + 1)
+
+    def squared_norm(self, contribution: Contribution) -> int:
+        """Return the squared L2 sensitivity."""
+        return contribution.relation.changes * self.corners**2
+
+
+# The weight of a unit by the number of its groups, from 0.
+UNIT_WEIGHTS = (0, *(math.isqrt(WeightedUnits.corners**2 // groups) for groups in range(1, 1025)))
+
+
 def _of_units(contribution: Contribution) -> Contribution:
     """Return the contribution of a unit that has one row in each of its groups."""
     return Contribution(contribution.neighbours, contribution.groups, contribution.groups, 1, contribution.keys)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from dpsql.mechanisms.count_noise import gaussian_count_noise
-from dpsql.mechanisms.key_limits import gaussian_key_budget, limits_by_group
+from dpsql.mechanisms.key_limits import gaussian_key_budget, limits_by_group, limits_by_weight
 from dpsql.mechanisms.partition_selection import LAWS, key_threshold, partition_selection
 from support.broken import keys as broken
 from support.laws.keys import joint_excess, normal_profile, upper_tail
@@ -97,3 +98,26 @@ def test_lone_keys_that_leave_the_norm_of_the_others() -> None:
             real = max(real, 1 - kept + kept * rest)
         assert (real > 1.08 * float(delta)) == (used != limits)
         assert real > 0.6 * float(delta)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("1/10", "1/20"), ("1", "1/1000"), ("3", "1/100")])
+def test_weights_that_do_not_shrink(epsilon: str, delta: str) -> None:
+    """A unit with k keys has the weight ``1 / sqrt(k)`` in each; if it had ones, six lone keys would show too often."""
+    loss, chance, most = Fraction(epsilon), Fraction(delta), 6
+    limits = limits_by_weight(most)
+    mu = gaussian_key_budget(loss, chance, neighbours="add_remove", limits=limits).mu
+    noise = gaussian_count_noise(limits.squares, mu)
+    options: dict[str, Any] = {"epsilon": loss, "delta": chance, "neighbours": "add_remove"}
+    threshold = key_threshold(noise, limits=limits, mu=mu, **options)
+
+    def excess(weight: Callable[[int], float]) -> float:
+        worst = 0.0
+        for keys in range(1, most + 1):
+            for lone in range(keys + 1):
+                kept = (1 - upper_tail(noise, threshold - weight(keys) * noise.unit)) ** lone
+                common = float(mu) * weight(keys) * math.sqrt(keys - lone)
+                worst = max(worst, 1 - kept + kept * normal_profile(common, float(loss) - math.log(kept)))
+        return worst
+
+    assert 0.5 * chance < excess(lambda keys: 1 / math.sqrt(keys)) <= chance
+    assert excess(lambda keys: 1.0) > 1.5 * chance

@@ -14,6 +14,8 @@ import pytest
 from test_sensitivity_query import examine
 
 import dpsql
+from support.broken.planting import planted
+from support.broken.query_parts import WEIGHTS_OF_ONE
 from support.cases import cases
 from support.plain_sql import create, neighbours, random_rows
 
@@ -73,3 +75,15 @@ def test_some_use_all_of_epsilon(con: Any) -> None:
     found = examine(con, [(sql, MORE.replace("3", "1"))], neighbours(rows))
     assert found.wrong == []
     assert max(found.losses) == 1
+
+
+def test_a_person_in_many_keys_is_worth_epsilon_at_most(con: Any) -> None:
+    """Nine keys of one person, of whom three count: weights of each keep to epsilon, and ones in their place do not."""
+    rows: dict[str, Any] = {"people": [], "notes": [], "parts": [], "lines": []}
+    rows["orders"] = [(at, at // 9, 1, 1, f"'{'ABCDEFGHI'[at % 9]}'", *["NULL"] * 3) for at in range(18)]
+    sql = "SELECT ward, count(*) FROM orders GROUP BY ward"
+    found = examine(con, [(sql, MORE.replace("3", "9"))], neighbours(rows))
+    assert found.wrong == []
+    assert found.losses
+    with planted(*WEIGHTS_OF_ONE.patches):
+        assert examine(con, [(sql, MORE.replace("3", "9"))], neighbours(rows)).wrong

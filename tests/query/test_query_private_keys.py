@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb import query_planner
 from support.answers import differences
 from support.broken.planting import planted
 from support.broken.query_parts import KEYS_OF_ROWS
@@ -23,6 +26,7 @@ SEVERAL = (
     "count(DISTINCT patient) AS p FROM visits GROUP BY ward"
 )
 LONE = "of one person"
+BY_ROWS = "SELECT ward, count(*) AS n, sum(days) AS s FROM visits WHERE days < 14 GROUP BY ward"
 
 
 @pytest.fixture
@@ -73,6 +77,21 @@ def test_a_key_of_one_person_is_in_no_part(con: Any) -> None:
     assert "'A'" in str(entries[-1].result)
 
 
+def test_what_earlier_versions_released_is_read_again(con: Any) -> None:
+    """Their keys were drawn by rows: the answer stands, at no charge, and what is asked anew is drawn by persons."""
+    parts: Any = query_planner.parts_of_cores
+    with planted((query_planner, "parts_of_cores", lambda *given, **_: parts(*given, earlier=True))):
+        before = [ask(con, SEVERAL), ask(con, BY_ROWS)]
+    assert [ask(con, SEVERAL), ask(con, BY_ROWS)] == before
+    assert releases(con) == 2
+    with noted_entries() as entries:
+        ask(con, BY_ROWS.replace("14", "13"))
+    assert [part["function"] for part in json.loads(entries[-1].arguments)["parts"]] == [
+        "dp_query.keys",
+        "dp_query.vector",
+    ]
+
+
 def test_keys_of_rows_are_found(con: Any) -> None:
     """A planted fault: the later parts answer every key that occurs."""
     with planted(*KEYS_OF_ROWS.patches), noted_entries() as entries:
@@ -113,6 +132,7 @@ def test_persons_decide_where_they_are_asked_for(con: Any) -> None:
         given = arguments_of(entry)
         assert len(given) == 2
         assert given[0]["distinct_of"] == given[0]["layout"]["privacy_unit"]
+        assert Fraction(given[0]["epsilon"]) == Fraction(1, 2)
 
 
 @cases(
@@ -177,10 +197,17 @@ def test_the_receipt_says_which_keys_are_shown(con: Any) -> None:
     con.execute("FROM dp_count('visits', by := 'ward', keys := 'private', epsilon := 0.01, delta := 1e-6)").fetchall()
     con.execute("FROM dp_count('visits', by := 'ward', keys := ['A'], epsilon := 0.01, delta := 1e-6)").fetchall()
     told = [row[0] for row in con.execute("SELECT guarantee FROM dp_ledger() ORDER BY sequence").fetchall()[-3:]]
-    [(least,)] = con.execute(
-        "SELECT value FROM dp_estimate('dp_query', epsilon := 0.01, delta := 1e-6, keys := 'private', sql := "
-        "'SELECT ward, count(*) AS n FROM visits GROUP BY ward') WHERE quantity = 'least_count'"
+    estimated = con.execute(
+        "SELECT quantity, value FROM dp_estimate('dp_query', epsilon := 0.01, delta := 1e-6, keys := 'private', sql := "
+        "'SELECT ward, count(*) AS n FROM visits GROUP BY ward')"
     ).fetchall()
-    shown = f"; keys are shown that about {math.ceil(least)} units have, or more"
-    assert [text.endswith(shown) for text in told] == [True, True, False]
+    least = [math.ceil(value) for quantity, value in estimated if quantity == "least_count"]
+    one, most = least
+    keyed = (
+        f"; keys are shown that about {one} units have, or more, each with one key, or about {most} with 3 keys each"
+    )
+    assert told[0].endswith(keyed)
+    assert re.search("; keys are shown that about [0-9]+ units have, or more$", told[1])
     assert "keys are shown" not in told[2]
+    [(half,)] = [(value,) for quantity, value in estimated if quantity == "epsilon_needed"]
+    assert 0.02 < half < 0.0201

@@ -361,6 +361,11 @@ class ReadQuery:
         return self.private or self.split.differs
 
     @property
+    def decides_by_persons(self) -> bool:
+        """Whether a core has private keys, which numbers of rows decided in earlier versions."""
+        return any(core.private_keys for core in self.split.cores)
+
+    @property
     def forms(self) -> list[ReadQuery]:
         """The query forms that may answer: the present one and the earlier one."""
         return [self] if self.before is None else [self, self.before]
@@ -588,10 +593,11 @@ class QueryPlanner:
         plans = {text: plan for text, plan, _ in texts}
         for _, _, syntax in texts:
             reading.refuse_unpinned(syntax, [core.name for form in read.forms for core in form.split.cores])
-        if read.before is not None:
+        before = read if read.before is None and read.decides_by_persons else read.before
+        if before is not None:
             with suppress(DpsqlError):
                 statement, division, free = self._compose(
-                    text_of(sql), arguments, plans, seen, read.before, asker, replayed=True
+                    text_of(sql), arguments, plans, seen, before, asker, replayed=True
                 )
                 if statement is not None and self._past.replay(statement.plan) is not None:
                     return replace(statement, replayed=True), division, free
@@ -622,7 +628,7 @@ class QueryPlanner:
             return None, read.split, tuple(free)
         placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
         free |= dict.fromkeys(path for entry in placed for path in entry.placement.free)
-        statement = self._statement(sql, read, placed, arguments, tuple(free))
+        statement = self._statement(sql, read, placed, arguments, tuple(free), replayed=replayed)
         if asker is not None:
             statement = replace(statement, plan=self._past.asked_by(statement.plan, asker))
         return statement, read.split, tuple(free)
@@ -779,14 +785,22 @@ class QueryPlanner:
         return PlacedCore(core, replace(placement, content=content, claimed=claimed), terms)
 
     def _statement(
-        self, sql: str, read: ReadQuery, placed: Sequence[PlacedCore], arguments: Given, free: tuple[paths.Path, ...]
+        self,
+        sql: str,
+        read: ReadQuery,
+        placed: Sequence[PlacedCore],
+        arguments: Given,
+        free: tuple[paths.Path, ...],
+        *,
+        replayed: bool,
     ) -> QueryStatement:
         """Return the plan of a query's parts, which reads `free` tables, under its name."""
         filled = ARGUMENTS.fill(arguments)
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
         filled["during"] = during_of(placed, filled["during"])
-        parts, answers = parts_of_cores(placed, filled, narrow(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
+        spent: Any = narrow(type(epsilon), epsilon), delta
+        parts, answers = parts_of_cores(placed, filled, *spent, earlier=replayed)
         charged = tuple(dict.fromkeys(name for core in placed for name in core.placement.charged))
         first = placed[0].placement
         dated = [part.plan.during for part in parts if part.plan.during is not None]

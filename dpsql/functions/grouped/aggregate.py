@@ -539,15 +539,24 @@ class AggregatePlan(LeftOutPlan):
         """Return mu of one row in each block."""
         return _grouped(self.part).gaussian_parts()
 
+    def keys_noise(self) -> list[Quantity]:
+        """Return what a private key needs to be released; nothing with public keys."""
+        if not isinstance(self.part, KeyedNoise):
+            return []
+        counted = "persons" if self.layout.privacy_unit is not None else "rows"
+        least, needed = self.part.least_count, f"{counted} that a key needs to be released in half of calls"
+        enough = f"epsilon from which half as many {counted} are about enough"
+        of_all: list[Quantity] = []
+        if self.part.weighs_units and self.contribution.groups > 1:
+            most = self.contribution.groups
+            of_all = [("least_count", least * math.sqrt(most), f"{needed}, if each of them has {most} keys")]
+            needed += ", if each of them has one key"
+        return [("least_count", least, needed), *of_all, ("epsilon_needed", self.part.epsilon_needed, enough)]
+
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return the noise of the call: the errors of each aggregate of a group, and the least count of a key."""
         rows = 1000 if n_rows is None else n_rows
-        out: list[Quantity] = []
-        if isinstance(self.part, KeyedNoise):
-            counted = "persons" if self.layout.privacy_unit is not None else "rows"
-            out.append(
-                ("least_count", self.part.least_count, f"{counted} that a key needs to be released in half of calls")
-            )
+        out = self.keys_noise()
         within = ""
         if self.draws_bounds:
             out.append(self.bounds_needed)
@@ -641,8 +650,13 @@ class AggregateCall(DrawnBoundsCall):
         """Return the number of rows or units from which a private key is shown in half of calls."""
         if not isinstance(self.plan.part, KeyedNoise):
             return ""
-        counted = "units" if self.plan.counts_units else "rows"
-        return f"keys are shown that about {math.ceil(self.plan.part.least_count)} {counted} have, or more"
+        part, least = self.plan.part, math.ceil(self.plan.part.least_count)
+        counted = "units" if self.plan.counts_units or self.plan.merges_units else "rows"
+        shown = f"keys are shown that about {least} {counted} have, or more"
+        if part.weighs_units and part.contribution.groups > 1:
+            most = part.contribution.groups
+            return f"{shown}, each with one key, or about {math.ceil(least * math.sqrt(most))} with {most} keys each"
+        return shown
 
     def check(self) -> None:
         """Raise if the keys do not fit the types, or if the noise cannot be drawn."""

@@ -304,6 +304,11 @@ class GroupedPlan(Plan):
         return False
 
     @property
+    def weighs_units(self) -> bool:
+        """Return whether a unit in k groups adds ``1 / sqrt(k)`` to each of them, in place of its rows."""
+        return False
+
+    @property
     def merges_units(self) -> bool:
         """Return whether the rows of one unit in one group are one row, with the sum of their values."""
         return False

@@ -15,11 +15,13 @@ from dpsql.functions.grouped.plan import bounds_noise
 from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan
 from dpsql.functions.query_rows import RowsCall
 from dpsql.kernels.cells import fine_interval
+from dpsql.mechanisms import keyed_aggregates
 from dpsql.mechanisms.aggregates import CubeTarget, CubeVector
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
+from dpsql.mechanisms.key_limits import KeyLimits, limits_by_weight
 from dpsql.mechanisms.keyed_aggregates import MarginsNoise
 from dpsql.rendering import call, cast
-from dpsql.statistics.aggregates import Sums
+from dpsql.statistics.aggregates import UNIT_WEIGHTS, Sums, WeightedUnits
 from support.broken.planting import Fault
 
 
@@ -29,6 +31,20 @@ def _keys_of_rows(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
     return Step("learned", "", f"SELECT {learned} AS ticket", is_materialized=True)
 
 
+WEIGHTS_OF_ONE = Fault(
+    "A person counts fully in each of its keys, and noise hides weights of one person in one key.",
+    ((grouped, "UNIT_WEIGHTS", (0, *[WeightedUnits.corners] * (len(UNIT_WEIGHTS) - 1))),),
+)
+
+
+def _one_key_alone(groups: int) -> KeyLimits:
+    return limits_by_weight(1)
+
+
+ONE_KEY_ALONE = Fault(
+    "The threshold of weights is for one key that a person alone has, though several may show.",
+    ((keyed_aggregates, "limits_by_weight", _one_key_alone),),
+)
 KEYS_OF_ROWS = Fault(
     "A part of private keys answers all keys that occur, in place of those that are released.",
     ((grouped, "released_keys", _keys_of_rows),),

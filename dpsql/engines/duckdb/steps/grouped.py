@@ -33,6 +33,7 @@ from dpsql.engines.duckdb.steps.step import ITEM, Frame, GroupedFrame, Step, sel
 from dpsql.functions.grouped.left_out import RECORD, enforced_limits
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, field, identifier, struct, text
+from dpsql.statistics.aggregates import UNIT_WEIGHTS
 
 
 def limited(frame: GroupedFrame) -> Iterator[Step]:
@@ -231,9 +232,16 @@ def _different(names: Sequence[str]) -> str:
     return call("count", f"DISTINCT {expression}")
 
 
+# The number of a unit's groups.
+_OF_UNIT = "groups_of_unit"
+
+
 def _totals(frame: GroupedFrame) -> dict[str, str]:
     """Return the sums of a group, by the names of its columns."""
     totals = {"n": _different(ITEM) if frame.plan.counts_items else call("count_star")}
+    if frame.plan.weighs_units:
+        weights = call("list_value", *map(str, UNIT_WEIGHTS[1 : frame.plan.groups + 1]))
+        totals["n"] = cast(call("sum", call("list_extract", weights, _OF_UNIT)), "BIGINT")
     if frame.plan.counts_units:
         totals["units"] = _different(frame.unit) if frame.has_unit else call("count_star")
     for position, (code, block) in enumerate(zip(frame.codes, frame.plan.target_blocks, strict=True)):
@@ -249,12 +257,15 @@ def grouped(frame: GroupedFrame) -> Step:
     """Return the step of the exact sums."""
     keys = frame.keys if frame.has_unit or frame.plan.has_private_keys else frame.identities
     by = [*keys, *frame.cell]
+    rows = frame.name("kept" if frame.has_unit else "valued")
+    if frame.plan.weighs_units:  # a unit has one row in each of its groups
+        rows = f"(SELECT *, {call('count_star')} OVER ({partition_by([*frame.unit])}) AS {_OF_UNIT} FROM {rows})"
     return Step(
         "grouped",
         "The exact sums of every group." if by else "The exact sums over all rows.",
         select(
             [*by, *(f"{total} AS {name}" for name, total in _totals(frame).items())],
-            frame.name("kept" if frame.has_unit else "valued"),
+            rows,
             f"GROUP BY {', '.join(by)}" if by else "",
         ),
     )
