@@ -12,7 +12,7 @@ from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.query import MarginsPlan, QueryPart, QueryPlan
 from dpsql.functions.query_rows import RowsPlan, limited
 from dpsql.mechanisms.aggregates import expected_block
-from dpsql.released.covariance import estimates
+from dpsql.released.covariance import estimates, rows_needed
 from dpsql.statistics.aggregates import COUNT, SUM
 
 # Errors of averages and deviations are for a group of so many rows, half of them at each bound.
@@ -93,12 +93,12 @@ def _noise(
     elif not isinstance(plan, AggregatePlan) or "aggregate" not in answer:
         yield "std_error", None, f"of {aggregate.kind}: it depends on the rows"
     else:
-        yield _deviation(aggregate, answer, plan, remark)
+        yield from _deviation(aggregate, answer, plan, remark)
 
 
 def _deviation(
     aggregate: QueryAggregate, answer: Mapping[str, Any], plan: AggregatePlan, remark: str
-) -> tuple[str, float | None, str]:
+) -> Iterator[tuple[str, float | None, str]]:
     if isinstance(plan, MarginsPlan):
         laws = list(zip(plan.part.blocks, plan.part.all_lattices[answer["set"]], strict=True))
         remark = f", before sets are fitted to each other{remark}"
@@ -114,4 +114,8 @@ def _deviation(
         meaning += f" of {_ROWS} rows, half of them at each bound"
     if name != COUNT and plan.is_drawn(answer["place"]):
         meaning += ", in half widths of the bounds that are drawn"
-    return "std_error", error, f"{meaning}{remark}"
+    yield "std_error", error, f"{meaning}{remark}"
+    if name not in (COUNT, SUM):
+        needed = rows_needed(block, lattice, kind, confidence=float(plan.confidence))
+        meaning = f"rows that a group needs for its {what} not to be NULL in half of calls"
+        yield "rows_needed", needed, f"{meaning}{remark}; half as many at twice the epsilon"

@@ -30,6 +30,7 @@ largest standard deviation of numbers within the bounds, for any number of rows.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,10 +42,10 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
 from dpsql.errors import ParameterError
-from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.mechanisms.aggregates import Lattice, NoisyBlock, expected_block
 from dpsql.released.intervals import Interval, interval_verdict, mean_interval, noise_quantile, variance_interval
 from dpsql.released.results import FeatureMoments
-from dpsql.statistics.aggregates import AGGREGATES, AVG, COUNT, SUM, VARIANCE, ValueBlock
+from dpsql.statistics.aggregates import AGGREGATES, AVG, COUNT, SUM, VARIANCE, Block, ValueBlock
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +118,22 @@ def nothing_left(
     arguments are the same as for `estimates`.
     """
     return _GroupMoments(noisy, 1.0 - confidence, ddof).nothing_left(name, sizes)
+
+
+def rows_needed(block: Block, lattice: Lattice, name: str, *, confidence: float) -> int:
+    """Return the least rows of a group, half of them at each bound, of whose average release something is left.
+
+    The arguments are public, and so is the number; `name` and `confidence` are those of `nothing_left`.
+    """
+
+    def left(rows: int) -> bool:
+        lost = nothing_left(expected_block(block, lattice, rows), name, confidence=confidence)
+        return lost is None or not lost.any()
+
+    most = 1
+    while not left(most) and most < 1 << 40:
+        most *= 2
+    return bisect_left(range(most), True, most // 2, key=left)
 
 
 class _GroupMoments:

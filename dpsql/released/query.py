@@ -44,7 +44,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.released.aggregates import is_biased, restored_block
-from dpsql.released.covariance import Estimated, estimates, nothing_left
+from dpsql.released.covariance import Estimated, estimates, nothing_left, rows_needed
 from dpsql.released.intervals import is_narrowed, restored_interval
 from dpsql.released.shapes import rounded_up
 from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, STDDEV, SUM, VARIANCE
@@ -401,6 +401,19 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
     ]
     listed = zip(*cells, strict=True) if cells else [()] * 5
     return CoreRows(keys, *(_by_row(column, len(keys)) for column in listed))
+
+
+def undetermined(result: Mapping[str, Any], core: Mapping[str, Any], confidence: float) -> str:
+    """Return how many rows a group needs, if noise leaves nothing of some average or deviation; else nothing."""
+    needed = 0
+    for answer in core["answers"]:
+        if "aggregate" not in answer or answer["aggregate"] in (COUNT, SUM):
+            continue
+        part = result["parts"][answer["part"]]
+        if np.isnan(_estimated(part, answer, confidence, None).value).any():
+            stored = restored_block(_of_set(part, answer.get("set"))["blocks"][answer["place"]])
+            needed = max(needed, rows_needed(stored.block, stored.lattice, answer["aggregate"], confidence=confidence))
+    return f"; undetermined: a group needs about {needed} rows, or half as many at twice the epsilon" if needed else ""
 
 
 def _standing(part: Any, answer: Mapping[str, Any], estimate: Estimated) -> Doubles:
