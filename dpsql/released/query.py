@@ -411,8 +411,11 @@ def undetermined(result: Mapping[str, Any], core: Mapping[str, Any], confidence:
             continue
         part = result["parts"][answer["part"]]
         if np.isnan(_estimated(part, answer, confidence, None).value).any():
-            stored = restored_block(_of_set(part, answer.get("set"))["blocks"][answer["place"]])
-            needed = max(needed, rows_needed(stored.block, stored.lattice, answer["aggregate"], confidence=confidence))
+            stored = _of_set(part, answer.get("set"))["blocks"][answer["place"]]
+            if None in stored.get("drawn", ()):
+                return "; undetermined: too few rows to find bounds, and lower and upper that are given need none"
+            noisy = restored_block(stored)
+            needed = max(needed, rows_needed(noisy.block, noisy.lattice, answer["aggregate"], confidence=confidence))
     return f"; undetermined: a group needs about {needed} rows, or half as many at twice the epsilon" if needed else ""
 
 

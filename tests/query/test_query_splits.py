@@ -50,6 +50,7 @@ SELECT ward, count(DISTINCT doctor), count(DISTINCT patient) FILTER (WHERE days 
 SELECT ward, outcome, sum(days), grouping(ward, outcome) FROM visits GROUP BY GROUPING SETS ((ward), (outcome), ())
 SELECT ward, n, rank() OVER (ORDER BY n DESC) r FROM (SELECT ward, count(*) n FROM visits WHERE days < 9 GROUP BY ward) QUALIFY r <= 2
 SELECT date_trunc('month', visit_date) AS m, sum(count(*)) OVER (ORDER BY date_trunc('month', visit_date) RANGE BETWEEN INTERVAL 2 MONTH PRECEDING AND CURRENT ROW) AS r FROM visits WHERE visit_date BETWEEN '2024-02-01' AND '2025-01-05' GROUP BY 1
+SELECT m, avg(n) OVER (ORDER BY m RANGE BETWEEN INTERVAL 1 MONTH PRECEDING AND CURRENT ROW) AS r FROM (SELECT date_trunc('month', visit_date) AS m, count(*) AS n FROM visits WHERE visit_date BETWEEN '2024-02-01' AND '2025-01-05' GROUP BY 1)
 SELECT ward, count(*) n FROM visits GROUP BY ward QUALIFY row_number() OVER (ORDER BY n DESC, ward) = 1
 SELECT v.ward, w.beds, (SELECT max(beds) FROM wards) AS most, count(*) FROM visits v JOIN wards w ON v.ward = w.ward GROUP BY v.ward, w.beds ORDER BY 1
 SELECT ward, (SELECT beds FROM wards w WHERE w.ward = v.ward) AS beds, count(*) FROM visits v GROUP BY ward

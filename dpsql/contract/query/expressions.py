@@ -27,7 +27,7 @@ from dpsql.contract.expression.judge import Judge, cannot_fail, unknown
 from dpsql.contract.expression.kinds import BY_BYTES, TEXT, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
-from dpsql.contract.query.nodes import Expr, about, constant_sql
+from dpsql.contract.query.nodes import Expr, about, constant_sql, literal_span
 from dpsql.contract.query.tree import is_copied_too_often
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, field, identifier, text
@@ -72,13 +72,6 @@ _CLOCK = {
     **dict.fromkeys(("current_date", "today"), "DATE"),
     **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), "TIMESTAMPTZ"),
     **dict.fromkeys(("localtimestamp", "current_localtimestamp"), "TIMESTAMP"),
-}
-_SPANS = {
-    f"to_{name}": name
-    for name in (
-        *("microseconds", "milliseconds", "seconds", "minutes", "hours", "days", "weeks", "months", "quarters"),
-        *("years", "decades", "centuries", "millennia"),
-    )
 }
 # The allowed target types of a cast over rows, without sizes.
 TYPES = frozenset(
@@ -248,7 +241,7 @@ def _simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     timed = clock(now, name) if not parts else None
     if timed is not None:
         return replace(timed, alias=expr.alias)
-    span = _literal_span(name, parts)
+    span = literal_span(name, parts)
     if span is not None:
         return Expr("cast", "INTERVAL", (Expr("constant", "string", value=span),), alias=expr.alias)
     if name == "+" and len(parts) == 1:
@@ -400,18 +393,6 @@ def _is_zone(name: str) -> bool:
 
 def _string(value: str) -> Expr:
     return Expr("constant", "string", value=value)
-
-
-def _literal_span(name: str, parts: Sequence[Expr]) -> str | None:
-    """Return the text of ``INTERVAL 30 DAY``, which the parser turns into a call of a cast of a literal."""
-    if name not in _SPANS or len(parts) != 1:
-        return None
-    [part] = parts
-    while part.what == "cast" or (part.what == "call" and part.name == "trunc" and len(part.parts) == 1):
-        part = part.parts[0]
-    if part.what == "constant" and part.name in ("number", "string") and str(part.value).lstrip("-").isdecimal():
-        return f"{part.value} {_SPANS[name]}"
-    return None
 
 
 _WIDTH = re.compile(

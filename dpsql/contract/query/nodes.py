@@ -582,8 +582,32 @@ def constant_sql(expr: Expr) -> str:
     return "NULL" if expr.name == "NULL" else str(expr.value)
 
 
+_SPANS = {
+    f"to_{name}": name
+    for name in (
+        *("microseconds", "milliseconds", "seconds", "minutes", "hours", "days", "weeks", "months", "quarters"),
+        *("years", "decades", "centuries", "millennia"),
+    )
+}
+
+
+def literal_span(name: str, parts: Sequence[Expr]) -> str | None:
+    """Return the text of ``INTERVAL 30 DAY``, which the parser turns into a call of a cast of a literal."""
+    if name not in _SPANS or len(parts) != 1:
+        return None
+    [part] = parts
+    while part.what == "cast" or (part.what == "call" and part.name == "trunc" and len(part.parts) == 1):
+        part = part.parts[0]
+    if part.what == "constant" and part.name in ("number", "string") and str(part.value).lstrip("-").isdecimal():
+        return f"{part.value} {_SPANS[name]}"
+    return None
+
+
 def interval_sql(expr: Expr) -> str | None:
     """Return the SQL of a literal interval; None for any other expression."""
+    span = literal_span(expr.name, expr.parts) if expr.what == "call" else None
+    if span is not None:
+        return cast(text(span), "INTERVAL")
     is_literal = (expr.what, expr.name) == ("cast", "INTERVAL") and expr.parts[0].what == "constant"
     return cast(constant_sql(expr.parts[0]), "INTERVAL") if is_literal else None
 
