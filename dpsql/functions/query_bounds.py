@@ -1,9 +1,9 @@
 """The drawn bounds of a query: one interval for each column of a core that has no public bounds.
 
-**Statement.** The part counts the rows of the core in all groups, and of each privacy unit a sample within its limit: m
-rows, each with one value in each of c columns. Each column is its own mechanism with a c-th of the part's epsilon
-(`dpsql.mechanisms.interval_scan`, whose sensitivity is for m rows of one unit), and basic composition adds them up to
-the part's epsilon. Neighbours and guarantee are those of the query.
+**Statement.** The part counts the rows of the core in all groups: one of each privacy unit, or in earlier versions as
+many as in other parts, each with one value in each of c columns. Each column is its own mechanism with a c-th of the
+part's epsilon (`dpsql.mechanisms.interval_scan`, whose sensitivity is for the rows of one unit), and basic composition
+adds them up to the part's epsilon. Neighbours and guarantee are those of the query.
 
 Every other part of the core that needs the bounds of a column (a vector, a quantile in groups or a pair) uses the same
 drawn interval. The interval is public after its draw, so each of these parts is a mechanism with public bounds, chosen
@@ -133,7 +133,9 @@ class CoreBoundsCall(GroupedCall):
         """
         if not isinstance(collector, TargetMagnitudes):
             return self
-        return replace(self, private_bounds=drawn_of(self.plan.bounds_parts, collector))
+        by_unit = self.plan.layout.privacy_unit is not None and self.plan.contribution.rows == 1
+        drawn = drawn_of(self.plan.bounds_parts, collector)
+        return replace(self, private_bounds=tuple(replace(interval, by_unit=by_unit) for interval in drawn))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Return the end of the part: it reads no row again."""

@@ -18,7 +18,16 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import CountPlan
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import CONFIDENCE
-from dpsql.functions.query import DisjointPlan, KeysPlan, MarginsPlan, PairsPlan, QueryPart, VectorPlan, pair_arguments
+from dpsql.functions.query import (
+    DisjointPlan,
+    KeysPlan,
+    MarginsPlan,
+    PairsPlan,
+    QueryPart,
+    QueryPlan,
+    VectorPlan,
+    pair_arguments,
+)
 from dpsql.functions.query_bounds import SHARE as BOUNDS_SHARE
 from dpsql.functions.query_bounds import CoreBoundsPlan
 from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, CoreQuantilePlan, RowsPlan, limits_up_to
@@ -244,7 +253,7 @@ def parts_of_cores(
         first, once = len(drafts) + len(lacking[:1]), placed.placement.once
         answers[number] = Answers(first, margin=margin, limit=limit, once=once, earlier=earlier)
         own = _parts(number, placed.core, shared, answers[number], of_finest)
-        for draft in [*_bounds(number, shared, lacking), *own]:
+        for draft in [*_bounds(number, shared, lacking, earlier=earlier), *own]:
             part = replace(draft, bounds_of=bounds) if draft.needs else draft
             is_stated = limit is None or draft.arguments["max_rows_per_unit"] != most[-1]
             drafts.append(part if is_stated else replace(part, rows_of=limit, takes_delta=False))
@@ -262,6 +271,11 @@ def parts_of_cores(
         plan = replace(plan, placement=placement)
         parts.append(QueryPart(draft.core, plan, draft.keys_of, draft.rows_of, draft.bounds_of, unused))
     return tuple(parts), [answers[number] for number in range(len(cores))]
+
+
+def has_earlier_parts(plan: QueryPlan) -> bool:
+    """Return whether earlier versions had other parts for the query: rows drew private keys and bounds, not persons."""
+    return any(isinstance(part.plan, CoreBoundsPlan) or part.keys_of is not None for part in plan.parts)
 
 
 def _planned(
@@ -363,11 +377,17 @@ def _rows(number: int, shared: Mapping[str, object], limits: Sequence[int]) -> _
     return _Part(number, RowsPlan, arguments, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
 
 
-def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str]) -> Iterator[_Part]:
-    """Yield the part that draws the bounds of some columns over all rows of a core; nothing if all have bounds."""
+def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str], *, earlier: bool) -> Iterator[_Part]:
+    """Yield the part that draws the bounds of some columns over all groups of a core; nothing if all have bounds.
+
+    One row of each person counts: n persons with m rows each show as much under noise for one row as their rows do
+    under noise for m, and persons with fewer rows more.
+    """
     if columns:
         names = ("dataset", "neighbours", "during", "privacy_unit", "max_rows_per_unit")
         arguments = {name: shared[name] for name in names if name in shared}
+        if _has_unit(shared) and not earlier:
+            arguments["max_rows_per_unit"] = 1
         yield _Part(number, CoreBoundsPlan, {**arguments, "target": list(columns), "by": None}, takes_delta=False)
 
 

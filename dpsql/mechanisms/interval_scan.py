@@ -273,12 +273,15 @@ class PrivateInterval:
         Rows with a value, with noise; they may be negative.
     tails : (Tail, Tail) or None
         Beyond the lower end and the upper end, if counted.
+    by_unit : bool
+        Whether one row of each privacy unit was counted, so that others have more rows beyond the ends.
     """
 
     ends: tuple[float, float] | None
     inside: int
     outside: int
     tails: tuple[Tail, Tail] | None = None
+    by_unit: bool = False
 
     def widened(self, noise: float, weight: float = 1.0, power: int = 1) -> tuple[float, float] | None:
         """Return the best ends for clipping values: the nearest ends with a cost close to the least.
@@ -306,16 +309,18 @@ class PrivateInterval:
         row, column = np.unravel_index(best.argmin(), best.shape)
         return float(ends[0][row, 0]), float(ends[1][column])
 
-    def clipped(self, ends: tuple[float, float], power: int = 1) -> float:
+    def clipped(self, ends: tuple[float, float], power: int = 1, rows: float = 0.0) -> float:
         """Return the largest change by clipping of a sum, or a sum of squares; 0 if tails were not counted.
 
-        The two ends move a sum in opposite directions, and a sum of squares in one.
+        The two ends move a sum in opposite directions, and a sum of squares in one. `rows` is the noisy number of rows
+        in the sum, for an interval of one row of each unit: the others are as often beyond an end.
         """
         if self.ends is None or self.tails is None:
             return 0.0
+        times = max(1.0, rows / max(1, self.inside + self.outside)) if self.by_unit else 1.0
         out = abs(ends[0] - self.ends[0]), abs(ends[1] - self.ends[1])
         both = [float(tail.excess(1.0 + far / tail.reach, power)) for tail, far in zip(self.tails, out, strict=True)]
-        return sum(both) if power > 1 else max(both)
+        return times * (sum(both) if power > 1 else max(both))
 
 
 def interval_scan(

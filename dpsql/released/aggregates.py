@@ -170,10 +170,9 @@ def clipped(result: Mapping[str, Any], target: int, name: str) -> float:
     stored = result["blocks"][target]
     if name == COUNT or stored["bounds"] is None or not stored.get("drawn"):
         return 0.0
-    moved = restored_interval(stored["drawn"]).clipped(tuple(stored["bounds"]), POWERS[name])
-    if name == SUM or not moved:
-        return moved
-    return moved / max(1.0, _mean(result, target)[1])
+    rows = _mean(result, target)[1]
+    moved = restored_interval(stored["drawn"]).clipped(tuple(stored["bounds"]), POWERS[name], rows)
+    return moved if name == SUM else moved / max(1.0, rows)
 
 
 def at_least(result: Mapping[str, Any], target: int, name: str) -> float:

@@ -393,10 +393,10 @@ def _locate(x: Doubles, nodes: Doubles) -> tuple[NDArray[np.intp], Doubles]:
 
 
 def interval_record(interval: PrivateInterval) -> list[Json]:
-    """Return the ledger's record of an interval: both ends, the rows inside and outside, and its tails."""
+    """Return the ledger's record of an interval: both ends, the rows inside and outside, its tails, and whose rows."""
     lower, upper = interval.ends or (None, None)
     tails = [number for tail in interval.tails or () for number in (tail.rows, tail.fall, tail.reach)]
-    return [lower, upper, interval.inside, interval.outside, *tails]
+    return [lower, upper, interval.inside, interval.outside, *tails, *([1] if tails and interval.by_unit else [])]
 
 
 def restored_interval(record: Sequence[Any]) -> PrivateInterval:
@@ -404,7 +404,7 @@ def restored_interval(record: Sequence[Any]) -> PrivateInterval:
     lower, upper, inside, outside = record[:4] if len(record) >= 4 else [*record, 0, 0]
     ends = None if lower is None else (lower, upper)
     tails = (Tail(*record[4:7]), Tail(*record[7:10])) if len(record) > 4 else None
-    return PrivateInterval(ends, inside, outside, tails)
+    return PrivateInterval(ends, inside, outside, tails, by_unit=len(record) > 10)
 
 
 def interval_row(record: Sequence[Any], std_error: float | None) -> Mapping[str, Json]:

@@ -614,8 +614,9 @@ def _clipped_of_pair(part: Any, answer: Mapping[str, Any]) -> Doubles:
     for name, public in zip(answer["columns"], answer["bounds"], strict=True):
         ends = intervals[name].ends if public is None else None
         if ends is not None:
-            square = intervals[name].clipped(ends, 2) / ((ends[1] - ends[0]) / 2.0) ** 2
-            shares += square / np.fmax(moments.rows.sum() * spreads[name], 1.0)
+            rows = moments.rows.sum()
+            square = intervals[name].clipped(ends, 2, rows) / ((ends[1] - ends[0]) / 2.0) ** 2
+            shares += square / np.fmax(rows * spreads[name], 1.0)
     return shares
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb import query_planner
+from support.broken.planting import planted
 from support.cases import cases
 from support.query_entries import arguments_of, noted_entries, parts_of
 from support.sessions import session_of
@@ -64,6 +66,27 @@ def test_a_column_has_one_interval_whatever_is_asked_of_it(con: Any) -> None:
     assert [one["drawn"] for one in vector["blocks"] if "drawn" in one] == [*drawn.values()]
     assert quantile["bounds"]["interval"] == drawn[quantile["arguments"]["target"]]
     assert pairs["intervals"] == drawn
+
+
+def test_bounds_are_drawn_by_persons() -> None:
+    """Of 2,500 persons with two rows each, of at most ten: noise for one row finds them, noise for ten does not."""
+    parts: Any = query_planner.parts_of_cores
+    means = []
+    for earlier in (False, True):
+        patch = (query_planner, "parts_of_cores", lambda *given, of=earlier, **_: parts(*given, earlier=of))
+        with dpsql.connect() as con, planted(patch):
+            con.execute("CREATE TABLE t AS SELECT i % 2500 AS who, 5.0 + i % 10 AS x FROM range(5000) AS r(i)")
+            con.execute("SELECT dp_protect('t', epsilon := 9, privacy_unit := 'who', max_rows_per_unit := 10)")
+            sql = "SELECT avg(x) AS a FROM t"
+            told = con.execute(f"FROM dp_query('{sql}', epsilon := .5, estimate := true)").fetchall()
+            [needed] = [value for _, quantity, value, _ in told if quantity == "bounds_rows_needed"]
+            [(mean,)] = con.execute(f"FROM dp_query('{sql}', epsilon := .5)").fetchall()
+            means.append((needed, mean))
+    (fewer, found), (more, lost) = means
+    assert 2 * fewer < 2500
+    assert more > 2 * 5000
+    assert found is not None  # six deviations of the noise on the number of persons, as below
+    assert lost is None
 
 
 @pytest.mark.long

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -159,6 +161,19 @@ def test_what_is_clipped_is_seldom_underestimated(power: int) -> None:
         truths.append(float(((beyond - middle) ** power - (drawn.ends[1] - middle) ** power).sum()))
     assert sum(forecast >= truth for forecast, truth in zip(forecasts, truths, strict=True)) >= 27
     assert np.median(forecasts) < 8 * np.median(truths)
+
+
+def test_rows_that_were_not_drawn_from_are_clipped_as_often() -> None:
+    """One row of each unit was counted: of five rows a unit a sum loses five times as much, of one as much as counted."""
+    drawn = interval_of(np.random.default_rng(5).exponential(1, 20_000))
+    assert drawn.ends is not None
+    of_units = restored_interval(json.loads(json.dumps(interval_record(replace(drawn, by_unit=True)))))
+    counted_rows = drawn.inside + drawn.outside
+    for power in (1, 2):
+        once = drawn.clipped(drawn.ends, power)
+        assert drawn.clipped(drawn.ends, power, 5 * counted_rows) == once > 0
+        assert of_units.clipped(drawn.ends, power, counted_rows / 2) == once
+        assert of_units.clipped(drawn.ends, power, 5 * counted_rows) == pytest.approx(5 * once)
 
 
 def test_a_start_at_its_end_has_a_tail_only_where_rows_beyond_show() -> None:

@@ -60,7 +60,7 @@ from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE
 from dpsql.functions.grouped.plan import CONFIDENCE
 from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
-from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
+from dpsql.functions.query_parts import SOURCE, PlacedCore, has_earlier_parts, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.progress import listen
 from dpsql.rendering import call, cast, double, element, field, identifier, struct, text
@@ -361,11 +361,6 @@ class ReadQuery:
         return self.private or self.split.differs
 
     @property
-    def decides_by_persons(self) -> bool:
-        """Whether a core has private keys, which numbers of rows decided in earlier versions."""
-        return any(core.private_keys for core in self.split.cores)
-
-    @property
     def forms(self) -> list[ReadQuery]:
         """The query forms that may answer: the present one and the earlier one."""
         return [self] if self.before is None else [self, self.before]
@@ -593,17 +588,22 @@ class QueryPlanner:
         plans = {text: plan for text, plan, _ in texts}
         for _, _, syntax in texts:
             reading.refuse_unpinned(syntax, [core.name for form in read.forms for core in form.split.cores])
-        before = read if read.before is None and read.decides_by_persons else read.before
-        if before is not None:
+        question = text_of(sql), arguments, plans, seen
+        if read.before is not None:
             with suppress(DpsqlError):
-                statement, division, free = self._compose(
-                    text_of(sql), arguments, plans, seen, before, asker, replayed=True
-                )
+                statement, division, free = self._compose(*question, read.before, asker, replayed=True, earlier=True)
                 if statement is not None and self._past.replay(statement.plan) is not None:
                     return replace(statement, replayed=True), division, free
         if read.refusal is not None:
             raise read.refusal
-        return self._compose(text_of(sql), arguments, plans, seen, read, asker)
+        found = self._compose(*question, read, asker)
+        if found[0] is None or not has_earlier_parts(found[0].plan) or self._past.replay(found[0].plan) is not None:
+            return found
+        with suppress(DpsqlError):
+            statement, division, free = self._compose(*question, read, asker, earlier=True)
+            if statement is not None and self._past.replay(statement.plan) is not None:
+                return replace(statement, replayed=True), division, free
+        return found
 
     def _compose(
         self,
@@ -615,6 +615,7 @@ class QueryPlanner:
         asker: Asker | None,
         *,
         replayed: bool = False,
+        earlier: bool = False,
     ) -> tuple[QueryStatement | None, Split, tuple[paths.Path, ...]]:
         free = dict.fromkeys(self._refuse_other_columns(read, arguments, plans))
         for core in read.split.cores:
@@ -628,7 +629,7 @@ class QueryPlanner:
             return None, read.split, tuple(free)
         placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
         free |= dict.fromkeys(path for entry in placed for path in entry.placement.free)
-        statement = self._statement(sql, read, placed, arguments, tuple(free), replayed=replayed)
+        statement = self._statement(sql, read, placed, arguments, tuple(free), earlier=earlier)
         if asker is not None:
             statement = replace(statement, plan=self._past.asked_by(statement.plan, asker))
         return statement, read.split, tuple(free)
@@ -792,7 +793,7 @@ class QueryPlanner:
         arguments: Given,
         free: tuple[paths.Path, ...],
         *,
-        replayed: bool,
+        earlier: bool,
     ) -> QueryStatement:
         """Return the plan of a query's parts, which reads `free` tables, under its name."""
         filled = ARGUMENTS.fill(arguments)
@@ -800,7 +801,7 @@ class QueryPlanner:
         delta = ARGUMENTS["delta"].read(filled)
         filled["during"] = during_of(placed, filled["during"])
         spent: Any = narrow(type(epsilon), epsilon), delta
-        parts, answers = parts_of_cores(placed, filled, *spent, earlier=replayed)
+        parts, answers = parts_of_cores(placed, filled, *spent, earlier=earlier)
         charged = tuple(dict.fromkeys(name for core in placed for name in core.placement.charged))
         first = placed[0].placement
         dated = [part.plan.during for part in parts if part.plan.during is not None]

@@ -689,7 +689,9 @@ class AggregateCall(DrawnBoundsCall):
         if self.plan.has_private_keys:
             return interval.ends
         noise, power = self.plan.noise_of_sum(target)
-        return interval.widened(noise, 1.0 / max(1, self.places.count), power)
+        # Of each unit one row may have been counted, between all of its rows and one of the most that count.
+        times = math.sqrt(self.plan.contribution.rows) if interval.by_unit else 1.0
+        return interval.widened(noise, times / max(1, self.places.count), power)
 
     @property
     def target_blocks(self) -> list[ValueBlock | None]:

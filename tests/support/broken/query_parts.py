@@ -11,13 +11,12 @@ import numpy as np
 from dpsql.engines.duckdb.steps import grouped, rows
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.functions import query_rows
-from dpsql.functions.grouped.plan import bounds_noise
-from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan
+from dpsql.functions.query_bounds import CoreBoundsCall
 from dpsql.functions.query_rows import RowsCall
 from dpsql.kernels.cells import fine_interval
 from dpsql.mechanisms import keyed_aggregates
 from dpsql.mechanisms.aggregates import CubeTarget, CubeVector
-from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
+from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.mechanisms.key_limits import KeyLimits, limits_by_weight
 from dpsql.mechanisms.keyed_aggregates import MarginsNoise
 from dpsql.rendering import call, cast
@@ -103,10 +102,6 @@ VECTOR_OF_ONE_ROW = Fault(
 )
 
 
-def _noise_of_one_row(plan: CoreBoundsPlan) -> IntervalNoise:
-    return bounds_noise(plan.epsilon / len(plan.targets), plan.neighbours, 1, tails=True)
-
-
 def _ends_of_the_data(running: CoreBoundsCall, collector: Any) -> CoreBoundsCall:
     drawn = []
     for counts in collector.inner.cells.counts:
@@ -120,10 +115,6 @@ def _all_of_a_unit(ticket: str, owner: Any, order: Any, most: Any) -> str:
     return "true"
 
 
-BOUNDS_OF_ONE_ROW = Fault(
-    "The noise of drawn bounds hides one row, whatever a person may have.",
-    ((CoreBoundsPlan, "interval_noise", property(_noise_of_one_row)),),
-)
 BOUNDS_OF_THE_DATA = Fault(
     "The bounds of a column are those of its values.", ((CoreBoundsCall, "after", _ends_of_the_data),)
 )
