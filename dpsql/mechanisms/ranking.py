@@ -29,7 +29,7 @@ from dpsql.contract.events import DiscreteLaplace, Event
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.mechanisms.count_noise import laplace_reach
-from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace, laplace_deviation
 from dpsql.noise.entropy import WordReader
 from dpsql.noise.race import Distances, differences, kth_largest, scaled
 from dpsql.statistics.lead import lead_sensitivity
@@ -86,8 +86,13 @@ class ScoreNoise(Part):
         return math.ldexp(laplace_deviation(self.scale(two_levels=two_levels)), -self.bits(two_levels=two_levels))
 
     def reach(self, failure: Fraction, *, two_levels: bool) -> float:
-        """Return the bound that one number's error, rounding included, exceeds with at most that chance."""
+        """Return the bound that one number's error, rounding included, exceeds with at most that chance.
+
+        It is infinite for noise that is too wide to be drawn.
+        """
         bits = self.bits(two_levels=two_levels)
+        if self.scale(two_levels=two_levels) > LARGEST_SCALE:
+            return math.inf
         # Noise is symmetric: use twice the chance for both signs.
         return math.ldexp(laplace_reach(self.scale(two_levels=two_levels), 2 * failure) + 0.5, -bits)
 

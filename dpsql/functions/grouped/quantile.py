@@ -265,7 +265,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         if self.rank_part is not None:
             meaning = f"{whose} between a quantile and either end of its interval, but for noise of as many"
             out.append(("interval_ranks", rank_reach(self.at, self.rank_part.scale), meaning))
-        needed: float = self.rows_needed
+        needed = self.rows_needed
         if self.draws_bounds:
             out.append(self.bounds_needed)
             needed = max(needed, self.bounds_noise.rows_needed)
@@ -299,14 +299,14 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         return self.off(BEYOND, cells), self.off(1.0, cells)
 
     @property
-    def rows_needed(self) -> int:
+    def rows_needed(self) -> float:
         """Return the rows at which every quantile has rows on both sides of its error, and every interval is closed."""
-        of_ranks = self.ranks / float(min(min(share, 1 - share) for share in self.at))
+        needed = of_ranks = self.ranks / float(min(min(share, 1 - share) for share in self.at))
         part = self.rank_part
-        if part is None:
-            return math.ceil(of_ranks)
-        bounded = self.public_bounds is not None or self.draws_bounds or bool(self.by)
-        return math.ceil(max(of_ranks, rows_needed(self.at, part.scale, bounded=bounded)))
+        if part is not None:
+            bounded = self.public_bounds is not None or self.draws_bounds or bool(self.by)
+            needed = max(of_ranks, rows_needed(self.at, part.scale, bounded=bounded))
+        return float(math.ceil(needed)) if math.isfinite(needed) else math.inf
 
 
 @dataclass(frozen=True)
