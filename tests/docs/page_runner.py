@@ -6,7 +6,8 @@
 - ``sql`` blocks run statement by statement on the connection `con` of the namespace, or on the database that a shell
   has opened.
 - A ``text`` block is the output of the block before it: of its last statement that returns rows, or what it prints. They
-  are compared with noise masked (`shown_output`), unless there is none to compare: ``text no-run: reason``.
+  are compared with noise masked (`shown_output`), of ``text noisy`` in all columns, unless there is none to compare:
+  ``text no-run: reason``.
 - A block that cannot run says why behind its language: ``sh no-run: needs a cluster``. The gate runs what stands below
   a comment, such as ``<!-- demo -->``.
 
@@ -94,7 +95,7 @@ def run_page(page: Path, scope: dict[str, Any] | None = None) -> dict[str, Any]:
     try:
         for block in all_blocks(page):
             if block.language == OUTPUT and not block.reason and printed is not None:
-                wrong = differences(block.text, printed)
+                wrong = differences(block.text, printed, noisy=block.more == "noisy")
                 assert not wrong, f"{page.name}:{block.line}: {wrong}"
             printed = None
             if block.language in LANGUAGES and not block.reason:

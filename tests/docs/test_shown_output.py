@@ -48,6 +48,14 @@ def test_what_is_stale_is_found(change: tuple[str, str]) -> None:
     assert differences(TABLE.replace(*change), TABLE)
 
 
+def test_numbers_of_any_name_may_differ_where_all_are_noisy() -> None:
+    answer = TABLE.replace("value ", "visits")
+    assert differences(answer, answer.replace("1331.0", "1340.0")) != []
+    assert differences(answer, answer.replace("1331.0", "1340.0"), noisy=True) == []
+    for stale in (("│ A ", "│ D "), ("1331.0", "  NULL"), ("visits", "people")):
+        assert differences(answer.replace(*stale), answer, noisy=True)
+
+
 def test_texts_are_compared_word_by_word() -> None:
     assert differences(TEXT, TEXT.replace("1331", "1298").replace("748b", "1c3e")) == []
     assert differences("replay of 2026-11-23T02:00:01.482Z.", "replay of 2027-01-01T00:10:59.1Z.") == []
