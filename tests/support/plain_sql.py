@@ -125,10 +125,32 @@ class Writer:
             f"SELECT a, count(*) AS n FROM (SELECT who, bool_or(x > 0) AS a, median(x) AS m FROM {scope.text}{where} GROUP BY who) GROUP BY a",
             f"SELECT avg(d) AS a FROM (SELECT who, x - lag(x) OVER (PARTITION BY who ORDER BY day, n, x) AS d FROM {scope.text}{where})",
             f"SELECT count(*) AS n FROM (SELECT * FROM {scope.text} QUALIFY row_number() OVER (PARTITION BY who ORDER BY day, n, x) = 1)",
+            *self._of_months(scope, where),
             self._of_wide_dimension(scope, where),
             *(self._of_tied(scope, where),) * 5,
         )
         return draw.choice(forms)
+
+    def _of_months(self, scope: Scope, where: str) -> tuple[str, ...]:
+        """Return queries by person and month, and by month; with periods the person is a person in a month."""
+        draw, name = self.draw, scope.text.split()[1]
+        month = draw.choice(
+            (
+                f"date_trunc('month', {name}.day)",
+                f"CAST(date_trunc('month', {name}.day) AS DATE)",
+                f"year({name}.day), month({name}.day)",
+                f"strftime({name}.day, '%Y-%m')",
+                f"date_trunc('{draw.choice(('week', 'day', 'quarter'))}', {name}.day)",
+            )
+        )
+        return (
+            f"SELECT avg(s) AS a, count(*) AS n FROM (SELECT who, {month}, sum(x) AS s FROM {scope.text}{where} GROUP BY ALL)",
+            f"SELECT count(*) AS n FROM (SELECT DISTINCT who, {month} FROM {scope.text}{where})",
+            f"SELECT sum(x) AS s FROM (SELECT * FROM {scope.text}{where} QUALIFY row_number() OVER (PARTITION BY who, {month} ORDER BY n) = 1)",
+            "SELECT count(*) AS n FROM orders a JOIN orders b ON a.who = b.who AND date_trunc('month', a.day) = date_trunc('month', b.day)",
+            f"SELECT date_trunc('month', day) AS m, count(*) AS n, sum(x) AS s FROM {scope.text}{where} GROUP BY m",
+            f"SELECT m, count(*) AS n FROM (SELECT who, date_trunc('month', day) AS m FROM {scope.text}{where} GROUP BY ALL) GROUP BY m",
+        )
 
     def _of_tied(self, scope: Scope, where: str) -> str:
         """Return a query that chooses among rows, or equal values, by an order in which several come first."""

@@ -51,7 +51,7 @@ class Member:
     pending: PathKey | None = None
     ties: frozenset[tuple[ColumnId, PathKey]] = frozenset()
     tables: tuple[str, ...] = ()
-    dated: bool = False
+    period: str = ""
     dates: frozenset[ColumnId] = frozenset()
 
     @property
@@ -88,7 +88,7 @@ def member_of(item: Item) -> Member:
         pending=relation.pending,
         ties=ties,
         tables=relation.tables,
-        dated=relation.dated,
+        period=relation.period,
         dates=frozenset((item.id, name) for name in item.dates),
     )
 
@@ -256,7 +256,7 @@ class Joining:
             is_single=False,
             people=ours.people or theirs.people,
             ties=both,
-            dated=ours.dated or theirs.dated,
+            period=ours.period or theirs.period,
             dates=ours.dates | theirs.dates,
             tables=tuple(dict.fromkeys((*ours.tables, *theirs.tables))),
         )

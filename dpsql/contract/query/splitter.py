@@ -38,6 +38,7 @@ from dpsql.contract.query.errors import (
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
 from dpsql.contract.query.intervals import columns_of, counts_nothing_without
 from dpsql.contract.query.joins import of_nobody, without_unit
+from dpsql.contract.query.keys import values_query
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
@@ -123,7 +124,7 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[QueryRel
     first = parts[0]
     if len({part.owned for part in parts}) > 1:
         raise without_unit(table for part in parts if not part.owned for table in part.tables)
-    if any((part.pending, part.owned, part.dated) != (first.pending, first.owned, first.dated) for part in parts):
+    if any((part.pending, part.owned, part.period) != (first.pending, first.owned, first.period) for part in parts):
         raise ParameterError("P103", "sql: UNION ALL of tables that reach people in different ways. Join them first.")
     if len({len(part.columns) for part in parts}) > 1:
         raise ParameterError("P101", "sql: the parts of UNION ALL have different numbers of columns. Select the same.")
@@ -146,7 +147,7 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[QueryRel
             listed += [f"u.{identifier(date)} AS {identifier(DATE)}"] if date is not None else []
             listed.append(f"u.{identifier(owner)} AS {identifier(UNIT)}")
         texts.append(f"SELECT {', '.join(listed)} FROM {part.sql} AS u")
-    columns = tuple(_column(index, kinds[index][1], parts) for index in range(len(first.columns)))
+    columns = tuple(_column(work, index, kinds[index][1], parts) for index in range(len(first.columns)))
     return replace(
         first,
         columns=columns,
@@ -247,7 +248,7 @@ def _joined_text(joined: str, names: Sequence[str], pairs: Sequence[tuple[int, N
     return f"SELECT {', '.join(listed)} FROM ({joined}) GROUP BY {', '.join(map(identifier, names))}"
 
 
-def _column(index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
+def _column(work: Splitting, index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
     columns = [part.columns[index] for part in parts]
     bounds = columns[0].interval
     for column in columns[1:]:
@@ -258,7 +259,7 @@ def _column(index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
         sql=f"c{index}",
         type=kind,
         interval=bounds,
-        keys=lambda: _keys(columns),
+        keys=lambda: _keys(work, columns, kind),
         owner=all(column.owner for column in columns),
         dated=all(column.dated for column in columns),
         is_present=all(column.is_present for column in columns),
@@ -266,13 +267,21 @@ def _column(index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
     )
 
 
-def _keys(columns: Sequence[Column]) -> KeyValues | None:
+def _keys(work: Splitting, columns: Sequence[Column], kind: Type) -> KeyValues | None:
     """Return the public values of all parts."""
-    listings = [column.keys() for column in columns]
-    if any(listing is None or listing.values is None for listing in listings):
+    listings = [listing for listing in (column.keys() for column in columns) if listing is not None]
+    if len(listings) < len(columns):
         return None
-    values = dict.fromkeys(value for listing in listings if listing is not None for value in listing.values or ())
-    return KeyValues(tuple(values), None, listings[0].origin if listings[0] is not None else "")
+    origin = listings[0].origin
+    if all(listing.values is not None for listing in listings):
+        return KeyValues(
+            tuple(dict.fromkeys(value for listing in listings for value in listing.values or ())), None, origin
+        )
+    if not work.revised():
+        return None
+    queries = [values_query(listing, column.type) for listing, column in zip(listings, columns, strict=True)]
+    listed = (f"(SELECT CAST(v AS {kind.sql}) AS v FROM ({query}) AS listed(v))" for query in queries)
+    return KeyValues(None, " UNION ".join(listed), origin)
 
 
 def released_select(

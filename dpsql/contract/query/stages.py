@@ -10,6 +10,7 @@ caller's order only.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -17,8 +18,9 @@ from functools import cached_property
 
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold
+from dpsql.contract.periods import PARTS, days_named
 from dpsql.contract.query.catalogue import PathKey
-from dpsql.contract.query.expressions import Written
+from dpsql.contract.query.expressions import ColumnSql, Written
 from dpsql.contract.query.intervals import (
     NOWHERE,
     Limits,
@@ -30,7 +32,7 @@ from dpsql.contract.query.intervals import (
     refuses_null,
 )
 from dpsql.contract.query.joins import ColumnId, Ids, Joining, Member, member_of, of_nobody, person_of
-from dpsql.contract.query.keys import KeyFinder
+from dpsql.contract.query.keys import KeyFinder, told_parts
 from dpsql.contract.query.nodes import (
     Expr,
     From,
@@ -355,7 +357,14 @@ class Stage:
     @property
     def keys(self) -> KeyFinder:
         """The finder of public values."""
-        return KeyFinder(self.scope, self.work.expressions, self.all_conditions, self.interval, self.work.revised)
+        conditions, revised = self.all_conditions, self.work.revised
+        return KeyFinder(self.scope, self.work.expressions, conditions, self.interval, revised, self._during)
+
+    def _during(self, expr: Expr) -> tuple[tuple[datetime.date, datetime.date], ...]:
+        """Return the days of a date whose rows count, as spans: those of the periods that the caller names."""
+        if self.column_of(expr) not in self.member.dates or self.scope.item(str(expr.value)).optional:
+            return ()
+        return days_named(self.work.options.during, self.member.period)
 
     def relation(self, outputs: Sequence[tuple[Expr, str]]) -> QueryRelation:
         """Return the rows with these columns, followed by date and owner."""
@@ -374,7 +383,7 @@ class Stage:
             text,
             pending=self.member.pending,
             owned=self.member.owned,
-            dated=self.member.dated,
+            period=self.member.period,
             unseen=self._unseen,
             tables=self.member.tables,
         )
@@ -407,17 +416,27 @@ class Stage:
         inner, columns, outputs, replacements = [], [], [], {}
         item = Item("g0", _empty(self), "")
         names, listed = [], []
+        period = self._period_of(groups)
+        if period is not None:  # written into GROUP BY itself, it shows that a person has one row in each period
+            day = self.write(period.parts[1])
+            of_rows = replace(period, parts=(period.parts[0], Expr("item", DATE, value="")))
+            names.append(self.work.expressions.write(of_rows, {("", DATE): ColumnSql(identifier(DATE), day.type)}).sql)
+            inner.append(f"{day.sql} AS {identifier(DATE)}")
+            listed.append(f"{names[0]} AS {identifier(DATE)}")
         for number_, group in enumerate(groups):
             with about(group):
                 expression, name = self.write(group), f"g{number_}"
                 read = name if self._keeps_spelling(group, expression.type) else f"v{number_}"
-                inner.append(f"{expression.sql} AS {identifier(read)}")
-                if read == name:
-                    listed.append(identifier(name))
+                if group == period:
+                    listed.append(f"{names[0]} AS {identifier(name)}")
                 else:
+                    inner.append(f"{expression.sql} AS {identifier(read)}")
+                    names.append(identifier(read))
+                if read != name:
                     outputs.append(f"{one_of_group(identifier(read), expression.type)} AS {identifier(name)}")
+                elif group != period:
+                    listed.append(identifier(name))
             columns.append(self._output(group, name, name, expression.type))
-            names.append(identifier(read))
             replacements[group] = Expr("item", name, value=item.id)
         for number_, aggregate in enumerate(aggregates):
             with about(aggregate):
@@ -432,7 +451,9 @@ class Stage:
             listed.append(identifier(UNIT))
         text = f"SELECT {', '.join([*listed, *outputs])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
-        unseen = tuple(column for column in self._unseen if column.owner)  # a group has no row's date
+        unseen = tuple(column for column in self._unseen if column.owner)
+        if period is not None:  # a group has no row's date, but may have its period
+            unseen += (Column(DATE, DATE, Type("TIMESTAMP"), dated=True),)
         one_of_rows = (*ENDS, *_INTERPOLATED)
         chosen = [
             column
@@ -441,6 +462,24 @@ class Stage:
         ]
         chosen += [column for group, column in zip(groups, columns, strict=False) if not self._says_whose(group)]
         return self._above(self._of_equals(f"({text})", chosen), columns, unseen), replacements
+
+    def _period_of(self, exprs: Sequence[Expr]) -> Expr | None:
+        """Return the rows' period, if it follows from expressions of which none is the rows' date itself.
+
+        As a group or partition beside these, it changes nothing, and rows of two periods are never together.
+        """
+        if any(self.column_of(expr) in self.member.dates for expr in exprs):
+            return None
+        told: dict[Expr, frozenset[str]] = {}
+        for base, parts in map(told_parts, exprs):
+            told[base] = told.get(base, frozenset()) | parts
+        for base, parts in told.items():
+            if self.column_of(base) in self.member.dates and self.write(base).type.kind in ("DATE", "TIMESTAMP"):
+                year, others = PARTS[self.member.period]
+                if parts >= {year, *(name for name, _ in others)}:
+                    unit = Expr("constant", "string", value=self.member.period)
+                    return Expr("call", "date_trunc", (unit, base))
+        return None
 
     def _says_whose(self, group: Expr) -> bool:
         """Whether an expression identifies the owner of a row, and so must stay an unchanged column."""
@@ -466,7 +505,7 @@ class Stage:
             text,
             pending=self.member.pending,
             owned=self.member.owned,
-            dated=self.member.dated,
+            period=self.member.period,
             unseen=self._unseen if unseen is None else unseen,
             tables=self.member.tables,
         )
@@ -629,6 +668,7 @@ class Stage:
                 f"sql: {expr.name} OVER goes over rows of several people. Write PARTITION BY with the column of the "
                 "privacy unit first.",
             )
+        period = self._period_of(expr.partitions)
         arguments, stubs = [], []
         for index, part in enumerate(expr.parts):
             if index and part.what != "constant":
@@ -644,7 +684,7 @@ class Stage:
             expr,
             arguments,
             self.write(expr.parts[0]).type if expr.parts else None,
-            [add_column(partition) for partition in expr.partitions],
+            [add_column(partition) for partition in (*expr.partitions, *([] if period is None else [period]))],
             [(add_column(order.expression), order_words(order)) for order in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )

@@ -404,6 +404,7 @@ def read_options(
         upper=_bounds("upper", arguments.get("upper")),
         now=now,
         zone=str(now.tzinfo),
+        during=arguments.get("during"),
         columns=columns,
         errors=arguments.get("errors") is True,
         earlier=earlier,

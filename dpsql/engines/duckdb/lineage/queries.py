@@ -176,6 +176,7 @@ def table_of(
         pending=None if rows.pending is None else _key(rows.pending, catalog),
         keys={fold(names[column]): end for column, key in rows.ties if (end := _key(key, catalog)) is not None},
         date=dates[0] if dates else None,
+        period=rows.date.period if dates and rows.date is not None else "",
         by_unit=rows.by_unit,
         loose=loose_of(rows, node),
     )
