@@ -477,3 +477,55 @@ def test_groups_of_a_person_that_mix_months(dated: Any, groups: str, code: str) 
     text = f"SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY {groups})"
     with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):
         dated[0].execute(f"FROM dp_query(?, epsilon := 1, {MONTHS})", [text])
+
+
+@pytest.fixture(scope="module")
+def aged() -> Iterator[Any]:
+    """Yield a table of people up to 81 years old, of whom 1,000 have no age, with bounds up to 120."""
+    with dpsql.connect() as opened:
+        opened.execute(
+            "CREATE TABLE people AS SELECT i AS pid, CASE WHEN i < 4000 THEN 2 * (i % 42) - 1 END AS age, i % 3 AS n FROM range(5000) AS r(i)"
+        )
+        opened.execute("""
+            SELECT dp_protect('people', epsilon := 1e9, privacy_unit := 'pid', max_rows_per_unit := 1,
+              lower := {age: 0, n: 0}, upper := {age: 120, n: 2})""")
+        yield opened
+
+
+@cases(
+    ("query", "found"),
+    [
+        ("age, count(*) AS n FROM people GROUP BY age ORDER BY age DESC NULLS LAST LIMIT 3", [81, 79, 77]),
+        ("age, sum(n) AS n FROM people GROUP BY age ORDER BY age DESC NULLS LAST LIMIT 3", [81, 79, 77]),
+        ("age, count(DISTINCT pid) AS n FROM people WHERE age > 70 GROUP BY age ORDER BY age LIMIT 2", [71, 73]),
+        (
+            "age // 10 AS d, count(*) AS n FROM people WHERE age BETWEEN 0 AND 120 GROUP BY d ORDER BY d DESC LIMIT 2",
+            [8, 7],
+        ),
+        ("age, count(*) AS n FROM people GROUP BY age ORDER BY age LIMIT 2 OFFSET 1", [3, 5]),
+        (
+            "age, count(*) AS n FROM people WHERE age >= 78 GROUP BY age ORDER BY age DESC LIMIT 43",
+            [*range(120, 77, -1)],
+        ),
+        ("age, count(*) AS n FROM people WHERE age >= 82 GROUP BY age ORDER BY age LIMIT 2", [82, 83]),
+        ("age, median(n) AS n FROM people WHERE age > 70 GROUP BY age ORDER BY age DESC LIMIT 2", [120, 119]),
+    ],
+    quick=5,
+)
+def test_the_first_whole_numbers_of_a_limit_have_rows(aged: Any, query: str, found: list[int]) -> None:
+    """Where LIMIT keeps all groups, or none surely has rows, all are shown."""
+    asked = aged.execute("FROM dp_query(?, epsilon := 10)", [f"SELECT {query}"]).fetchall()
+    assert [row[0] for row in asked] == found
+
+
+def test_a_limit_by_a_whole_number_is_chosen_by_noise(aged: Any) -> None:
+    """The groups follow from the stored release, and their intervals hold for all groups at once."""
+    asked = "SELECT age, count(*) AS n FROM people GROUP BY age ORDER BY age DESC NULLS LAST{}"
+    call = "SELECT age, n, n_upper - n FROM dp_query(?, epsilon := 0.5, errors := true)"
+    spent = "SELECT epsilon_spent FROM dp_budget()"
+    every = aged.execute(call, [asked.format("")]).fetchall()
+    entries = aged.execute(spent).fetchall()
+    some = aged.execute(call, [asked.format(" LIMIT 5")]).fetchall()
+    assert aged.execute(spent).fetchall() == entries
+    assert [row[:2] for row in some] == [row[:2] for row in every if row[0] is not None and row[1] - some[0][2] > 0][:5]
+    assert some[0][2] > every[0][2]

@@ -140,7 +140,7 @@ class Writer:
                 f"CAST(date_trunc('month', {name}.day) AS DATE)",
                 f"year({name}.day), month({name}.day)",
                 f"strftime({name}.day, '%Y-%m')",
-                f"date_trunc('{draw.choice(('week', 'day', 'quarter'))}', {name}.day)",
+                f"date_trunc('{draw.choice(('day', 'hour', 'month', 'quarter'))}', {name}.day)",
             )
         )
         return (

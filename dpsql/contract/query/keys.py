@@ -150,6 +150,8 @@ def _date_literal(day: datetime.date) -> Expr:
 
 
 _MOST_INTEGERS, _MOST_PARTS = 10_000, 3
+# The origin of keys that are all whole numbers between bounds, whether they occur or not.
+WHOLE_NUMBERS = "whole numbers"
 _TYPES = frozenset(("BOOLEAN", "ENUM"))
 _BOOLEANS = frozenset(("and", "or", "not", "null", "present", "in", "between", "compare"))
 _WHOLE = frozenset(("floor", "ceil", "ceiling", "round", "trunc", "//"))
@@ -541,7 +543,7 @@ class KeyFinder:
         first, last = (int(bound) for bound in (interval.lower, interval.upper))
         value = f"CAST({identifier('i')} AS {kind.sql})"
         query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(first), str(last + 1)))} AS i)"
-        origin = f"whole numbers in [{fraction_text(interval.lower)}, {fraction_text(interval.upper)}]"
+        origin = f"{WHOLE_NUMBERS} in [{fraction_text(interval.lower)}, {fraction_text(interval.upper)}]"
         return self._of_type(expr, KeyValues(None, query, origin))
 
     # Images.
