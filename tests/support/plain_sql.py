@@ -126,6 +126,7 @@ class Writer:
             f"SELECT avg(d) AS a FROM (SELECT who, x - lag(x) OVER (PARTITION BY who ORDER BY day, n, x) AS d FROM {scope.text}{where})",
             f"SELECT count(*) AS n FROM (SELECT * FROM {scope.text} QUALIFY row_number() OVER (PARTITION BY who ORDER BY day, n, x) = 1)",
             *self._of_months(scope, where),
+            *self._of_lookups(scope, where),
             self._of_wide_dimension(scope, where),
             *(self._of_tied(scope, where),) * 5,
         )
@@ -150,6 +151,23 @@ class Writer:
             "SELECT count(*) AS n FROM orders a JOIN orders b ON a.who = b.who AND date_trunc('month', a.day) = date_trunc('month', b.day)",
             f"SELECT date_trunc('month', day) AS m, count(*) AS n, sum(x) AS s FROM {scope.text}{where} GROUP BY m",
             f"SELECT m, count(*) AS n FROM (SELECT who, date_trunc('month', day) AS m FROM {scope.text}{where} GROUP BY ALL) GROUP BY m",
+        )
+
+    def _of_lookups(self, scope: Scope, where: str) -> tuple[str, ...]:
+        """Return queries that look up the nearest row of a public table, in which rows tie, for each row."""
+        draw, name = self.draw, scope.text.split()[1]
+        sign, by = draw.choice(((">=", "DESC"), (">", "DESC"), ("<", ""), ("<=", "")))
+        how = draw.choice(("ASOF JOIN", "ASOF LEFT JOIN"))
+        turned = {">=": "<=", ">": "<", "<": ">", "<=": ">="}[sign]
+        day = f"(SELECT month FROM calendar c WHERE c.d {turned} {name}.day ORDER BY c.d {by} LIMIT 1)"
+        beds = f"(SELECT beds FROM wards w WHERE w.ward = {name}.ward AND w.beds {turned} {name}.n ORDER BY w.beds {by} LIMIT 1)"
+        return (
+            f"SELECT count(*) AS n, sum(x) AS s FROM {scope.text} {how} calendar c ON {name}.day {sign} c.d{where}",
+            f"SELECT holiday, month, count(*) AS n FROM {scope.text} {how} calendar c ON {name}.day {sign} c.d{where} GROUP BY ALL",
+            f"SELECT sum(w.beds) AS s, count(*) AS n FROM {scope.text} {how} wards w ON {name}.ward = w.ward AND {name}.n {sign} w.beds{where}",
+            f"SELECT sum({beds}) AS s, count({day}) AS n FROM {scope.text}{where}",
+            f"SELECT {day} AS m, count(*) AS n FROM {scope.text}{where} GROUP BY m",
+            f"SELECT sum((SELECT beds FROM wards w WHERE w.ward = {name}.ward ORDER BY building {by} LIMIT 1)) AS s FROM {scope.text}{where}",
         )
 
     def _of_tied(self, scope: Scope, where: str) -> str:

@@ -83,6 +83,7 @@ from dpsql.contract.query.relations import (
 )
 from dpsql.contract.query.split import ONE, NoisyNumbers, Split
 from dpsql.contract.query.stages import Leaf, RowBlock, Stage, asks, first_of, levels, replaced
+from dpsql.contract.query.tree import chosen_by_others
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
@@ -414,6 +415,11 @@ def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
     return out
 
 
+def _takes_nearest(source: From) -> bool:
+    """Whether a FROM has an ASOF JOIN."""
+    return isinstance(source, Join) and (source.nearest or any(map(_takes_nearest, (source.left, source.right))))
+
+
 def _ons(source: From) -> list[Expr]:
     """Return the conditions of joins, without USING."""
     if not isinstance(source, Join):
@@ -737,6 +743,8 @@ class Splitter:
             raise ParameterError("P105", TWO_STAGES)
         if level == ROWS:
             return self._rows(query, replace(env, joined=outer.joined), leaf, top)
+        if _takes_nearest(query.source):
+            raise chosen_by_others("ASOF")
         names = [name for name, _ in self.work.options.columns or ()] if top else None
         return released_select(self.work, query, env, leaf, relations, names)
 
@@ -811,7 +819,9 @@ class Splitter:
             chosen = None if qualify is None else block.lifted(qualify)
             return self._plain(block.close(), lifted, [] if chosen is None else [chosen])
         inside = [(self._inside(block, expr), name) for expr, name in items]
-        groups = [block.lifted(expr) for expr in groups]
+        lookups = {group: block.lifted(group) for group in groups if asks(group)}
+        groups = [lookups.get(group, group) for group in groups]
+        inside = [(replaced(expr, lookups), name) for expr, name in inside]
         having, qualify = (None if clause is None else self._inside(block, clause) for clause in (having, qualify))
         orders = tuple(replace(order, expression=self._inside(block, order.expression)) for order in orders)
         stage = block.close()

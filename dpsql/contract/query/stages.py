@@ -69,6 +69,7 @@ from dpsql.contract.query.spellings import (
     one_of_equals,
     one_of_group,
 )
+from dpsql.contract.query.tree import chosen_by_others
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
@@ -789,6 +790,9 @@ class RowBlock:
         conditions = [*(condition for condition in lifted if condition is not None), *self.added]
         member = self.joining.together([*self._opened, *self.chosen], conditions)
         for looked_up, on in self.looked_up:
+            if any(condition.name != "=" for condition in on):
+                member = self.joining.nearest(member, looked_up, on, outer=True)
+                continue
             member, on = self._of_one_person(member, looked_up, on)
             equal = list(self.joining.equalities(member, looked_up, on))
             if len(equal) < len(on):
@@ -856,10 +860,12 @@ class RowBlock:
         return [member_of(self.item(relation, alias))]
 
     def _join(self, join: Join) -> list[Member]:
+        if join.nearest and join.kind not in ("INNER", "LEFT"):
+            raise chosen_by_others("ASOF")
+        if join.kind == "LEFT" and not join.nearest:
+            return self._outer(join)
         if join.kind == "RIGHT":
             return self._outer(replace(join, kind="LEFT", left=join.right, right=join.left), swapped=True)
-        if join.kind == "LEFT":
-            return self._outer(join)
         if join.kind == "OUTER":
             raise ParameterError(
                 "P103",
@@ -868,6 +874,8 @@ class RowBlock:
             )
         if join.kind in ("SEMI", "ANTI"):
             return self._semi_join(join)
+        if join.nearest:
+            return [self._nearest_join(join)]
         before = len(self.scope.items)
         left = self._members(join.left)
         middle = len(self.scope.items)
@@ -895,6 +903,56 @@ class RowBlock:
         subquery = Expr("subquery", "EXISTS", query=Select(items=(literal,), source=join.right, where=where))
         self._choosing.append(subquery if join.kind == "SEMI" else Expr("not", parts=(subquery,)))
         return members
+
+    def _nearest_join(self, join: Join) -> Member:
+        """Return an ASOF JOIN of rows of people with a public table."""
+        before = len(self.scope.items)
+        around, self.conditions = self.conditions, []
+        left = self._members(join.left)
+        middle = len(self.scope.items)
+        self._members(join.right)
+        theirs = self.scope.items[middle:]
+        if len(theirs) > 1 or theirs[0].relation.level != PUBLIC or not any(member.people for member in left):
+            raise chosen_by_others("ASOF")
+        on = self._using(join, before, middle)
+        on[-1:] = [replace(condition, name=">=") for condition in on[-1:]]
+        on += [] if join.condition is None else self.conjuncts(join.condition)
+        ours, self.conditions = self.conditions, around
+        pairs = [pair for pair in (self._sides(condition, theirs[0].id) for condition in on) if pair is not None]
+        if len(pairs) < len(on) or sum(condition.name != "=" for condition in pairs) != 1:
+            raise ParameterError(
+                "P103",
+                "sql: ON of an ASOF JOIN has equalities and one of <, <=, > and >= between the people's table and the "
+                "public one. Write other conditions into WHERE.",
+            )
+        outer = self.joining.together(left, ours)
+        self.conditions += ours
+        table = Stage(self.work, Scope(theirs), member_of(theirs[0]), [])
+        relation, keys = first_rows(table, [(pair.parts[1], self.compared_as(pair)) for pair in pairs], ())
+        item = Item(theirs[0].id, _computed_first(relation), theirs[0].alias, optional=join.kind == "LEFT")
+        self.scope.items[middle] = item
+        conditions = [
+            replace(pair, parts=(pair.parts[0], Expr("item", key, value=item.id)))
+            for pair, key in zip(pairs, keys, strict=True)
+        ]
+        return self.joining.nearest(outer, member_of(item), conditions, outer=join.kind == "LEFT")
+
+    def compared_as(self, condition: Expr) -> str | None:
+        """Return the type that a comparison casts its right side to, if the types of its sides differ."""
+        kinds = {self.work.expressions.type(side, self.scope.columns(side)).kind for side in condition.parts}
+        return "TIMESTAMP" if condition.name != "=" and kinds == {"DATE", "TIMESTAMP"} else None
+
+    def _sides(self, condition: Expr, public: str) -> Expr | None:
+        """Return a comparison with a public table's side on the right; None if it is no such comparison."""
+        if condition.what != "compare" or condition.name not in TURNED or _asks(condition):
+            return None
+        for sign, (mine, their) in (
+            (condition.name, condition.parts),
+            (TURNED[condition.name], condition.parts[::-1]),
+        ):
+            if self.scope.numbers(their) == {public} and public not in self.scope.numbers(mine) != frozenset():
+                return replace(condition, name=sign, parts=(mine, their))
+        return None
 
     def _reads_missing(self, expr: Expr) -> bool:
         return bool(self.scope.numbers(expr) & self.missing)
@@ -995,6 +1053,46 @@ class RowBlock:
         where = self.work.expressions.write(condition, self.scope.columns(condition), "BOOLEAN").sql
         name = identifier(item.id)
         return replace(member, text=f"(SELECT * FROM {item.relation.sql} AS {name} WHERE {where}) AS {name}")
+
+
+TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+_KEY, _PLACE = "dpsql_key", "dpsql_place"
+
+
+def first_rows(
+    stage: Stage, compared: Sequence[tuple[Expr, str | None]], orders: Sequence[Order], value: Expr | None = None
+) -> tuple[QueryRelation, list[str]]:
+    """Return the first public row for each combination of compared values, and the columns that hold these.
+
+    The order is the caller's and then that of all contents, so no other row decides which row is first: rows that still
+    tie are identical. Compared values may be cast. The columns are those of the rows, or the `value` alone.
+    """
+    keys = [f"{_KEY}{number}" for number in range(len(compared))]
+    read = [(item, column) for item in stage.scope.items for column in item.relation.columns]
+    columns = [column if value is None else replace(column, sql=f"c{at}") for at, (_, column) in enumerate(read)]
+    listed = [
+        f"{item.sql(column.sql)} AS {identifier(out.sql)}" for (item, column), out in zip(read, columns, strict=True)
+    ]
+    kinds = []
+    for key, (expr, target) in zip(keys, compared, strict=True):
+        written = stage.write(expr, target)
+        kinds.append(written.type)
+        listed.append(f"{written.sql} AS {identifier(key)}")
+    by = []
+    for number, order in enumerate(orders):
+        listed.append(f"{stage.write(order.expression).sql} AS {identifier(f'dpsql_order{number}')}")
+        by.append(f"{identifier(f'dpsql_order{number}')} {order_words(order)}".rstrip())
+    by += [f"{sql} ASC NULLS LAST" for column in columns for sql in contents(identifier(column.sql), column.type)]
+    if value is not None:
+        listed.append(f"{stage.write(value).sql} AS v")
+        columns = [Column("v", "v", stage.write(value).type)]
+    parted = ", ".join(map(identifier, keys))
+    place = f"system.main.row_number() OVER (PARTITION BY {parted} ORDER BY {', '.join(by)}) AS {identifier(_PLACE)}"
+    names = ", ".join([*(identifier(column.sql) for column in columns), *map(identifier, keys)])
+    text = f"(SELECT {names} FROM (SELECT *, {place} FROM (SELECT {', '.join(listed)} {stage.body}))"
+    unseen = tuple(Column(key, key, kind) for key, kind in zip(keys, kinds, strict=True))
+    text = f"{text} WHERE {identifier(_PLACE)} = 1)"
+    return QueryRelation(PUBLIC, tuple(columns), text, unseen=unseen, name=stage.scope.items[0].relation.name), keys
 
 
 def _computed_first(relation: QueryRelation) -> QueryRelation:
