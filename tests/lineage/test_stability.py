@@ -144,13 +144,13 @@ def test_row_level_means_one_row(con: Any, share: int) -> None:
         for row in rows:
             lost, gained = differences(con, query, "patients", rows, [row])
             assert lost.total() + gained.total() <= 1, (query, row)
-    # And the rules refuse for a reason: most of what they refuse does change more.
+    # And the rules refuse for a reason: much of what they refuse does change more.
     more = sum(
         any(sum(map(Counter.total, differences(con, query, "patients", rows, [row]))) > 1 for row in rows)
-        for query in sample(refused, 40)
+        for query in sample(refused, 80)
         if "SAMPLE" not in query
     )
-    assert more >= 20
+    assert more >= 30
 
 
 @pytest.mark.parametrize(
