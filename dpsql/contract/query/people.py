@@ -281,7 +281,6 @@ class Lifter:
                 columns[aggregate] = Expr("coalesce", parts=(columns[aggregate], zero))
         return replaced(value, columns)
 
-
     def _first(
         self, block: RowBlock, query: Select, inner: RowBlock, stage: Stage, pairs: list[_Pair], value: Expr
     ) -> Expr:
