@@ -90,7 +90,7 @@ def test_calls_with_keys_that_follow(con: Any, call: str, count: str) -> None:
 def test_a_synthetic_table_has_the_labels_that_an_owner_declared(con: Any) -> None:
     call = "FROM dp_synthetic('{}', columns := ['mood', 'days'], epsilon := 5, delta := 1e-6, release := '{}')"
     con.execute(call.format("visits", "made")).fetchall()
-    rows = con.execute("SELECT DISTINCT mood FROM dp_synthetic_rows('made', n_rows := 500)").fetchall()
+    rows = con.execute("SELECT DISTINCT mood FROM dp_synthetic_rows('made', n := 500)").fetchall()
     assert {value for (value,) in rows} == {"low", "high"}
     with pytest.raises(duckdb.Error, match="DPSQL-P065"):
         con.execute(call.format("labelled", "not made"))
