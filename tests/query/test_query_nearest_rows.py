@@ -57,6 +57,8 @@ sum((SELECT price FROM prices p WHERE p.k = buys.k AND p.since <= moment ORDER B
 count(*) FROM buys WHERE (SELECT rate FROM rates WHERE since <= day ORDER BY since DESC LIMIT 1) > 2
 """
 OF_PEOPLE = """
+rate, count(*) FROM buys JOIN (SELECT since, rate, lead(since, 1, DATE '9999-01-01') OVER (ORDER BY since) AS until FROM rates) ON day >= since AND day < until GROUP BY rate
+sum(n * m), count(*) FROM buys JOIN (SELECT k, max(price) AS m, row_number() OVER (ORDER BY k) AS number FROM prices GROUP BY k) p ON buys.k = p.k WHERE number > 1
 sum((SELECT price FROM prices p WHERE p.k = buys.k ORDER BY price DESC, since LIMIT 1)) FROM buys
 count(*), sum(rate) FROM buys a JOIN buys b ON a.pid = b.pid AND a.bid = b.bid ASOF JOIN rates ON a.day >= since
 avg(s) FROM (SELECT pid, sum(n * rate) AS s FROM buys ASOF JOIN rates ON day >= since GROUP BY pid)

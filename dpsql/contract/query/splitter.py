@@ -81,8 +81,9 @@ from dpsql.contract.query.relations import (
     item_column,
     nulls_sql,
 )
+from dpsql.contract.query.spellings import is_plain
 from dpsql.contract.query.split import ONE, NoisyNumbers, Split
-from dpsql.contract.query.stages import Leaf, RowBlock, Stage, asks, first_of, levels, replaced
+from dpsql.contract.query.stages import NUMBERING, Leaf, RowBlock, Stage, asks, first_of, levels, replaced
 from dpsql.contract.query.tree import chosen_by_others
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
@@ -303,6 +304,7 @@ def released_select(
     if names is not None and len(names) == len(query.items) and not any(item.what == "star" for item in query.items):
         items = zip(query.items, names, strict=True)
         query = replace(query, items=tuple(replace(item, alias=name) for item, name in items))
+    query = _ordered_by_contents(work, query, scope)
     writer = PostExpressions(work, env, scope, inner)
     sql = f"({select_text(query, writer, lambda source: _leaf_text(leaf(source)))})"
     noisy = _noisy(query, scope, inner)
@@ -311,6 +313,35 @@ def released_select(
     if not work.options.errors or level == PUBLIC:
         return out
     return _with_intervals(query, out, scope, writer)
+
+
+def _ordered_by_contents(work: Splitting, query: Select, scope: Scope) -> Select:
+    """Return a query of public tables whose windows number rows in a total order: the caller's, then all contents.
+
+    Otherwise DuckDB would number rows that tie as it reads them, which is refused beside rows of people (S045).
+    """
+    columns = [(item, column) for item in scope.items for column in item.relation.columns]
+    aliases = [fold(item.alias) for item in scope.items]
+    known = all(item.relation.level == PUBLIC and item.alias for item in scope.items) and len({*aliases}) == len(
+        aliases
+    )
+    grouped = query.groups or query.group_all or query.sets or any(map(aggregates_in, query.items))
+    if grouped or not known or not all(column.type.kind == "VARCHAR" or is_plain(column.type) for _, column in columns):
+        return query
+    contents = [(column.type, Expr("column", names=(item.alias, column.name))) for item, column in columns]
+    more = tuple(
+        Order(Expr("call", "encode", (column,)) if kind.kind == "VARCHAR" else column, "ASC", "NULLS LAST")
+        for kind, column in contents
+    )
+
+    def numbered(expr: Expr) -> Expr:
+        out = expr.mapped(numbered)
+        return replace(out, orders=(*out.orders, *more)) if out.what == "window" and out.name in NUMBERING else out
+
+    items = tuple(numbered(item) if item.alias else item for item in query.items)
+    qualify = None if query.qualify is None else numbered(query.qualify)
+    ordered = replace(query, items=items, qualify=qualify)
+    return ordered if ordered != query and work.revised() else query
 
 
 def _with_intervals(query: Select, out: QueryRelation, scope: Scope, writer: PostExpressions) -> QueryRelation:

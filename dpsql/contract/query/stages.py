@@ -74,10 +74,10 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
 # These functions ignore the frame; first and last values depend on the frame's rows.
-_NUMBERING = frozenset(("row_number", "lag", "lead"))
+NUMBERING = frozenset(("row_number", "lag", "lead"))
 _CHOOSING = frozenset(("first_value", "last_value"))
 _OF_PEERS = frozenset(("rank", "dense_rank"))
-WINDOWS = _NUMBERING | _CHOOSING | _OF_PEERS | {"count", "count_star", *ENDS}
+WINDOWS = NUMBERING | _CHOOSING | _OF_PEERS | {"count", "count_star", *ENDS}
 _WHOLE = " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
 # Exclusions of a frame that do not depend on ties.
 _ALONE = frozenset(("NO_OTHER", "CURRENT_ROW"))
@@ -125,7 +125,7 @@ class Window:
             if not self._is_decided(column)
             for sql in contents(identifier(column.sql), column.type)
         ]
-        if name in _NUMBERING or self._goes_by_rows:
+        if name in NUMBERING or self._goes_by_rows:
             return self._over([*orders, *ties], frame, inside=self._by_value)
         if not (name in _CHOOSING or self._by_value):
             return self._over(orders, frame)
@@ -201,7 +201,7 @@ class Window:
     def _frame(self) -> str:
         """The SQL of the frame; ``''`` for all rows up to the last peer, and if the function ignores the frame."""
         frame = self.expr.frame
-        if frame is None or self.expr.name in _NUMBERING:
+        if frame is None or self.expr.name in NUMBERING:
             return ""
         if (frame.start, frame.end, frame.exclude) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE", "NO_OTHER"):
             return ""
