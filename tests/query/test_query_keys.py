@@ -423,6 +423,7 @@ SELECT day, count(*) AS n FROM visits GROUP BY day HAVING count(*) > 0
 SELECT m, avg(s) AS a FROM (SELECT pid, date_trunc('month', day) AS m, sum(n) AS s FROM visits GROUP BY pid, m) GROUP BY m
 SELECT date_trunc('month', d) AS m, count(*) AS n FROM (SELECT day AS d, pid FROM visits UNION ALL SELECT since, pid FROM stays) GROUP BY m
 SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, date_trunc('month', day))
+SELECT avg(s) AS a FROM (SELECT pid, sum(DISTINCT n) + avg(DISTINCT n) AS s FROM visits GROUP BY pid, date_trunc('month', day))
 SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, CAST(date_trunc('month', day) AS DATE))
 SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, date_trunc('week', day), month(day), year(day))
 SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, year(day), month(day))

@@ -392,6 +392,7 @@ class Writer:
                 f"median({number})",
                 f"bool_or({number} > 0)",
                 f"sum(CAST({number} AS HUGEINT))",
+                f"{draw.choice(('sum', 'avg', 'max'))}(DISTINCT {number})",
             )
         )
         extra = draw.choice(inner.of("VARCHAR") or [inner.unit]) if draw.random() < 0.3 else ""

@@ -220,6 +220,8 @@ _PER_PERSON = frozenset(
         *("count_if", "countif"),
     )
 )
+# Aggregates that take DISTINCT; it changes no extreme.
+_DISTINCT = frozenset(("count", "sum", "avg", "mean", *ENDS, "bool_and", "bool_or"))
 # The alias of a window that chooses rows as DISTINCT ON does.
 DISTINCT_ON = "DISTINCT ON"
 # Aggregates that return the value of one row; DuckDB reads max_by as arg_max.
@@ -516,7 +518,7 @@ class Stage:
 
     def _aggregate(self, expr: Expr, index: int, inner: list[str]) -> tuple[str, Type, Limits]:
         """Return the SQL of an aggregate of one person's rows, which cannot fail; add its inputs to `inner`."""
-        if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name != "count"):
+        if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name not in _DISTINCT):
             instead = (
                 "What one of the person's rows has is a column of it: QUALIFY row_number() OVER (PARTITION BY person "
                 "ORDER BY ...) = 1."
@@ -550,10 +552,10 @@ class Stage:
             name = "count" if expr.name == "count" else "count_if"
             return f"system.main.{name}({distinct}{names[0]})", Type("BIGINT"), Limits(literal_number(_constant("0")))
         if expr.name == "sum":
-            return *self._sum(names[0], kind), NOWHERE
+            return *self._sum(names[0], kind, distinct=expr.flag), NOWHERE
         if expr.name in ("avg", "mean"):
-            total, _ = self._sum(names[0], kind)
-            count = call("count", names[0])
+            total, _ = self._sum(names[0], kind, distinct=expr.flag)
+            count = call("count", f"{'DISTINCT ' if expr.flag else ''}{names[0]}")
             average = f"CASE WHEN {count} > 0 THEN {call('/', cast(total, 'DOUBLE'), cast(count, 'DOUBLE'))} END"
             return average, Type("DOUBLE"), limits
         if expr.name in _INTERPOLATED and not (
@@ -573,18 +575,22 @@ class Stage:
             sql = one_of_group(names[0], kind, ENDS[expr.name])
         return sql, types[0][1], bounds
 
-    def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
-        """Return a sum that cannot overflow and does not depend on the order of rows."""
+    def _sum(self, name: str, kind: Type, *, distinct: bool = False) -> tuple[str, Type]:
+        """Return a sum, of distinct values or of all, that cannot overflow and does not depend on the order of rows."""
+
+        def added(values: str) -> str:
+            return call("sum", f"{'DISTINCT ' if distinct else ''}{values}")
+
         if kind.kind in INTEGERS and "HUGE" not in kind.kind:
-            return call("sum", name), Type("HUGEINT")
+            return added(name), Type("HUGEINT")
         if kind.kind == "BOOLEAN":
-            return call("sum", cast(name, "INTEGER")), Type("HUGEINT")
+            return added(cast(name, "INTEGER")), Type("HUGEINT")
         if kind.kind in INTEGERS:
             ends = [cast(str(end), "HUGEINT") for end in (_CLIP, -_CLIP)]
             clipped = call("greatest", call("least", f"TRY_CAST({name} AS HUGEINT)", ends[0]), ends[1])
-            return call("sum", f"CASE WHEN {name} IS NOT NULL THEN {clipped} END"), Type("HUGEINT")
+            return added(f"CASE WHEN {name} IS NOT NULL THEN {clipped} END"), Type("HUGEINT")
         if kind.kind == "DECIMAL" and kind.sizes[0] <= _SAFE_WIDTH:
-            return call("sum", name), Type("DECIMAL", (38, kind.sizes[1]))
+            return added(name), Type("DECIMAL", (38, kind.sizes[1]))
         if kind.kind not in ("DOUBLE", "FLOAT", "DECIMAL"):
             raise ParameterError("P104", f"sql: sum does not take a {kind.shown}. Cast the value to a number.")
         value = cast(name, "DOUBLE")
@@ -595,7 +601,7 @@ class Stage:
             "floor", call("+", call("*", f"({clipped})", f"'{float(1 << _FIXED)!r}'::DOUBLE"), "'0.5'::DOUBLE")
         )
         integer = f"CASE WHEN {call('isnan', value)} THEN NULL ELSE TRY_CAST({scaled} AS HUGEINT) END"
-        total = call("/", cast(call("sum", integer), "DOUBLE"), f"'{float(1 << _FIXED)!r}'::DOUBLE")
+        total = call("/", cast(added(integer), "DOUBLE"), f"'{float(1 << _FIXED)!r}'::DOUBLE")
         return total, Type("DOUBLE")
 
     def windowed(self, windows: Sequence[Expr], others: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
