@@ -301,12 +301,11 @@ class Joining:
                 on.append(f"{sql} {condition.name} {self.expressions.write(their, self.scope.columns(their)).sql}")
             else:
                 on.append(None)
-        written = [sql for sql in on if sql is not None]
-        if len(written) < len(on):
+        if None in on:
             raise SourceError(
                 "S003", "sql: a table is looked up by a column of another type. Cast one of both columns in a view."
             )
-        text = f"{ours.text} ASOF {'LEFT ' if outer else ''}JOIN {theirs.within} ON {' AND '.join(written)}"
+        text = f"{ours.text} ASOF {'LEFT ' if outer else ''}JOIN {theirs.within} ON {' AND '.join(map(str, on))}"
         return replace(ours, items=[*ours.items, *theirs.items], text=text, is_single=False)
 
     def _with_paths(self, current: Member, rest: list[Member]) -> Member | None:

@@ -79,12 +79,12 @@ def told_parts(expr: Expr) -> tuple[Expr, frozenset[str]]:
     if expr.what == "call" and name == "date_part" and literal in _TOLD:
         return parts[1], _TOLD[literal]
     if expr.what == "call" and name == "date_trunc" and literal in (*_STEPS, "second", *PERIODS):
-        base, told = told_parts(parts[1])
-        return base, told & _TOLD_BY_UNIT.get(literal, told)
+        base, names = told_parts(parts[1])
+        return base, names & _TOLD_BY_UNIT.get(literal, names)
     if expr.what == "call" and name == "strftime" and len(parts) == 2:
         base, form = parts if parts[1].what == "constant" else parts[::-1]
-        names = [_SPECIFIERS.get(one) for one in re.findall(r"%(-?.)", str(form.value))]
-        return base, frozenset[str]().union(*(_TOLD[one] for one in names if one is not None))
+        specifiers = [_SPECIFIERS.get(specifier) for specifier in re.findall(r"%(-?.)", str(form.value))]
+        return base, frozenset[str]().union(*(_TOLD[part] for part in specifiers if part is not None))
     return expr, frozenset()
 
 
@@ -402,7 +402,7 @@ class KeyFinder:
         listed = f"SELECT {_points(first, last, step or '1 day')} AS d"
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
         inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
-        spans = self._named(base)
+        spans = self._periods(base)
         if len(spans) > 1:  # no period between those that count
             inner += f" AND ({' OR '.join(f'd BETWEEN {start} AND {end}' for start, end in spans)})"
         value = Expr("item", "v", value="k0")
@@ -413,7 +413,7 @@ class KeyFinder:
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
         return KeyValues(None, query, f"the range of {_name_of(base, self._scope)}")
 
-    def _named(self, base: Expr) -> list[tuple[str, str]]:
+    def _periods(self, base: Expr) -> list[tuple[str, str]]:
         """Return the first and last moment of a date in each span of periods that the caller names.
 
         There are none if conditions keep the date within one span.
@@ -455,8 +455,8 @@ class KeyFinder:
 
         Literals are those of conditions and of the periods that the caller names.
         """
-        named = self._named(base)
-        firsts, lasts = [start for start, _ in named[:1]], [end for _, end in named[-1:]]
+        spans = self._periods(base)
+        firsts, lasts = [start for start, _ in spans[:1]], [end for _, end in spans[-1:]]
         for sign, value, is_day in self._bounds(base):
             end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
             if sign in (">", ">=", "="):

@@ -289,7 +289,7 @@ class Lifter:
         The nearest row comes first in the order, so that no other comparison is needed.
         """
         modifiers = query.modifiers
-        one = modifiers.limit is not None and literal_number(modifiers.limit) == 1 and modifiers.offset is None
+        is_one = modifiers.limit is not None and literal_number(modifiers.limit) == 1 and modifiers.offset is None
         orders = [
             replace(order, expression=self.work.read(order.expression, inner.scope)) for order in modifiers.orders
         ]
@@ -297,9 +297,9 @@ class Lifter:
         for pair in nearest:
             words = ("", "ASC") if pair.sign in (">", ">=") else ("DESC",)
             first = bool(orders) and orders[0].expression == pair.inner and orders[0].direction in words
-            one = one and first and pair.sign != "<>"
+            is_one = is_one and first and pair.sign != "<>"
         own = all(map(inner.scope.own, [value, *(order.expression for order in orders)]))
-        if not (one and own and pairs and orders and len(nearest) < 2):
+        if not (is_one and own and pairs and orders and len(nearest) < 2):
             raise ParameterError("P107", _GROUPED)
         compared = [Expr("compare", _TURNED[pair.sign], (pair.outer, pair.inner)) for pair in pairs]
         keys = [(condition.parts[1], inner.compared_as(condition)) for condition in compared]

@@ -322,11 +322,15 @@ def _ordered_by_contents(work: Splitting, query: Select, scope: Scope) -> Select
     """
     columns = [(item, column) for item in scope.items for column in item.relation.columns]
     aliases = [fold(item.alias) for item in scope.items]
-    known = all(item.relation.level == PUBLIC and item.alias for item in scope.items) and len({*aliases}) == len(
+    is_named = all(item.relation.level == PUBLIC and item.alias for item in scope.items) and len({*aliases}) == len(
         aliases
     )
     grouped = query.groups or query.group_all or query.sets or any(map(aggregates_in, query.items))
-    if grouped or not known or not all(column.type.kind == "VARCHAR" or is_plain(column.type) for _, column in columns):
+    if (
+        grouped
+        or not is_named
+        or not all(column.type.kind == "VARCHAR" or is_plain(column.type) for _, column in columns)
+    ):
         return query
     contents = [(column.type, Expr("column", names=(item.alias, column.name))) for item, column in columns]
     more = tuple(

@@ -473,10 +473,10 @@ class Stage:
         """
         if any(self.column_of(expr) in self.member.dates for expr in exprs):
             return None
-        told: dict[Expr, frozenset[str]] = {}
+        parts_of: dict[Expr, frozenset[str]] = {}
         for base, parts in map(told_parts, exprs):
-            told[base] = told.get(base, frozenset()) | parts
-        for base, parts in told.items():
+            parts_of[base] = parts_of.get(base, frozenset()) | parts
+        for base, parts in parts_of.items():
             if self.column_of(base) in self.member.dates and self.write(base).type.kind in ("DATE", "TIMESTAMP"):
                 year, others = PARTS[self.member.period]
                 if parts >= {year, *(name for name, _ in others)}:
@@ -914,11 +914,11 @@ class RowBlock:
         """Return an ASOF JOIN of rows of people with a public table."""
         before = len(self.scope.items)
         around, self.conditions = self.conditions, []
-        left = self._members(join.left)
+        joined = self._members(join.left)
         middle = len(self.scope.items)
         self._members(join.right)
         theirs = self.scope.items[middle:]
-        if len(theirs) > 1 or theirs[0].relation.level != PUBLIC or not any(member.people for member in left):
+        if len(theirs) > 1 or theirs[0].relation.level != PUBLIC or not any(member.people for member in joined):
             raise chosen_by_others("ASOF")
         on = self._using(join, before, middle)
         on[-1:] = [replace(condition, name=">=") for condition in on[-1:]]
@@ -931,7 +931,7 @@ class RowBlock:
                 "sql: ON of an ASOF JOIN has equalities and one of <, <=, > and >= between the people's table and the "
                 "public one. Write other conditions into WHERE.",
             )
-        outer = self.joining.together(left, ours)
+        outer = self.joining.together(joined, ours)
         self.conditions += ours
         table = Stage(self.work, Scope(theirs), member_of(theirs[0]), [])
         relation, keys = first_rows(table, [(pair.parts[1], self.compared_as(pair)) for pair in pairs], ())
@@ -1081,9 +1081,9 @@ def first_rows(
     ]
     kinds = []
     for key, (expr, target) in zip(keys, compared, strict=True):
-        written = stage.write(expr, target)
-        kinds.append(written.type)
-        listed.append(f"{written.sql} AS {identifier(key)}")
+        expression = stage.write(expr, target)
+        kinds.append(expression.type)
+        listed.append(f"{expression.sql} AS {identifier(key)}")
     by = []
     for number, order in enumerate(orders):
         listed.append(f"{stage.write(order.expression).sql} AS {identifier(f'dpsql_order{number}')}")
@@ -1093,9 +1093,11 @@ def first_rows(
         listed.append(f"{stage.write(value).sql} AS v")
         columns = [Column("v", "v", stage.write(value).type)]
     parted = ", ".join(map(identifier, keys))
-    place = f"system.main.row_number() OVER (PARTITION BY {parted} ORDER BY {', '.join(by)}) AS {identifier(_PLACE)}"
+    numbering = (
+        f"system.main.row_number() OVER (PARTITION BY {parted} ORDER BY {', '.join(by)}) AS {identifier(_PLACE)}"
+    )
     names = ", ".join([*(identifier(column.sql) for column in columns), *map(identifier, keys)])
-    text = f"(SELECT {names} FROM (SELECT *, {place} FROM (SELECT {', '.join(listed)} {stage.body}))"
+    text = f"(SELECT {names} FROM (SELECT *, {numbering} FROM (SELECT {', '.join(listed)} {stage.body}))"
     unseen = tuple(Column(key, key, kind) for key, kind in zip(keys, kinds, strict=True))
     text = f"{text} WHERE {identifier(_PLACE)} = 1)"
     return QueryRelation(PUBLIC, tuple(columns), text, unseen=unseen, name=stage.scope.items[0].relation.name), keys

@@ -307,39 +307,41 @@ def _with_public_keys(
     The splitter decides for both which values are public: from declarations, types, bounds, the condition and the
     periods. It sees no row. Keys of a BOOLEAN or an ENUM are left to the call, unless it is a table of all keys.
     """
-    given, by = arguments.get("keys"), arguments.get("by")
+    keys, by = arguments.get("keys"), arguments.get("by")
     if by is None and function == "dp_crosstab":
         by = [arguments.get("rows"), arguments.get("columns")]
     names = [by] if isinstance(by, str) else list_items(by) or []
+    is_table = function == "dp_synthetic"
+    if not (is_table or (names and issubclass(function_of(function).plan, GroupedPlan))):
+        return arguments
     node = paths.read_plan(seen[0][1])
-    if node is None or not all(isinstance(name, str) for name in names) or not isinstance(given, Mapping | None):
+    if node is None or not all(isinstance(name, str) for name in names) or not isinstance(keys, Mapping | None):
         return arguments
     table = grouped_source(_GROUPED_SOURCE, node, terms, placement)
     declared = narrow(Mapping, terms.get("keys") or {})
-    stated = {fold(str(name)) for name in (declared if given is None else given)}
-    if function == "dp_synthetic":
-        return arguments if arguments.get("private_keys") is True else _with_labels(arguments, table, declared, stated)
-    found = [table.column(name) for name in names if fold(name) not in stated]
-    if not found or None in found or (function != "dp_crosstab" and all(map(_lists_labels, found))):
+    listed = {fold(str(name)) for name in (declared if keys is None else keys)}
+    if is_table:
+        return arguments if arguments.get("private_keys") is True else _with_labels(arguments, table, declared, listed)
+    lacking = [table.column(name) for name in names if fold(name) not in listed]
+    if not lacking or None in lacking or (function != "dp_crosstab" and all(map(_lists_labels, lacking))):
         return arguments
     columns = tuple(Expr("column", names=(name,)) for name in names)
     condition = arguments.get("condition")
     try:
         where = None if condition is None else _with_columns(expression(check(condition)))
-        query = Select(
-            items=(*columns, Expr("call", "count_star")), source=TableRef(_GROUPED_SOURCE), where=where, groups=columns
-        )
-        listed = {name: tuple(map(key_text, list_items(values) or ())) for name, values in (given or {}).items()}
-        options = Options(keys=listed, during=arguments.get("during"))
+        items = (*columns, Expr("call", "count_star"))
+        query = Select(items=items, source=TableRef(_GROUPED_SOURCE), where=where, groups=columns)
+        texts = {name: tuple(map(key_text, list_items(values) or ())) for name, values in (keys or {}).items()}
+        options = Options(keys=texts, during=arguments.get("during"))
         [core] = split(query, Catalogue({_GROUPED_SOURCE: table}, TYPING), options).cores
     except (ParameterError, SourceError):
-        return arguments
-    keys = {name: key.values or public_texts(key.query) for name, key in zip(names, core.keys, strict=True)}
-    return {**arguments, "keys": {name: list(values) for name, values in keys.items()}}
+        return arguments  # the call says what is wrong
+    public = {name: list(key.values or public_texts(key.query)) for name, key in zip(names, core.keys, strict=True)}
+    return {**arguments, "keys": {**public, **(keys or {})}}
 
 
 def _with_labels(
-    arguments: Mapping[str, object], table: CatalogueTable, declared: Mapping[str, object], stated: Collection[str]
+    arguments: Mapping[str, object], table: CatalogueTable, declared: Mapping[str, object], listed: Collection[str]
 ) -> Mapping[str, object]:
     """Return the arguments of a synthetic table with the public labels of its columns that are an ENUM."""
     chosen = arguments.get("columns")
@@ -347,11 +349,11 @@ def _with_labels(
     labels = {
         column.name: list(column.type.values)
         for column in table.columns
-        if column.type.kind == "ENUM" and fold(column.name) not in stated and (not names or fold(column.name) in names)
+        if column.type.kind == "ENUM" and fold(column.name) not in listed and (not names or fold(column.name) in names)
     }
-    given = arguments.get("keys")
+    keys = arguments.get("keys")
     return (
-        {**arguments, "keys": {**narrow(Mapping, declared if given is None else given), **labels}}
+        {**arguments, "keys": {**narrow(Mapping, declared if keys is None else keys), **labels}}
         if labels
         else arguments
     )
