@@ -22,7 +22,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.query_frames import FrameRows, in_test
-from dpsql.engines.polars import PolarsEngine
+from dpsql.engines.polars import PolarsEngine, as_arrow, with_decimals
 from dpsql.engines.provenance import made_from
 from dpsql.engines.task import read_columns
 from dpsql.errors import DpsqlError, ParameterError, SourceError
@@ -263,9 +263,7 @@ class Frames(FrameMethods, Generic[Frame]):
     def _columns(self, names: list[str]) -> pa.Table:
         """Return columns of the frame as an Arrow table; run a lazy frame for these columns alone."""
         frame: Any = self._frame.select(names)
-        return (frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame).to_arrow(
-            compat_level=pl.CompatLevel.oldest()
-        )
+        return as_arrow(frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame)
 
     def _read(self, context: Context, function: str, arguments: dict[str, Any]) -> tuple[Frame, Context]:
         """Return the input of a call, and the place where the call runs.
@@ -280,12 +278,13 @@ class Frames(FrameMethods, Generic[Frame]):
         frame = frame.select(_columns(plan, frame))
         if isinstance(frame, pl.LazyFrame):
             frame = frame.collect(engine="streaming")
+        frame = with_decimals(frame)
         return frame, Context(context.connection) if plan.keeps_rows else context
 
 
 def _columns(plan: Plan, frame: Any) -> list[str]:
     """Return the columns of a frame that a call reads."""
-    return read_columns(plan, frame.collect_schema().to_frame().to_arrow().schema)
+    return read_columns(plan, as_arrow(frame.collect_schema().to_frame()).schema)
 
 
 def _of(frame: Frame) -> Frames[Frame]:

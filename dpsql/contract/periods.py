@@ -354,6 +354,15 @@ class During:
         )
 
 
+def days_named(argument: object, period: str) -> tuple[tuple[date, date], ...]:
+    """Return the first and last day of each span of consecutive periods that a call names; none without an argument."""
+    if argument is None:
+        return ()
+    names = During.read(argument, Dated(period, "")).blocks  # type: ignore[union-attr]
+    ends = (span.split("/") for span in spans(period, names))
+    return tuple((_known_day(period, span[0]), last_day(period, span[-1])) for span in ends)
+
+
 def _period_names(entry: object, period: str) -> Iterable[str]:
     """Return the name of a period, or all names from one period to another."""
     ends = entry.split("/") if isinstance(entry, str) else []

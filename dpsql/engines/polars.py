@@ -215,6 +215,8 @@ def _plain(path: Any) -> str:
 
 # Rows of a batch.
 _ROWS = 1 << 17
+# Earlier versions of Polars have no UInt128.
+_WIDE = tuple(getattr(polars, name) for name in ("Int128", "UInt128") if hasattr(polars, name))
 
 
 class PolarsEngine:
@@ -253,7 +255,7 @@ class PolarsEngine:
                 f"frame {show(source if isinstance(source, str) else type(source).__name__)} cannot be read "
                 f"({type(error).__name__}). Check it: frame.collect_schema().",
             ) from None
-        return _arrow(schema.to_frame()).schema
+        return as_arrow(schema.to_frame()).schema
 
     def provenance(self, source: object) -> Provenance:
         """Return the provenance of a frame's rows."""
@@ -308,22 +310,22 @@ class PolarsEngine:
         kinds = polars.DataFrame(numbering.kind.empty_table()).schema
 
         def run(frame: polars.DataFrame) -> polars.DataFrame:
-            records = numbering.task(work.run(_arrow(frame).to_batches()))
+            records = numbering.task(work.run(as_arrow(frame).to_batches()))
             return polars.DataFrame(pa.Table.from_batches(records, schema=numbering.kind))
 
         states = self._frame(source).select(list(columns)).map_batches(run, schema=kinds, streamable=True)
         for collect_batch in states.collect_batches(maintain_order=False, engine="streaming"):  # merged on arrival
-            yield from _arrow(collect_batch).cast(numbering.kind).to_batches()
+            yield from as_arrow(collect_batch).cast(numbering.kind).to_batches()
         yield from numbering.last()
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Sort the rows by part, and run the work over them."""
         frame = self._frame(source).select(list(columns))
-        kinds = plain(_arrow(frame.collect_schema().to_frame()).schema).append(pa.field(PART, pa.int64()))
+        kinds = plain(as_arrow(frame.collect_schema().to_frame()).schema).append(pa.field(PART, pa.int64()))
         nothing = polars.DataFrame(kinds.empty_table())  # has the types of the rows of `work.split`
 
         def split(rows: polars.DataFrame) -> polars.DataFrame:
-            frames = [polars.DataFrame(batch) for batch in work.split(_arrow(rows).to_batches())]
+            frames = [polars.DataFrame(batch) for batch in work.split(as_arrow(rows).to_batches())]
             return polars.concat(frames) if frames else nothing
 
         rows = frame.map_batches(split, schema=nothing.schema, streamable=True).sort(PART)
@@ -332,14 +334,14 @@ class PolarsEngine:
     def _batches(self, rows: polars.LazyFrame, *, in_order: bool) -> Iterator[pa.RecordBatch]:
         """Yield a frame's rows in batches of the streaming engine."""
         for part in rows.collect_batches(chunk_size=_ROWS, maintain_order=in_order, engine="streaming"):
-            yield from _arrow(part).to_batches()
+            yield from as_arrow(part).to_batches()
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> polars.LazyFrame:
         """Return a lazy frame with more columns, which the streaming engine computes batch by batch."""
         frame = self._frame(source)
 
         def run(rows: polars.DataFrame) -> polars.DataFrame:
-            frames = [polars.DataFrame(batch.select(added.names)) for batch in function(_arrow(rows).to_batches())]
+            frames = [polars.DataFrame(batch.select(added.names)) for batch in function(as_arrow(rows).to_batches())]
             return rows.hstack(polars.concat(frames)) if frames else rows.hstack(polars.DataFrame(added.empty_table()))
 
         kinds = {**frame.collect_schema(), **polars.DataFrame(added.empty_table()).schema}
@@ -359,8 +361,25 @@ def _fail(rows: polars.DataFrame) -> polars.DataFrame:
     raise ZeroDivisionError
 
 
-def _arrow(frame: polars.DataFrame) -> pa.Table:
-    return frame.to_arrow(compat_level=polars.CompatLevel.oldest())
+def with_decimals(frame: polars.DataFrame) -> polars.DataFrame:
+    """Return a frame whose integers of 128 bits are decimals, as Arrow has none: NULL beyond 38 digits.
+
+    Columns of lists or structs of such integers are left out: a call that names one does not find it.
+    """
+    wide = [name for name, kind in frame.schema.items() if kind in _WIDE]
+    nested = [name for name, kind in frame.schema.items() if name not in wide and _has_wide(kind)]
+    decimals = [polars.col(name).cast(polars.Decimal(38, 0), strict=False) for name in wide]
+    return frame.with_columns(decimals).drop(nested) if wide or nested else frame
+
+
+def as_arrow(frame: polars.DataFrame) -> pa.Table:
+    """Return a frame as Arrow, see `with_decimals`."""
+    return with_decimals(frame).to_arrow(compat_level=polars.CompatLevel.oldest())
+
+
+def _has_wide(kind: object) -> bool:
+    inner = [getattr(kind, "inner", None), *(field.dtype for field in getattr(kind, "fields", ()))]
+    return kind in _WIDE or any(part is not None and _has_wide(part) for part in inner)
 
 
 def open_engine(name: str, location: str) -> PolarsEngine:

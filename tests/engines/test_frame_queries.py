@@ -342,3 +342,24 @@ def test_a_context_of_an_engine_refuses_plain_sql() -> None:
             with pytest.raises(dpsql.ParameterError, match=r"P073.*frame\.dp\.of\('visits'\)\.dp\.query"):
                 engine.query(sql, epsilon=1)
         assert engine.dp_budget()["epsilon_spent"].to_pylist() == [0.0]
+
+
+@cases("lazy", [False, True])
+def test_integers_of_128_bits_stop_no_call(lazy: bool) -> None:
+    """They are decimals, as Arrow has no such integers; NULL beyond 38 digits, and left out within lists."""
+    wide = [*range(ROWS - 1), (1 << 127) - 1]
+    columns = [pl.Series("wide", wide, dtype=pl.Int128), pl.Series("lists", [[1]] * ROWS, dtype=pl.List(pl.Int128))]
+    frame = protected(rows().with_columns(columns))
+    frame = frame.lazy().dp.of("patients") if lazy else frame
+
+    def collected(answer: Any) -> pl.DataFrame:
+        table: pl.DataFrame = answer.lazy().collect()
+        return table
+
+    told = "SELECT count(*) AS n, count(wide) AS w, sum(wide) AS s FROM self WHERE coalesce(wide, 0) < 10"
+    assert collected(frame.dp.query(told, epsilon=SURE, upper=600)).rows() == [(11, 10, Decimal(45))]
+    assert collected(frame.dp.count(epsilon=SURE))["value"].to_list() == [ROWS]
+    assert collected(frame.dp.count(by="wide", keys=[7, 599], epsilon=SURE))["value"].to_list() == [1, 0]
+    assert collected(frame.dp.avg(target="days", epsilon=SURE))["value"].round(2).to_list() == [6.48]
+    with pytest.raises(dpsql.SourceError, match="DPSQL-S002"):
+        frame.dp.count(distinct_of="lists", epsilon=1)

@@ -52,6 +52,12 @@ LEAVES = {
 }
 _M = "date_trunc('month', {})"
 DAY, SINCE = _M.format("day"), _M.format("since")
+# As a query's text computes it, so that no row stops it.
+_ONE = (
+    "list_extract(list_transform([struct_pack(c0 := {})], "
+    "lambda r: TRY(CAST(date_trunc('month', struct_extract(r, 'c0')) AS DATE))), 1)"
+)
+ONE_DAY, ONE_SINCE = _ONE.format("a.day"), _ONE.format("b.since")
 MONTHS = f"a.who = b.who AND {_M.format('a.day')} = {_M.format('b.since')}"
 
 # Accepted, with the person first and a date second.
@@ -61,6 +67,11 @@ ACCEPTED = {
     "day": "SELECT who, date_trunc('day', since), x FROM stays",
     "cast": f"SELECT who, CAST({DAY} AS DATE), CAST(day AS TIMESTAMP), x FROM visits",
     "twice": f"SELECT who, datetrunc('MONTH', {DAY}), x FROM visits",
+    "of one row": f"SELECT who, {ONE_DAY}, x FROM visits a",
+    "groups of one row": f"SELECT who, {ONE_DAY} AS m, sum(x) FROM visits a GROUP BY who, {ONE_DAY}",
+    "groups of one row below": f"SELECT who, m, sum(x) FROM (SELECT who, {ONE_DAY} AS m, x FROM visits a) GROUP BY who, m",
+    "a window of one row": f"SELECT who, day, count(*) OVER (PARTITION BY who, {ONE_DAY}) FROM visits a",
+    "two tables of one row": f"SELECT a.who, day, b.x FROM visits a JOIN stays b ON a.who = b.who AND {ONE_DAY} = {ONE_SINCE}",
     "groups": f"SELECT who, {DAY} AS m, count(*), sum(x) FROM visits GROUP BY ALL",
     "groups of days": "SELECT who, day, count(*) FROM visits GROUP BY who, day",
     "groups of groups": f"SELECT who, {_M.format('d')} AS m, max(n) FROM (SELECT who, day AS d, count(*) AS n FROM visits GROUP BY ALL) GROUP BY who, m",
@@ -147,6 +158,12 @@ STRICT = {
     "labs alone": "SELECT v, x FROM labs",
     "a text": "SELECT who, CAST(day AS VARCHAR), x FROM visits",
     "a zone": "SELECT who, date_trunc('month', CAST(day AS TIMESTAMPTZ)), x FROM visits",
+    "the second of one": f"SELECT who, {ONE_DAY.removesuffix('1)')}2), x FROM visits a",
+    "the first of two": f"SELECT who, {ONE_DAY.replace('a.day)]', 'a.day), struct_pack(c0 := a.day)]')}, x FROM visits a",
+    "by its number": f"SELECT who, {ONE_DAY.replace('lambda r:', 'lambda r, i:')}, x FROM visits a",
+    "one row and a column": f"SELECT who, {ONE_DAY.replace('(r,', '(CASE WHEN x = 1 THEN r END,')}, x FROM visits a",
+    "another column of one row": f"SELECT who, {ONE_DAY.replace('a.day)', 'day + 31, c1 := a.day)')}, x FROM visits a",
+    "a year of one row": f"SELECT who, {ONE_DAY.replace('month', 'year')}, x FROM visits a",
     "a part in a column": "SELECT who, date_trunc(CASE WHEN x = 1 THEN 'day' ELSE 'month' END, day), x FROM visits",
 }
 
@@ -187,7 +204,7 @@ def test_rows_of_one_person_in_one_period_are_accepted(con: Any, query: str) -> 
     assert answered(judged(con, query)) == "dated"
 
 
-ONCE = {"groups", "groups of groups", "numbered", "people grouped"}
+ONCE = {"groups", "groups of one row", "groups of groups", "numbered", "people grouped"}
 
 
 @cases("name", [*ACCEPTED, *UNDATED], quick=26)

@@ -393,3 +393,140 @@ def test_literal_times_that_are_refused(literal: str, code: str) -> None:
 def test_a_condition_has_no_time_zone() -> None:
     with moments("2024-03-30", "2024-03-31") as con, pytest.raises(duckdb.Error, match="DPSQL-P070"):
         con.execute("FROM dp_count('visits', epsilon := 1, condition := $$z > TIMESTAMPTZ '2024-03-30 10:00:00+02'$$)")
+
+
+@pytest.fixture(scope="module")
+def dated() -> Iterator[Any]:
+    """Yield tables of the same people with months; a plain DuckDB has the rows of three of them."""
+    with dpsql.connect() as opened, duckdb.connect() as plain:
+        for con, kept in ((opened, "true"), (plain, "{0} >= '2026-01-01' AND {0} < '2026-04-01'")):
+            con.execute(f"""
+                CREATE TABLE visits AS SELECT * FROM (SELECT i % 50 AS pid, DATE '2025-11-01' + (i * 7 % 420)::INTEGER AS day,
+                  TIMESTAMP '2025-11-01' + INTERVAL 5 HOUR * (i * 7 % 420) AS came, i % 5 AS n FROM range(3000) AS r(i))
+                  WHERE {kept.format("day")};
+                CREATE TABLE stays AS SELECT * FROM (SELECT i % 50 AS pid, DATE '2025-11-01' + (i * 11 % 420)::INTEGER AS since
+                  FROM range(200) AS r(i)) WHERE {kept.format("since")};
+                """)
+        opened.execute("""
+            SELECT dp_protect('clinic', epsilon := 1e11, max_rows_per_unit := 400, period := 'month', epsilon_total := 1e11,
+              tables := {visits: 'pid', stays: 'pid'}, period_of := {visits: 'day', stays: 'since'},
+              lower := {n: 0}, upper := {n: 4})""")
+        yield opened, plain
+
+
+MONTHS = "during := '2026-01/2026-03', lower := {s: 0, r: 0}, upper := {s: 200, r: 200}"
+BY_MONTH = """
+SELECT date_trunc('month', day) AS m, count(*) AS n, sum(n) AS s FROM visits GROUP BY m
+SELECT strftime(day, '%Y-%m') AS m, count(*) AS n FROM visits GROUP BY m
+SELECT month(day) AS m, count(*) AS n FROM visits GROUP BY m
+SELECT day, count(*) AS n FROM visits GROUP BY day HAVING count(*) > 0
+SELECT m, avg(s) AS a FROM (SELECT pid, date_trunc('month', day) AS m, sum(n) AS s FROM visits GROUP BY pid, m) GROUP BY m
+SELECT date_trunc('month', d) AS m, count(*) AS n FROM (SELECT day AS d, pid FROM visits UNION ALL SELECT since, pid FROM stays) GROUP BY m
+SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, date_trunc('month', day))
+SELECT avg(s) AS a FROM (SELECT pid, sum(DISTINCT n) + avg(DISTINCT n) AS s FROM visits GROUP BY pid, date_trunc('month', day))
+SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, CAST(date_trunc('month', day) AS DATE))
+SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, date_trunc('week', day), month(day), year(day))
+SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, year(day), month(day))
+SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, strftime(day, '%b of %Y'))
+SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY pid, date_part('year', day), date_part('doy', day))
+SELECT count(*) AS n FROM (SELECT DISTINCT pid, date_trunc('month', day) FROM visits)
+SELECT avg(r) AS a FROM (SELECT pid, day, row_number() OVER (PARTITION BY pid, date_trunc('month', day) ORDER BY day) AS r FROM visits)
+SELECT avg(r) AS a FROM (SELECT pid, day, count(*) OVER (PARTITION BY pid, year(day), month(day)) AS r FROM visits)
+SELECT count(*) AS n FROM visits JOIN stays ON visits.pid = stays.pid AND date_trunc('month', day) = date_trunc('month', since)
+SELECT count(*) AS n FROM visits WHERE EXISTS (SELECT 1 FROM stays WHERE stays.pid = visits.pid AND date_trunc('month', day) = date_trunc('month', since))
+SELECT count(*) AS n FROM visits JOIN (SELECT DISTINCT pid, date_trunc('month', since) AS m FROM stays) USING (pid) WHERE date_trunc('month', day) = m
+SELECT sum(s) AS s FROM (SELECT pid, date_trunc('month', day) AS m, count(*) AS s FROM visits GROUP BY ALL UNION ALL SELECT pid, date_trunc('month', since), count(*) FROM stays GROUP BY ALL)
+"""
+
+
+@cases("text", BY_MONTH.strip().splitlines(), quick=6)
+def test_months_of_a_budget_with_months(dated: Any, text: str) -> None:
+    """The months that a call names are groups, and a person in a month has groups of its own."""
+    con, plain = dated
+    asked = con.execute(f"SELECT * FROM dp_query(?, epsilon := 1e8, {MONTHS}) ORDER BY 1", [text]).fetchall()
+    exact = plain.execute(f"SELECT * FROM ({text}) ORDER BY 1").fetchall()
+    assert [[f"{x:.3f}" if isinstance(x, (int, float)) else x for x in row] for row in asked] == [
+        [f"{float(x):.3f}" if isinstance(x, (int, float)) else x for x in row] for row in exact
+    ]
+
+
+@cases(
+    ("where", "during", "months"),
+    [
+        ("true", "['2026-01', '2026-04']", [1, 4]),
+        ("day >= DATE '2026-02-01' AND day < DATE '2026-06-01'", "'2025-12/2026-03'", [2, 3]),
+        ("day = DATE '2026-02-03'", "'2026-02'", [2]),
+        ("day >= DATE '2026-06-01'", "['2026-05', '2026-07/2026-08']", [7, 8]),
+    ],
+)
+def test_months_between_those_that_are_named_are_no_groups(
+    dated: Any, where: str, during: str, months: list[int]
+) -> None:
+    text = f"SELECT month(m) AS k FROM (SELECT date_trunc('month', day) AS m, count(*) AS n FROM visits WHERE {where} GROUP BY m)"
+    asked = dated[0].execute(f"SELECT * FROM dp_query(?, epsilon := 1e5, during := {during}) ORDER BY k", [text])
+    assert [month for (month,) in asked.fetchall()] == months
+
+
+@cases(
+    ("groups", "code"),
+    [
+        *(("pid", "S012"), ("pid, month(day)", "S012"), ("pid, date_trunc('year', day)", "S012")),
+        *(("pid, year(came), month(came)", "S012"), ("pid, strftime(day, '%Y-%-m')", "S012")),
+    ],
+)
+def test_groups_of_a_person_that_mix_months(dated: Any, groups: str, code: str) -> None:
+    text = f"SELECT avg(s) AS a FROM (SELECT pid, sum(n) AS s FROM visits GROUP BY {groups})"
+    with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):
+        dated[0].execute(f"FROM dp_query(?, epsilon := 1, {MONTHS})", [text])
+
+
+@pytest.fixture(scope="module")
+def aged() -> Iterator[Any]:
+    """Yield a table of people up to 81 years old, of whom 1,000 have no age, with bounds up to 120."""
+    with dpsql.connect() as opened:
+        opened.execute(
+            "CREATE TABLE people AS SELECT i AS pid, CASE WHEN i < 4000 THEN 2 * (i % 42) - 1 END AS age, i % 3 AS n FROM range(5000) AS r(i)"
+        )
+        opened.execute("""
+            SELECT dp_protect('people', epsilon := 1e9, privacy_unit := 'pid', max_rows_per_unit := 1,
+              lower := {age: 0, n: 0}, upper := {age: 120, n: 2})""")
+        yield opened
+
+
+@cases(
+    ("query", "found"),
+    [
+        ("age, count(*) AS n FROM people GROUP BY age ORDER BY age DESC NULLS LAST LIMIT 3", [81, 79, 77]),
+        ("age, sum(n) AS n FROM people GROUP BY age ORDER BY age DESC NULLS LAST LIMIT 3", [81, 79, 77]),
+        ("age, count(DISTINCT pid) AS n FROM people WHERE age > 70 GROUP BY age ORDER BY age LIMIT 2", [71, 73]),
+        (
+            "age // 10 AS d, count(*) AS n FROM people WHERE age BETWEEN 0 AND 120 GROUP BY d ORDER BY d DESC LIMIT 2",
+            [8, 7],
+        ),
+        ("age, count(*) AS n FROM people GROUP BY age ORDER BY age LIMIT 2 OFFSET 1", [3, 5]),
+        (
+            "age, count(*) AS n FROM people WHERE age >= 78 GROUP BY age ORDER BY age DESC LIMIT 43",
+            [*range(120, 77, -1)],
+        ),
+        ("age, count(*) AS n FROM people WHERE age >= 82 GROUP BY age ORDER BY age LIMIT 2", [82, 83]),
+        ("age, median(n) AS n FROM people WHERE age > 70 GROUP BY age ORDER BY age DESC LIMIT 2", [120, 119]),
+    ],
+    quick=5,
+)
+def test_the_first_whole_numbers_of_a_limit_have_rows(aged: Any, query: str, found: list[int]) -> None:
+    """Where LIMIT keeps all groups, or none surely has rows, all are shown."""
+    asked = aged.execute("FROM dp_query(?, epsilon := 10)", [f"SELECT {query}"]).fetchall()
+    assert [row[0] for row in asked] == found
+
+
+def test_a_limit_by_a_whole_number_is_chosen_by_noise(aged: Any) -> None:
+    """The groups follow from the stored release, and their intervals hold for all groups at once."""
+    asked = "SELECT age, count(*) AS n FROM people GROUP BY age ORDER BY age DESC NULLS LAST{}"
+    call = "SELECT age, n, n_upper - n FROM dp_query(?, epsilon := 0.5, errors := true)"
+    spent = "SELECT epsilon_spent FROM dp_budget()"
+    every = aged.execute(call, [asked.format("")]).fetchall()
+    entries = aged.execute(spent).fetchall()
+    some = aged.execute(call, [asked.format(" LIMIT 5")]).fetchall()
+    assert aged.execute(spent).fetchall() == entries
+    assert [row[:2] for row in some] == [row[:2] for row in every if row[0] is not None and row[1] - some[0][2] > 0][:5]
+    assert some[0][2] > every[0][2]

@@ -52,7 +52,8 @@ VALUES = [
 PER_PERSON = [
     "sum(b)", "sum(h)", "sum(m)", "sum(x)", "avg(h)", "avg(m)", "avg(x)", "avg(b)", "min(s)", "max(x)", "max(z)", "median(x)",
     "median(b)", "median(h)", "quantile_cont(x, 0.9)", "count(DISTINCT x)", "bool_and(b > 0)", "count_if(x > 0)", "min(d)",
-    "max(t)", "count(s)", "sum(b) FILTER (WHERE x > 0)",
+    "max(t)", "count(s)", "sum(b) FILTER (WHERE x > 0)", "sum(DISTINCT b)", "sum(DISTINCT x)", "avg(DISTINCT m)",
+    "sum(DISTINCT h)", "min(DISTINCT x)",
 ]  # fmt: skip
 WINDOWS = [
     "lag(s) OVER (PARTITION BY u ORDER BY x)", "lead(b, 2, 0) OVER (PARTITION BY u ORDER BY d, t)",

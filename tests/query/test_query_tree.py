@@ -149,7 +149,6 @@ def test_clauses_that_are_not_read(con: duckdb.DuckDBPyConnection, sql: str) -> 
     "sql",
     [
         "SELECT * FROM t TABLESAMPLE 10%",
-        "SELECT * FROM a ASOF JOIN b ON a.x >= b.x",
         "SELECT * FROM a POSITIONAL JOIN b",
         "WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r) SELECT * FROM r",
     ],

@@ -125,10 +125,50 @@ class Writer:
             f"SELECT a, count(*) AS n FROM (SELECT who, bool_or(x > 0) AS a, median(x) AS m FROM {scope.text}{where} GROUP BY who) GROUP BY a",
             f"SELECT avg(d) AS a FROM (SELECT who, x - lag(x) OVER (PARTITION BY who ORDER BY day, n, x) AS d FROM {scope.text}{where})",
             f"SELECT count(*) AS n FROM (SELECT * FROM {scope.text} QUALIFY row_number() OVER (PARTITION BY who ORDER BY day, n, x) = 1)",
+            *self._of_months(scope, where),
+            *self._of_lookups(scope, where),
             self._of_wide_dimension(scope, where),
             *(self._of_tied(scope, where),) * 5,
         )
         return draw.choice(forms)
+
+    def _of_months(self, scope: Scope, where: str) -> tuple[str, ...]:
+        """Return queries by person and month, and by month; with periods the person is a person in a month."""
+        draw, name = self.draw, scope.text.split()[1]
+        month = draw.choice(
+            (
+                f"date_trunc('month', {name}.day)",
+                f"CAST(date_trunc('month', {name}.day) AS DATE)",
+                f"year({name}.day), month({name}.day)",
+                f"strftime({name}.day, '%Y-%m')",
+                f"date_trunc('{draw.choice(('day', 'hour', 'month', 'quarter'))}', {name}.day)",
+            )
+        )
+        return (
+            f"SELECT avg(s) AS a, count(*) AS n FROM (SELECT who, {month}, sum(x) AS s FROM {scope.text}{where} GROUP BY ALL)",
+            f"SELECT count(*) AS n FROM (SELECT DISTINCT who, {month} FROM {scope.text}{where})",
+            f"SELECT sum(x) AS s FROM (SELECT * FROM {scope.text}{where} QUALIFY row_number() OVER (PARTITION BY who, {month} ORDER BY n) = 1)",
+            "SELECT count(*) AS n FROM orders a JOIN orders b ON a.who = b.who AND date_trunc('month', a.day) = date_trunc('month', b.day)",
+            f"SELECT date_trunc('month', day) AS m, count(*) AS n, sum(x) AS s FROM {scope.text}{where} GROUP BY m",
+            f"SELECT m, count(*) AS n FROM (SELECT who, date_trunc('month', day) AS m FROM {scope.text}{where} GROUP BY ALL) GROUP BY m",
+        )
+
+    def _of_lookups(self, scope: Scope, where: str) -> tuple[str, ...]:
+        """Return queries that look up the nearest row of a public table, in which rows tie, for each row."""
+        draw, name = self.draw, scope.text.split()[1]
+        sign, by = draw.choice(((">=", "DESC"), (">", "DESC"), ("<", ""), ("<=", "")))
+        how = draw.choice(("ASOF JOIN", "ASOF LEFT JOIN"))
+        turned = {">=": "<=", ">": "<", "<": ">", "<=": ">="}[sign]
+        day = f"(SELECT month FROM calendar c WHERE c.d {turned} {name}.day ORDER BY c.d {by} LIMIT 1)"
+        beds = f"(SELECT beds FROM wards w WHERE w.ward = {name}.ward AND w.beds {turned} {name}.n ORDER BY w.beds {by} LIMIT 1)"
+        return (
+            f"SELECT count(*) AS n, sum(x) AS s FROM {scope.text} {how} calendar c ON {name}.day {sign} c.d{where}",
+            f"SELECT holiday, month, count(*) AS n FROM {scope.text} {how} calendar c ON {name}.day {sign} c.d{where} GROUP BY ALL",
+            f"SELECT sum(w.beds) AS s, count(*) AS n FROM {scope.text} {how} wards w ON {name}.ward = w.ward AND {name}.n {sign} w.beds{where}",
+            f"SELECT sum({beds}) AS s, count({day}) AS n FROM {scope.text}{where}",
+            f"SELECT {day} AS m, count(*) AS n FROM {scope.text}{where} GROUP BY m",
+            f"SELECT sum((SELECT beds FROM wards w WHERE w.ward = {name}.ward ORDER BY building {by} LIMIT 1)) AS s FROM {scope.text}{where}",
+        )
 
     def _of_tied(self, scope: Scope, where: str) -> str:
         """Return a query that chooses among rows, or equal values, by an order in which several come first."""
@@ -352,6 +392,7 @@ class Writer:
                 f"median({number})",
                 f"bool_or({number} > 0)",
                 f"sum(CAST({number} AS HUGEINT))",
+                f"{draw.choice(('sum', 'avg', 'max'))}(DISTINCT {number})",
             )
         )
         extra = draw.choice(inner.of("VARCHAR") or [inner.unit]) if draw.random() < 0.3 else ""

@@ -122,7 +122,8 @@ class CoreAggregates:
         if expr.flag and name not in ("count", "approx_count_distinct"):
             raise ParameterError(
                 "P106",
-                f"sql: {name}(DISTINCT ...) is not answered. Ask count(DISTINCT ...), or {name} without DISTINCT.",
+                f"sql: {name}(DISTINCT ...) is not answered. Ask count(DISTINCT ...), {name} without DISTINCT, or "
+                f"it of each person: {name}(x) FROM (SELECT person, {name}(DISTINCT x) AS x FROM ... GROUP BY person).",
             )
         if name in _EXTREMES:
             raise self._extreme(expr)

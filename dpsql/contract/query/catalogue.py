@@ -69,6 +69,8 @@ class CatalogueTable:
         The columns that rows of other tables refer to, folded.
     date : str or None
         The column that dates rows, if the dataset has periods.
+    period : str
+        The kind of these periods; `''` without a date.
     by_unit : bool
         Whether the budget protects people; False if it protects single rows.
     texts : tuple of (str, str)
@@ -84,6 +86,7 @@ class CatalogueTable:
     pending: PathKey | None = None
     keys: Mapping[str, PathKey] = field(default_factory=dict)
     date: str | None = None
+    period: str = ""
     by_unit: bool = True
     texts: tuple[tuple[str, str], ...] = ()
     loose: tuple[tuple[str, str], ...] = ()
@@ -162,6 +165,8 @@ class Options:
         The session's time zone, for reading timestamps with time zone.
     now : datetime or None
         The statement's bind time in the session's zone: the value of CURRENT_DATE and now().
+    during : object
+        The periods whose rows count, as the caller names them.
     columns : tuple of (str, str) or None
         Names and SQL types of the original query, as DuckDB binds it; None if not yet known.
     earlier : bool
@@ -177,5 +182,6 @@ class Options:
     errors: bool = False
     zone: str = "UTC"
     now: datetime.datetime | None = None
+    during: object = None
     columns: tuple[tuple[str, str], ...] | None = None
     earlier: bool = False

@@ -16,6 +16,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
 from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns, released
 from dpsql.contract.query.intervals import literal_number
+from dpsql.contract.query.keys import WHOLE_NUMBERS
 from dpsql.contract.query.nodes import (
     Expr,
     Modifiers,
@@ -45,7 +46,7 @@ from dpsql.contract.query.relations import (
     UnboundError,
 )
 from dpsql.contract.query.spellings import functions_of
-from dpsql.contract.query.split import NoisyNumbers, QueryCore, QueryKey
+from dpsql.contract.query.split import NoisyNumbers, QueryCore, QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.tree import is_catalog
 from dpsql.errors import ParameterError, SourceError
@@ -60,6 +61,9 @@ _CLOCK = {
     "localtime": "current_localtime",
 }
 _HIDDEN_NAMES = ("dpsql_", "dp_", "__dp")
+# Counts that are above 0 only in groups with rows, the best first; and what shares one draw of noise with them.
+_COUNTS_OF_ROWS = ("rows", "units", "values", "items")
+_IN_ONE_VECTOR = frozenset(("sum", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop"))
 # Stands for the first argument in the SQL of a call.
 _PLACEHOLDER = "dpsql_held"
 
@@ -488,6 +492,8 @@ class CoreSelect:
         numbers = errors.noisy_numbers(over)
         choosing = [expr for expr in (self.having, self.qualify) if expr is not None]
         choosing += [order.expression for order in self.orders] if self.modifiers.cuts else []
+        if numbers and self._cuts_numbers(self._last_set[1]):
+            return NoisyNumbers.of_all_groups(errors.noisy(over))
         if not numbers or all(errors.quiet(self._over(expr, replacements)) for expr in choosing):
             return numbers
         return NoisyNumbers.of_all_groups(errors.noisy(over))
@@ -499,7 +505,7 @@ class CoreSelect:
 
     def _steady(self, core: CoreDraft) -> bool:
         """Whether no noise decides which groups exist, before QUALIFY and LIMIT."""
-        return not core.private and self.having is None
+        return not core.private and self.having is None and not self._cuts_numbers(core)
 
     def _around(self, core: CoreDraft, replacements: dict[Expr, Expr]) -> ErrorsAround:
         """Return the surroundings for the errors of columns over a core."""
@@ -565,9 +571,43 @@ class CoreSelect:
         source = f"{identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
         out = f"SELECT {distinct}{', '.join([*listed, *extra_columns])} FROM {source}"
-        where = self._together(core, replacements, writer)
+        where = [*self._together(core, replacements, writer), *self._occurring(core, writer)]
         where += [] if self.having is None else [writer.sql(self._over(self.having, replacements))]
         return out + (f" WHERE {' AND '.join(where)}" if where else "")
+
+    def _cuts_numbers(self, core: CoreDraft) -> bool:
+        """Whether LIMIT keeps the first groups by a key that has all whole numbers between bounds."""
+        modifiers = self.modifiers
+        if modifiers.limit is None or modifiers.percent or self._first_core is not None or self.qualify is not None:
+            return False
+        ranged = any(WHOLE_NUMBERS in key.origin for _, key in core.keys) and not core.private
+        return ranged and not any(map(aggregates_in, [order.expression for order in self.orders[:1]]))
+
+    def _occurring(self, core: CoreDraft, writer: PostExpressions) -> list[str]:
+        """Return the condition that LIMIT chooses among groups that surely have rows, if there are any.
+
+        A key between bounds has groups without rows, which no database has: ``ORDER BY age DESC LIMIT 10`` asked for
+        the ten oldest that occur. A group surely has rows if its noisy count, a released number, is above 0 with its
+        interval, which holds for all groups at once. So the condition follows from the release, and costs nothing.
+        """
+        if not self._cuts_numbers(core):
+            return []
+        counts = [aggregate for aggregate in core.aggregates if aggregate.kind in _COUNTS_OF_ROWS]
+        if not counts and not any(aggregate.kind in _IN_ONE_VECTOR for aggregate in core.aggregates):
+            return []  # a count would take epsilon from the others
+        if not counts:
+            self.work.revised()
+            CoreAggregates(self.work, self.stage, core).column_of(Expr("call", "count_star"))
+            counts = core.aggregates[-1:]
+        count = min(counts, key=lambda aggregate: _COUNTS_OF_ROWS.index(aggregate.kind))
+        numbers = NoisyNumbers.of_groups(core.name)
+        self.work.intervals[core.name, count.name, numbers] = None
+        lower, groups = identifier(error_names(count.name, numbers)[1]), identifier(core.name)
+        limit = writer.sql(require(self.modifiers.limit))
+        sure = f"{groups}.{lower} > 0"
+        few = f"(SELECT {call('count_star')} FROM {groups} AS dpsql_groups WHERE dpsql_groups.{lower} > 0) = 0"
+        all_kept = f"(SELECT {call('count_star')} FROM {groups} AS dpsql_groups) <= {limit}"
+        return [f"({sure} OR {few} OR {all_kept})"]
 
     def _together(self, core: CoreDraft, replacements: dict[Expr, Expr], writer: PostExpressions) -> list[str]:
         """Return conditions that drop groups whose keys are columns of one public table but occur in no row of it."""

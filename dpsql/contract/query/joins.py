@@ -51,7 +51,7 @@ class Member:
     pending: PathKey | None = None
     ties: frozenset[tuple[ColumnId, PathKey]] = frozenset()
     tables: tuple[str, ...] = ()
-    dated: bool = False
+    period: str = ""
     dates: frozenset[ColumnId] = frozenset()
 
     @property
@@ -88,7 +88,7 @@ def member_of(item: Item) -> Member:
         pending=relation.pending,
         ties=ties,
         tables=relation.tables,
-        dated=relation.dated,
+        period=relation.period,
         dates=frozenset((item.id, name) for name in item.dates),
     )
 
@@ -256,7 +256,7 @@ class Joining:
             is_single=False,
             people=ours.people or theirs.people,
             ties=both,
-            dated=ours.dated or theirs.dated,
+            period=ours.period or theirs.period,
             dates=ours.dates | theirs.dates,
             tables=tuple(dict.fromkeys((*ours.tables, *theirs.tables))),
         )
@@ -276,6 +276,37 @@ class Joining:
         elif theirs.people:
             raise of_nobody()
         return self._joined("LEFT JOIN", ours, theirs, equal, linked, more)
+
+    def nearest(self, ours: Member, theirs: Member, conditions: Sequence[Expr], *, outer: bool) -> Member:
+        """Return an ASOF JOIN with a public table: `conditions` are equalities, and one comparison by order.
+
+        The table has one row for all values that the conditions compare (`stages.first_rows`). So the row that a row of
+        people meets follows from this row and from public rows, and there is at most one.
+
+        Raises
+        ------
+        SourceError
+            S003: a condition compares values of different types.
+        """
+        on = []
+        for condition in conditions:
+            [mine, their] = condition.parts
+            kinds = [self.expressions.type(side, self.scope.columns(side)) for side in (mine, their)]
+            dated = {kind.kind for kind in kinds} == {"DATE", "TIMESTAMP"}
+            if condition.name == "=":
+                on.append(self._equal(mine, their))
+            elif dated or kinds[0] == kinds[1] or all(kind.kind in INTEGERS - {"UHUGEINT"} for kind in kinds):
+                target = "TIMESTAMP" if dated else None  # the table's column is one, see `compared_as`
+                sql = self.expressions.write(mine, self.scope.columns(mine), target).sql
+                on.append(f"{sql} {condition.name} {self.expressions.write(their, self.scope.columns(their)).sql}")
+            else:
+                on.append(None)
+        if None in on:
+            raise SourceError(
+                "S003", "sql: a table is looked up by a column of another type. Cast one of both columns in a view."
+            )
+        text = f"{ours.text} ASOF {'LEFT ' if outer else ''}JOIN {theirs.within} ON {' AND '.join(map(str, on))}"
+        return replace(ours, items=[*ours.items, *theirs.items], text=text, is_single=False)
 
     def _with_paths(self, current: Member, rest: list[Member]) -> Member | None:
         """Join every member along its path, and return the current member; None if no member has a path."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
+from dpsql.contract.periods import PERIODS
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucket_width, literal_time
 from dpsql.contract.query.intervals import Limits, fails_without, finite_part, has_value, literal_number
 from dpsql.contract.query.nodes import Expr, interval_sql
@@ -44,6 +45,47 @@ def cut_date(expr: Expr) -> tuple[Expr, str] | None:
     if name == "date_part" and part == "year":
         return parts[1], "number"
     return (parts[1], part) if name == "date_trunc" and part in _UNITS else None
+
+
+_MONTH = frozenset(("month", "quarter"))
+# The parts of a date that its parts and functions tell; the day of the year tells the others beside the year.
+_TOLD = {
+    **{name: frozenset((name,)) for name in ("year", "isoyear", "quarter", "week", "day")},
+    **{"month": _MONTH, "yearweek": frozenset(("isoyear", "week")), "weekofyear": frozenset(("week",))},
+    **{"dayofmonth": frozenset(("day",)), **dict.fromkeys(("doy", "dayofyear"), _MONTH | {"day"})},
+}
+_TOLD_BY_UNIT = {
+    **{"year": _TOLD["year"], "quarter": frozenset(("year", "quarter")), "month": _MONTH | {"year"}},
+    "week": _TOLD["yearweek"],
+}
+_SPECIFIERS = {
+    **{"Y": "year", "m": "month", "b": "month", "B": "month", "d": "day", "j": "doy", "G": "isoyear", "V": "week"}
+}
+
+
+def told_parts(expr: Expr) -> tuple[Expr, frozenset[str]]:
+    """Return the date that an expression computes from, and the parts of it that tell values apart.
+
+    The parts are `day`, `week`, `month`, `quarter`, `year` and `isoyear`. There are none for what is not known.
+    """
+    name, parts = expr.name, expr.parts
+    if expr.what == "item":
+        return expr, frozenset(PERIODS) | {"isoyear"}
+    if expr.what == "cast" and name in ("DATE", "TIMESTAMP"):
+        return told_parts(parts[0])
+    if expr.what == "call" and len(parts) == 1 and name in _TOLD:
+        return parts[0], _TOLD[name]
+    literal = str(parts[0].value).lower() if len(parts) == 2 and parts[0].what == "constant" else ""
+    if expr.what == "call" and name == "date_part" and literal in _TOLD:
+        return parts[1], _TOLD[literal]
+    if expr.what == "call" and name == "date_trunc" and literal in (*_STEPS, "second", *PERIODS):
+        base, names = told_parts(parts[1])
+        return base, names & _TOLD_BY_UNIT.get(literal, names)
+    if expr.what == "call" and name == "strftime" and len(parts) == 2:
+        base, form = parts if parts[1].what == "constant" else parts[::-1]
+        specifiers = [_SPECIFIERS.get(specifier) for specifier in re.findall(r"%(-?.)", str(form.value))]
+        return base, frozenset[str]().union(*(_TOLD[part] for part in specifiers if part is not None))
+    return expr, frozenset()
 
 
 def day_bounds(part: str, sign: str, literal: Expr) -> Iterator[tuple[str, Expr]]:
@@ -108,6 +150,8 @@ def _date_literal(day: datetime.date) -> Expr:
 
 
 _MOST_INTEGERS, _MOST_PARTS = 10_000, 3
+# The origin of keys that are all whole numbers between bounds, whether they occur or not.
+WHOLE_NUMBERS = "whole numbers"
 _TYPES = frozenset(("BOOLEAN", "ENUM"))
 _BOOLEANS = frozenset(("and", "or", "not", "null", "present", "in", "between", "compare"))
 _WHOLE = frozenset(("floor", "ceil", "ceiling", "round", "trunc", "//"))
@@ -124,6 +168,9 @@ _IN_ZONE = {"1 day": "1 hour", "1 hour": "15 minutes", "1 minute": "1 minute"}
 _DATES = frozenset(("DATE", "TIMESTAMP", ZONED_TIMESTAMP))
 
 
+Days = Sequence[tuple[datetime.date, datetime.date]]
+
+
 class KeyFinder:
     """Finds public values of expressions of one query.
 
@@ -137,6 +184,8 @@ class KeyFinder:
         Returns the interval of an expression.
     revised : callable
         As `dpsql.contract.query.work.Splitting.revised`.
+    during : callable
+        Returns the first and last day of each span of days in which a date of the rows counts; none for any other.
     """
 
     def __init__(
@@ -146,8 +195,9 @@ class KeyFinder:
         conditions: Sequence[Expr],
         interval: Callable[[Expr], Limits],
         revised: Callable[[bool], bool],
+        during: Callable[[Expr], Days] = lambda _: (),
     ) -> None:
-        self._scope, self._expressions, self._revised = scope, expressions, revised
+        self._scope, self._expressions, self._revised, self._during = scope, expressions, revised, during
         self._conditions, self._interval = conditions, interval
 
     def find(self, expr: Expr) -> KeyValues | None:
@@ -352,6 +402,9 @@ class KeyFinder:
         listed = f"SELECT {_points(first, last, step or '1 day')} AS d"
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
         inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
+        spans = self._periods(base)
+        if len(spans) > 1:  # no period between those that count
+            inner += f" AND ({' OR '.join(f'd BETWEEN {start} AND {end}' for start, end in spans)})"
         value = Expr("item", "v", value="k0")
         read = {("k0", "v"): ColumnSql('"k0"."v"', kind)}
         if kind.kind == ZONED_TIMESTAMP:  # the points above are in the zone
@@ -359,6 +412,29 @@ class KeyFinder:
         image = self._expressions.write(_replaced(expr, base, value), read)
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
         return KeyValues(None, query, f"the range of {_name_of(base, self._scope)}")
+
+    def _periods(self, base: Expr) -> list[tuple[str, str]]:
+        """Return the first and last moment of a date in each span of periods that the caller names.
+
+        There are none if conditions keep the date within one span.
+        """
+        spans = self._during(base)
+        bounds = self.days(base) if spans else None
+        ends = [] if bounds is None else list(map(datetime.date.fromisoformat, bounds))
+        if not spans or any(ends and first <= ends[0] and ends[1] <= last for first, last in spans):
+            return []
+        zoned = self._type(base).kind == ZONED_TIMESTAMP
+        return [
+            (self._time(f"{first} 00:00:00", zoned=zoned), self._time(f"{last} 23:59:59.999999", zoned=zoned))
+            for first, last in (spans if self._revised(True) else ())
+        ]
+
+    def _time(self, literal: str, *, zoned: bool) -> str:
+        """Return the SQL of a time; a `zoned` time is one of UTC, in the session's zone."""
+        moment = cast(text(literal), "TIMESTAMP")
+        return (
+            call("timezone", text(self._expressions.zone), call("timezone", text("UTC"), moment)) if zoned else moment
+        )
 
     def _zoned(self, expr: Expr, base: Expr, step: str | None) -> KeyValues | None:
         """Return the values of an expression of a moment AT TIME ZONE, from moments between literals."""
@@ -375,8 +451,12 @@ class KeyFinder:
         return KeyValues(None, query, f"the range of {_name_of(moment, self._scope)}")
 
     def _range(self, base: Expr) -> tuple[str, str] | None:
-        """Return the SQL of the first and last moment of a date between literals, also if an interval moves it."""
-        firsts, lasts = [], []
+        """Return the SQL of the first and last moment of a date between literals, also if an interval moves it.
+
+        Literals are those of conditions and of the periods that the caller names.
+        """
+        spans = self._periods(base)
+        firsts, lasts = [start for start, _ in spans[:1]], [end for _, end in spans[-1:]]
         for sign, value, is_day in self._bounds(base):
             end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
             if sign in (">", ">=", "="):
@@ -463,7 +543,7 @@ class KeyFinder:
         first, last = (int(bound) for bound in (interval.lower, interval.upper))
         value = f"CAST({identifier('i')} AS {kind.sql})"
         query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(first), str(last + 1)))} AS i)"
-        origin = f"whole numbers in [{fraction_text(interval.lower)}, {fraction_text(interval.upper)}]"
+        origin = f"{WHOLE_NUMBERS} in [{fraction_text(interval.lower)}, {fraction_text(interval.upper)}]"
         return self._of_type(expr, KeyValues(None, query, origin))
 
     # Images.

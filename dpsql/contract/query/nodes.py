@@ -171,7 +171,7 @@ class Show(From):
 
 @dataclass(frozen=True)
 class Join(From):
-    """A join; `kind` is INNER, LEFT, RIGHT, OUTER, SEMI or ANTI."""
+    """A join; `kind` is INNER, LEFT, RIGHT, OUTER, SEMI or ANTI. An ASOF join takes the `nearest` row alone."""
 
     kind: str
     left: From
@@ -179,6 +179,7 @@ class Join(From):
     condition: Expr | None = None
     using: tuple[str, ...] = ()
     natural: bool = False
+    nearest: bool = False
 
 
 @dataclass(frozen=True)

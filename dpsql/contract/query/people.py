@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.intervals import literal_number
 from dpsql.contract.query.joins import member_of, person_of, without_unit
 from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, about, require
 from dpsql.contract.query.relations import (
@@ -25,7 +26,7 @@ from dpsql.contract.query.relations import (
     Splitting,
     UnboundError,
 )
-from dpsql.contract.query.stages import Leaf, RowBlock, Stage, asks, replaced
+from dpsql.contract.query.stages import Leaf, RowBlock, Stage, asks, first_rows, replaced
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier
 
@@ -264,6 +265,8 @@ class Lifter:
         people = stage.member.people
         if people and not any(pair.sign == "=" and stage.is_owner(pair.inner) for pair in pairs):
             raise ParameterError("P105", TWO_STAGES)
+        if not people and not aggregates and query.modifiers.limit is not None:
+            return self._first(block, query, inner, stage, pairs, value)
         if (people and not aggregates) or any(pair.sign != "=" for pair in pairs) or not pairs:
             raise ParameterError("P107", _GROUPED)
         if not aggregates:
@@ -277,6 +280,38 @@ class Lifter:
             if aggregate.name in ("count", "count_star", "count_if", "countif"):
                 columns[aggregate] = Expr("coalesce", parts=(columns[aggregate], zero))
         return replaced(value, columns)
+
+    def _first(
+        self, block: RowBlock, query: Select, inner: RowBlock, stage: Stage, pairs: list[_Pair], value: Expr
+    ) -> Expr:
+        """Return the value of the first public row that meets a row: by equalities, and the nearest by one comparison.
+
+        The nearest row comes first in the order, so that no other comparison is needed.
+        """
+        modifiers = query.modifiers
+        is_one = modifiers.limit is not None and literal_number(modifiers.limit) == 1 and modifiers.offset is None
+        orders = [
+            replace(order, expression=self.work.read(order.expression, inner.scope)) for order in modifiers.orders
+        ]
+        nearest = [pair for pair in pairs if pair.sign != "="]
+        for pair in nearest:
+            words = ("", "ASC") if pair.sign in (">", ">=") else ("DESC",)
+            first = bool(orders) and orders[0].expression == pair.inner and orders[0].direction in words
+            is_one = is_one and first and pair.sign != "<>"
+        own = all(map(inner.scope.own, [value, *(order.expression for order in orders)]))
+        if not (is_one and own and pairs and orders and len(nearest) < 2):
+            raise ParameterError("P107", _GROUPED)
+        compared = [Expr("compare", _TURNED[pair.sign], (pair.outer, pair.inner)) for pair in pairs]
+        keys = [(condition.parts[1], inner.compared_as(condition)) for condition in compared]
+        relation, names = first_rows(stage, keys, orders[len(nearest) :], value)
+        item = replace(block.item(relation, hidden=True), optional=True)
+        block.scope.items[-1] = item
+        on = [
+            replace(condition, parts=(condition.parts[0], Expr("item", name, value=item.id)))
+            for condition, name in zip(compared, names, strict=True)
+        ]
+        block.looked_up.append((member_of(item), on))
+        return Expr("item", "v", value=item.id)
 
 
 _GROUPED = (

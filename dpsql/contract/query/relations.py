@@ -114,8 +114,8 @@ class QueryRelation:
         The key that owns a row, if that is not yet the privacy unit.
     owned : bool
         Whether rows have an owner; False if each row is its own privacy unit.
-    dated : bool
-        Whether rows have a date.
+    period : str
+        The kind of the periods of dated rows; `''` for rows without a date.
     unseen : tuple of Column
         The columns that the query cannot name: owner and date.
     tables : tuple of str
@@ -133,7 +133,7 @@ class QueryRelation:
     sql: str
     pending: PathKey | None = None
     owned: bool = False
-    dated: bool = False
+    period: str = ""
     unseen: tuple[Column, ...] = ()
     tables: tuple[str, ...] = ()
     name: tuple[str, ...] = ()
@@ -530,7 +530,7 @@ class Splitting:
             sql,
             table.pending,
             owned=bool(table.units),
-            dated=table.date is not None and not table.public,
+            period="" if table.public else table.period,
             tables=() if table.public else (path,),
             name=table.path,
         )

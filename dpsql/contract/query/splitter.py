@@ -38,6 +38,7 @@ from dpsql.contract.query.errors import (
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
 from dpsql.contract.query.intervals import columns_of, counts_nothing_without
 from dpsql.contract.query.joins import of_nobody, without_unit
+from dpsql.contract.query.keys import values_query
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
@@ -80,8 +81,10 @@ from dpsql.contract.query.relations import (
     item_column,
     nulls_sql,
 )
+from dpsql.contract.query.spellings import is_plain
 from dpsql.contract.query.split import ONE, NoisyNumbers, Split
-from dpsql.contract.query.stages import Leaf, RowBlock, Stage, asks, first_of, levels, replaced
+from dpsql.contract.query.stages import NUMBERING, Leaf, RowBlock, Stage, asks, first_of, levels, replaced
+from dpsql.contract.query.tree import chosen_by_others
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
@@ -123,7 +126,7 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[QueryRel
     first = parts[0]
     if len({part.owned for part in parts}) > 1:
         raise without_unit(table for part in parts if not part.owned for table in part.tables)
-    if any((part.pending, part.owned, part.dated) != (first.pending, first.owned, first.dated) for part in parts):
+    if any((part.pending, part.owned, part.period) != (first.pending, first.owned, first.period) for part in parts):
         raise ParameterError("P103", "sql: UNION ALL of tables that reach people in different ways. Join them first.")
     if len({len(part.columns) for part in parts}) > 1:
         raise ParameterError("P101", "sql: the parts of UNION ALL have different numbers of columns. Select the same.")
@@ -146,7 +149,7 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[QueryRel
             listed += [f"u.{identifier(date)} AS {identifier(DATE)}"] if date is not None else []
             listed.append(f"u.{identifier(owner)} AS {identifier(UNIT)}")
         texts.append(f"SELECT {', '.join(listed)} FROM {part.sql} AS u")
-    columns = tuple(_column(index, kinds[index][1], parts) for index in range(len(first.columns)))
+    columns = tuple(_column(work, index, kinds[index][1], parts) for index in range(len(first.columns)))
     return replace(
         first,
         columns=columns,
@@ -247,7 +250,7 @@ def _joined_text(joined: str, names: Sequence[str], pairs: Sequence[tuple[int, N
     return f"SELECT {', '.join(listed)} FROM ({joined}) GROUP BY {', '.join(map(identifier, names))}"
 
 
-def _column(index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
+def _column(work: Splitting, index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
     columns = [part.columns[index] for part in parts]
     bounds = columns[0].interval
     for column in columns[1:]:
@@ -258,7 +261,7 @@ def _column(index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
         sql=f"c{index}",
         type=kind,
         interval=bounds,
-        keys=lambda: _keys(columns),
+        keys=lambda: _keys(work, columns, kind),
         owner=all(column.owner for column in columns),
         dated=all(column.dated for column in columns),
         is_present=all(column.is_present for column in columns),
@@ -266,13 +269,21 @@ def _column(index: int, kind: Type, parts: Sequence[QueryRelation]) -> Column:
     )
 
 
-def _keys(columns: Sequence[Column]) -> KeyValues | None:
+def _keys(work: Splitting, columns: Sequence[Column], kind: Type) -> KeyValues | None:
     """Return the public values of all parts."""
-    listings = [column.keys() for column in columns]
-    if any(listing is None or listing.values is None for listing in listings):
+    listings = [listing for listing in (column.keys() for column in columns) if listing is not None]
+    if len(listings) < len(columns):
         return None
-    values = dict.fromkeys(value for listing in listings if listing is not None for value in listing.values or ())
-    return KeyValues(tuple(values), None, listings[0].origin if listings[0] is not None else "")
+    origin = listings[0].origin
+    if all(listing.values is not None for listing in listings):
+        return KeyValues(
+            tuple(dict.fromkeys(value for listing in listings for value in listing.values or ())), None, origin
+        )
+    if not work.revised():
+        return None
+    queries = [values_query(listing, column.type) for listing, column in zip(listings, columns, strict=True)]
+    listed = (f"(SELECT CAST(v AS {kind.sql}) AS v FROM ({query}) AS listed(v))" for query in queries)
+    return KeyValues(None, " UNION ".join(listed), origin)
 
 
 def released_select(
@@ -293,6 +304,7 @@ def released_select(
     if names is not None and len(names) == len(query.items) and not any(item.what == "star" for item in query.items):
         items = zip(query.items, names, strict=True)
         query = replace(query, items=tuple(replace(item, alias=name) for item, name in items))
+    query = _ordered_by_contents(work, query, scope)
     writer = PostExpressions(work, env, scope, inner)
     sql = f"({select_text(query, writer, lambda source: _leaf_text(leaf(source)))})"
     noisy = _noisy(query, scope, inner)
@@ -301,6 +313,39 @@ def released_select(
     if not work.options.errors or level == PUBLIC:
         return out
     return _with_intervals(query, out, scope, writer)
+
+
+def _ordered_by_contents(work: Splitting, query: Select, scope: Scope) -> Select:
+    """Return a query of public tables whose windows number rows in a total order: the caller's, then all contents.
+
+    Otherwise DuckDB would number rows that tie as it reads them, which is refused beside rows of people (S045).
+    """
+    columns = [(item, column) for item in scope.items for column in item.relation.columns]
+    aliases = [fold(item.alias) for item in scope.items]
+    is_named = all(item.relation.level == PUBLIC and item.alias for item in scope.items) and len({*aliases}) == len(
+        aliases
+    )
+    grouped = query.groups or query.group_all or query.sets or any(map(aggregates_in, query.items))
+    if (
+        grouped
+        or not is_named
+        or not all(column.type.kind == "VARCHAR" or is_plain(column.type) for _, column in columns)
+    ):
+        return query
+    contents = [(column.type, Expr("column", names=(item.alias, column.name))) for item, column in columns]
+    more = tuple(
+        Order(Expr("call", "encode", (column,)) if kind.kind == "VARCHAR" else column, "ASC", "NULLS LAST")
+        for kind, column in contents
+    )
+
+    def numbered(expr: Expr) -> Expr:
+        out = expr.mapped(numbered)
+        return replace(out, orders=(*out.orders, *more)) if out.what == "window" and out.name in NUMBERING else out
+
+    items = tuple(numbered(item) if item.alias else item for item in query.items)
+    qualify = None if query.qualify is None else numbered(query.qualify)
+    ordered = replace(query, items=items, qualify=qualify)
+    return ordered if ordered != query and work.revised() else query
 
 
 def _with_intervals(query: Select, out: QueryRelation, scope: Scope, writer: PostExpressions) -> QueryRelation:
@@ -403,6 +448,11 @@ def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
             for column in item.relation.columns
         ]
     return out
+
+
+def _takes_nearest(source: From) -> bool:
+    """Whether a FROM has an ASOF JOIN."""
+    return isinstance(source, Join) and (source.nearest or any(map(_takes_nearest, (source.left, source.right))))
 
 
 def _ons(source: From) -> list[Expr]:
@@ -728,6 +778,8 @@ class Splitter:
             raise ParameterError("P105", TWO_STAGES)
         if level == ROWS:
             return self._rows(query, replace(env, joined=outer.joined), leaf, top)
+        if _takes_nearest(query.source):
+            raise chosen_by_others("ASOF")
         names = [name for name, _ in self.work.options.columns or ()] if top else None
         return released_select(self.work, query, env, leaf, relations, names)
 
@@ -802,7 +854,9 @@ class Splitter:
             chosen = None if qualify is None else block.lifted(qualify)
             return self._plain(block.close(), lifted, [] if chosen is None else [chosen])
         inside = [(self._inside(block, expr), name) for expr, name in items]
-        groups = [block.lifted(expr) for expr in groups]
+        lookups = {group: block.lifted(group) for group in groups if asks(group)}
+        groups = [lookups.get(group, group) for group in groups]
+        inside = [(replaced(expr, lookups), name) for expr, name in inside]
         having, qualify = (None if clause is None else self._inside(block, clause) for clause in (having, qualify))
         orders = tuple(replace(order, expression=self._inside(block, order.expression)) for order in orders)
         stage = block.close()

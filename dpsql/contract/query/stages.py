@@ -10,6 +10,7 @@ caller's order only.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -17,8 +18,9 @@ from functools import cached_property
 
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold
+from dpsql.contract.periods import PARTS, days_named
 from dpsql.contract.query.catalogue import PathKey
-from dpsql.contract.query.expressions import Written
+from dpsql.contract.query.expressions import ColumnSql, Written
 from dpsql.contract.query.intervals import (
     NOWHERE,
     Limits,
@@ -30,7 +32,7 @@ from dpsql.contract.query.intervals import (
     refuses_null,
 )
 from dpsql.contract.query.joins import ColumnId, Ids, Joining, Member, member_of, of_nobody, person_of
-from dpsql.contract.query.keys import KeyFinder
+from dpsql.contract.query.keys import KeyFinder, told_parts
 from dpsql.contract.query.nodes import (
     Expr,
     From,
@@ -67,14 +69,15 @@ from dpsql.contract.query.spellings import (
     one_of_equals,
     one_of_group,
 )
+from dpsql.contract.query.tree import chosen_by_others
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
 # These functions ignore the frame; first and last values depend on the frame's rows.
-_NUMBERING = frozenset(("row_number", "lag", "lead"))
+NUMBERING = frozenset(("row_number", "lag", "lead"))
 _CHOOSING = frozenset(("first_value", "last_value"))
 _OF_PEERS = frozenset(("rank", "dense_rank"))
-WINDOWS = _NUMBERING | _CHOOSING | _OF_PEERS | {"count", "count_star", *ENDS}
+WINDOWS = NUMBERING | _CHOOSING | _OF_PEERS | {"count", "count_star", *ENDS}
 _WHOLE = " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
 # Exclusions of a frame that do not depend on ties.
 _ALONE = frozenset(("NO_OTHER", "CURRENT_ROW"))
@@ -122,7 +125,7 @@ class Window:
             if not self._is_decided(column)
             for sql in contents(identifier(column.sql), column.type)
         ]
-        if name in _NUMBERING or self._goes_by_rows:
+        if name in NUMBERING or self._goes_by_rows:
             return self._over([*orders, *ties], frame, inside=self._by_value)
         if not (name in _CHOOSING or self._by_value):
             return self._over(orders, frame)
@@ -198,7 +201,7 @@ class Window:
     def _frame(self) -> str:
         """The SQL of the frame; ``''`` for all rows up to the last peer, and if the function ignores the frame."""
         frame = self.expr.frame
-        if frame is None or self.expr.name in _NUMBERING:
+        if frame is None or self.expr.name in NUMBERING:
             return ""
         if (frame.start, frame.end, frame.exclude) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE", "NO_OTHER"):
             return ""
@@ -217,6 +220,8 @@ _PER_PERSON = frozenset(
         *("count_if", "countif"),
     )
 )
+# Aggregates that take DISTINCT; it changes no extreme.
+_DISTINCT = frozenset(("count", "sum", "avg", "mean", *ENDS, "bool_and", "bool_or"))
 # The alias of a window that chooses rows as DISTINCT ON does.
 DISTINCT_ON = "DISTINCT ON"
 # Aggregates that return the value of one row; DuckDB reads max_by as arg_max.
@@ -355,7 +360,14 @@ class Stage:
     @property
     def keys(self) -> KeyFinder:
         """The finder of public values."""
-        return KeyFinder(self.scope, self.work.expressions, self.all_conditions, self.interval, self.work.revised)
+        conditions, revised = self.all_conditions, self.work.revised
+        return KeyFinder(self.scope, self.work.expressions, conditions, self.interval, revised, self._during)
+
+    def _during(self, expr: Expr) -> tuple[tuple[datetime.date, datetime.date], ...]:
+        """Return the days of a date whose rows count, as spans: those of the periods that the caller names."""
+        if self.column_of(expr) not in self.member.dates or self.scope.item(str(expr.value)).optional:
+            return ()
+        return days_named(self.work.options.during, self.member.period)
 
     def relation(self, outputs: Sequence[tuple[Expr, str]]) -> QueryRelation:
         """Return the rows with these columns, followed by date and owner."""
@@ -374,7 +386,7 @@ class Stage:
             text,
             pending=self.member.pending,
             owned=self.member.owned,
-            dated=self.member.dated,
+            period=self.member.period,
             unseen=self._unseen,
             tables=self.member.tables,
         )
@@ -407,17 +419,27 @@ class Stage:
         inner, columns, outputs, replacements = [], [], [], {}
         item = Item("g0", _empty(self), "")
         names, listed = [], []
+        period = self._period_of(groups)
+        if period is not None:  # written into GROUP BY itself, it shows that a person has one row in each period
+            day = self.write(period.parts[1])
+            of_rows = replace(period, parts=(period.parts[0], Expr("item", DATE, value="")))
+            names.append(self.work.expressions.write(of_rows, {("", DATE): ColumnSql(identifier(DATE), day.type)}).sql)
+            inner.append(f"{day.sql} AS {identifier(DATE)}")
+            listed.append(f"{names[0]} AS {identifier(DATE)}")
         for number_, group in enumerate(groups):
             with about(group):
                 expression, name = self.write(group), f"g{number_}"
                 read = name if self._keeps_spelling(group, expression.type) else f"v{number_}"
-                inner.append(f"{expression.sql} AS {identifier(read)}")
-                if read == name:
-                    listed.append(identifier(name))
+                if group == period:
+                    listed.append(f"{names[0]} AS {identifier(name)}")
                 else:
+                    inner.append(f"{expression.sql} AS {identifier(read)}")
+                    names.append(identifier(read))
+                if read != name:
                     outputs.append(f"{one_of_group(identifier(read), expression.type)} AS {identifier(name)}")
+                elif group != period:
+                    listed.append(identifier(name))
             columns.append(self._output(group, name, name, expression.type))
-            names.append(identifier(read))
             replacements[group] = Expr("item", name, value=item.id)
         for number_, aggregate in enumerate(aggregates):
             with about(aggregate):
@@ -432,7 +454,9 @@ class Stage:
             listed.append(identifier(UNIT))
         text = f"SELECT {', '.join([*listed, *outputs])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
-        unseen = tuple(column for column in self._unseen if column.owner)  # a group has no row's date
+        unseen = tuple(column for column in self._unseen if column.owner)
+        if period is not None:  # a group has no row's date, but may have its period
+            unseen += (Column(DATE, DATE, Type("TIMESTAMP"), dated=True),)
         one_of_rows = (*ENDS, *_INTERPOLATED)
         chosen = [
             column
@@ -441,6 +465,24 @@ class Stage:
         ]
         chosen += [column for group, column in zip(groups, columns, strict=False) if not self._says_whose(group)]
         return self._above(self._of_equals(f"({text})", chosen), columns, unseen), replacements
+
+    def _period_of(self, exprs: Sequence[Expr]) -> Expr | None:
+        """Return the rows' period, if it follows from expressions of which none is the rows' date itself.
+
+        As a group or partition beside these, it changes nothing, and rows of two periods are never together.
+        """
+        if any(self.column_of(expr) in self.member.dates for expr in exprs):
+            return None
+        parts_of: dict[Expr, frozenset[str]] = {}
+        for base, parts in map(told_parts, exprs):
+            parts_of[base] = parts_of.get(base, frozenset()) | parts
+        for base, parts in parts_of.items():
+            if self.column_of(base) in self.member.dates and self.write(base).type.kind in ("DATE", "TIMESTAMP"):
+                year, others = PARTS[self.member.period]
+                if parts >= {year, *(name for name, _ in others)}:
+                    unit = Expr("constant", "string", value=self.member.period)
+                    return Expr("call", "date_trunc", (unit, base))
+        return None
 
     def _says_whose(self, group: Expr) -> bool:
         """Whether an expression identifies the owner of a row, and so must stay an unchanged column."""
@@ -466,7 +508,7 @@ class Stage:
             text,
             pending=self.member.pending,
             owned=self.member.owned,
-            dated=self.member.dated,
+            period=self.member.period,
             unseen=self._unseen if unseen is None else unseen,
             tables=self.member.tables,
         )
@@ -476,7 +518,7 @@ class Stage:
 
     def _aggregate(self, expr: Expr, index: int, inner: list[str]) -> tuple[str, Type, Limits]:
         """Return the SQL of an aggregate of one person's rows, which cannot fail; add its inputs to `inner`."""
-        if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name != "count"):
+        if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name not in _DISTINCT):
             instead = (
                 "What one of the person's rows has is a column of it: QUALIFY row_number() OVER (PARTITION BY person "
                 "ORDER BY ...) = 1."
@@ -510,10 +552,10 @@ class Stage:
             name = "count" if expr.name == "count" else "count_if"
             return f"system.main.{name}({distinct}{names[0]})", Type("BIGINT"), Limits(literal_number(_constant("0")))
         if expr.name == "sum":
-            return *self._sum(names[0], kind), NOWHERE
+            return *self._sum(names[0], kind, distinct=expr.flag), NOWHERE
         if expr.name in ("avg", "mean"):
-            total, _ = self._sum(names[0], kind)
-            count = call("count", names[0])
+            total, _ = self._sum(names[0], kind, distinct=expr.flag)
+            count = call("count", f"{'DISTINCT ' if expr.flag else ''}{names[0]}")
             average = f"CASE WHEN {count} > 0 THEN {call('/', cast(total, 'DOUBLE'), cast(count, 'DOUBLE'))} END"
             return average, Type("DOUBLE"), limits
         if expr.name in _INTERPOLATED and not (
@@ -533,18 +575,22 @@ class Stage:
             sql = one_of_group(names[0], kind, ENDS[expr.name])
         return sql, types[0][1], bounds
 
-    def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
-        """Return a sum that cannot overflow and does not depend on the order of rows."""
+    def _sum(self, name: str, kind: Type, *, distinct: bool = False) -> tuple[str, Type]:
+        """Return a sum, of distinct values or of all, that cannot overflow and does not depend on the order of rows."""
+
+        def added(values: str) -> str:
+            return call("sum", f"{'DISTINCT ' if distinct else ''}{values}")
+
         if kind.kind in INTEGERS and "HUGE" not in kind.kind:
-            return call("sum", name), Type("HUGEINT")
+            return added(name), Type("HUGEINT")
         if kind.kind == "BOOLEAN":
-            return call("sum", cast(name, "INTEGER")), Type("HUGEINT")
+            return added(cast(name, "INTEGER")), Type("HUGEINT")
         if kind.kind in INTEGERS:
             ends = [cast(str(end), "HUGEINT") for end in (_CLIP, -_CLIP)]
             clipped = call("greatest", call("least", f"TRY_CAST({name} AS HUGEINT)", ends[0]), ends[1])
-            return call("sum", f"CASE WHEN {name} IS NOT NULL THEN {clipped} END"), Type("HUGEINT")
+            return added(f"CASE WHEN {name} IS NOT NULL THEN {clipped} END"), Type("HUGEINT")
         if kind.kind == "DECIMAL" and kind.sizes[0] <= _SAFE_WIDTH:
-            return call("sum", name), Type("DECIMAL", (38, kind.sizes[1]))
+            return added(name), Type("DECIMAL", (38, kind.sizes[1]))
         if kind.kind not in ("DOUBLE", "FLOAT", "DECIMAL"):
             raise ParameterError("P104", f"sql: sum does not take a {kind.shown}. Cast the value to a number.")
         value = cast(name, "DOUBLE")
@@ -555,7 +601,7 @@ class Stage:
             "floor", call("+", call("*", f"({clipped})", f"'{float(1 << _FIXED)!r}'::DOUBLE"), "'0.5'::DOUBLE")
         )
         integer = f"CASE WHEN {call('isnan', value)} THEN NULL ELSE TRY_CAST({scaled} AS HUGEINT) END"
-        total = call("/", cast(call("sum", integer), "DOUBLE"), f"'{float(1 << _FIXED)!r}'::DOUBLE")
+        total = call("/", cast(added(integer), "DOUBLE"), f"'{float(1 << _FIXED)!r}'::DOUBLE")
         return total, Type("DOUBLE")
 
     def windowed(self, windows: Sequence[Expr], others: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
@@ -629,6 +675,7 @@ class Stage:
                 f"sql: {expr.name} OVER goes over rows of several people. Write PARTITION BY with the column of the "
                 "privacy unit first.",
             )
+        period = self._period_of(expr.partitions)
         arguments, stubs = [], []
         for index, part in enumerate(expr.parts):
             if index and part.what != "constant":
@@ -644,7 +691,7 @@ class Stage:
             expr,
             arguments,
             self.write(expr.parts[0]).type if expr.parts else None,
-            [add_column(partition) for partition in expr.partitions],
+            [add_column(partition) for partition in (*expr.partitions, *([] if period is None else [period]))],
             [(add_column(order.expression), order_words(order)) for order in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )
@@ -749,6 +796,9 @@ class RowBlock:
         conditions = [*(condition for condition in lifted if condition is not None), *self.added]
         member = self.joining.together([*self._opened, *self.chosen], conditions)
         for looked_up, on in self.looked_up:
+            if any(condition.name != "=" for condition in on):
+                member = self.joining.nearest(member, looked_up, on, outer=True)
+                continue
             member, on = self._of_one_person(member, looked_up, on)
             equal = list(self.joining.equalities(member, looked_up, on))
             if len(equal) < len(on):
@@ -816,10 +866,12 @@ class RowBlock:
         return [member_of(self.item(relation, alias))]
 
     def _join(self, join: Join) -> list[Member]:
+        if join.nearest and join.kind not in ("INNER", "LEFT"):
+            raise chosen_by_others("ASOF")
+        if join.kind == "LEFT" and not join.nearest:
+            return self._outer(join)
         if join.kind == "RIGHT":
             return self._outer(replace(join, kind="LEFT", left=join.right, right=join.left), swapped=True)
-        if join.kind == "LEFT":
-            return self._outer(join)
         if join.kind == "OUTER":
             raise ParameterError(
                 "P103",
@@ -828,6 +880,8 @@ class RowBlock:
             )
         if join.kind in ("SEMI", "ANTI"):
             return self._semi_join(join)
+        if join.nearest:
+            return [self._nearest_join(join)]
         before = len(self.scope.items)
         left = self._members(join.left)
         middle = len(self.scope.items)
@@ -855,6 +909,56 @@ class RowBlock:
         subquery = Expr("subquery", "EXISTS", query=Select(items=(literal,), source=join.right, where=where))
         self._choosing.append(subquery if join.kind == "SEMI" else Expr("not", parts=(subquery,)))
         return members
+
+    def _nearest_join(self, join: Join) -> Member:
+        """Return an ASOF JOIN of rows of people with a public table."""
+        before = len(self.scope.items)
+        around, self.conditions = self.conditions, []
+        joined = self._members(join.left)
+        middle = len(self.scope.items)
+        self._members(join.right)
+        theirs = self.scope.items[middle:]
+        if len(theirs) > 1 or theirs[0].relation.level != PUBLIC or not any(member.people for member in joined):
+            raise chosen_by_others("ASOF")
+        on = self._using(join, before, middle)
+        on[-1:] = [replace(condition, name=">=") for condition in on[-1:]]
+        on += [] if join.condition is None else self.conjuncts(join.condition)
+        ours, self.conditions = self.conditions, around
+        pairs = [pair for pair in (self._sides(condition, theirs[0].id) for condition in on) if pair is not None]
+        if len(pairs) < len(on) or sum(condition.name != "=" for condition in pairs) != 1:
+            raise ParameterError(
+                "P103",
+                "sql: ON of an ASOF JOIN has equalities and one of <, <=, > and >= between the people's table and the "
+                "public one. Write other conditions into WHERE.",
+            )
+        outer = self.joining.together(joined, ours)
+        self.conditions += ours
+        table = Stage(self.work, Scope(theirs), member_of(theirs[0]), [])
+        relation, keys = first_rows(table, [(pair.parts[1], self.compared_as(pair)) for pair in pairs], ())
+        item = Item(theirs[0].id, _computed_first(relation), theirs[0].alias, optional=join.kind == "LEFT")
+        self.scope.items[middle] = item
+        conditions = [
+            replace(pair, parts=(pair.parts[0], Expr("item", key, value=item.id)))
+            for pair, key in zip(pairs, keys, strict=True)
+        ]
+        return self.joining.nearest(outer, member_of(item), conditions, outer=join.kind == "LEFT")
+
+    def compared_as(self, condition: Expr) -> str | None:
+        """Return the type that a comparison casts its right side to, if the types of its sides differ."""
+        kinds = {self.work.expressions.type(side, self.scope.columns(side)).kind for side in condition.parts}
+        return "TIMESTAMP" if condition.name != "=" and kinds == {"DATE", "TIMESTAMP"} else None
+
+    def _sides(self, condition: Expr, public: str) -> Expr | None:
+        """Return a comparison with a public table's side on the right; None if it is no such comparison."""
+        if condition.what != "compare" or condition.name not in TURNED or _asks(condition):
+            return None
+        for sign, (mine, their) in (
+            (condition.name, condition.parts),
+            (TURNED[condition.name], condition.parts[::-1]),
+        ):
+            if self.scope.numbers(their) == {public} and public not in self.scope.numbers(mine) != frozenset():
+                return replace(condition, name=sign, parts=(mine, their))
+        return None
 
     def _reads_missing(self, expr: Expr) -> bool:
         return bool(self.scope.numbers(expr) & self.missing)
@@ -955,6 +1059,48 @@ class RowBlock:
         where = self.work.expressions.write(condition, self.scope.columns(condition), "BOOLEAN").sql
         name = identifier(item.id)
         return replace(member, text=f"(SELECT * FROM {item.relation.sql} AS {name} WHERE {where}) AS {name}")
+
+
+TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+_KEY, _PLACE = "dpsql_key", "dpsql_place"
+
+
+def first_rows(
+    stage: Stage, compared: Sequence[tuple[Expr, str | None]], orders: Sequence[Order], value: Expr | None = None
+) -> tuple[QueryRelation, list[str]]:
+    """Return the first public row for each combination of compared values, and the columns that hold these.
+
+    The order is the caller's and then that of all contents, so no other row decides which row is first: rows that still
+    tie are identical. Compared values may be cast. The columns are those of the rows, or the `value` alone.
+    """
+    keys = [f"{_KEY}{number}" for number in range(len(compared))]
+    read = [(item, column) for item in stage.scope.items for column in item.relation.columns]
+    columns = [column if value is None else replace(column, sql=f"c{at}") for at, (_, column) in enumerate(read)]
+    listed = [
+        f"{item.sql(column.sql)} AS {identifier(out.sql)}" for (item, column), out in zip(read, columns, strict=True)
+    ]
+    kinds = []
+    for key, (expr, target) in zip(keys, compared, strict=True):
+        expression = stage.write(expr, target)
+        kinds.append(expression.type)
+        listed.append(f"{expression.sql} AS {identifier(key)}")
+    by = []
+    for number, order in enumerate(orders):
+        listed.append(f"{stage.write(order.expression).sql} AS {identifier(f'dpsql_order{number}')}")
+        by.append(f"{identifier(f'dpsql_order{number}')} {order_words(order)}".rstrip())
+    by += [f"{sql} ASC NULLS LAST" for column in columns for sql in contents(identifier(column.sql), column.type)]
+    if value is not None:
+        listed.append(f"{stage.write(value).sql} AS v")
+        columns = [Column("v", "v", stage.write(value).type)]
+    parted = ", ".join(map(identifier, keys))
+    numbering = (
+        f"system.main.row_number() OVER (PARTITION BY {parted} ORDER BY {', '.join(by)}) AS {identifier(_PLACE)}"
+    )
+    names = ", ".join([*(identifier(column.sql) for column in columns), *map(identifier, keys)])
+    text = f"(SELECT {names} FROM (SELECT *, {numbering} FROM (SELECT {', '.join(listed)} {stage.body}))"
+    unseen = tuple(Column(key, key, kind) for key, kind in zip(keys, kinds, strict=True))
+    text = f"{text} WHERE {identifier(_PLACE)} = 1)"
+    return QueryRelation(PUBLIC, tuple(columns), text, unseen=unseen, name=stage.scope.items[0].relation.name), keys
 
 
 def _computed_first(relation: QueryRelation) -> QueryRelation:

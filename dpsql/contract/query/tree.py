@@ -672,13 +672,9 @@ def _join(record: Json) -> Join:
         nearest_order_type=("ASCENDING",),
     )
     kind, how = str(record.get("join_type")), str(record.get("ref_type"))
-    if how in ("ASOF", "POSITIONAL", "NEAREST"):
-        raise ParameterError(
-            "P103",
-            f"sql: {how} JOIN is not answered, since other rows decide which rows meet. Join by columns; the last row "
-            "before another one is QUALIFY row_number() OVER (PARTITION BY person, id ORDER BY time DESC) = 1.",
-        )
-    if kind not in _JOINS or how not in ("REGULAR", "CROSS", "NATURAL"):
+    if how in ("POSITIONAL", "NEAREST"):
+        raise chosen_by_others(how)
+    if kind not in _JOINS or how not in ("REGULAR", "CROSS", "NATURAL", "ASOF"):
         raise unread(f"{how} {kind} JOIN")
     sides = [_from(as_record(record.get(side))) for side in ("left", "right")]
     return Join(
@@ -688,6 +684,17 @@ def _join(record: Json) -> Join:
         _EXPRESSIONS.maybe(record.get("condition")),
         as_texts(record.get("using_columns")),
         how == "NATURAL",
+        how == "ASOF",
+    )
+
+
+def chosen_by_others(how: str) -> ParameterError:
+    """Return the refusal of a join in which other rows decide which rows meet."""
+    of_public = " An ASOF JOIN takes a public table or query on its right side." if how == "ASOF" else ""
+    return ParameterError(
+        "P103",
+        f"sql: {how} JOIN is not answered, since other rows decide which rows meet.{of_public} Join by columns; the "
+        "last row before another one is QUALIFY row_number() OVER (PARTITION BY person, id ORDER BY time DESC) = 1.",
     )
 
 

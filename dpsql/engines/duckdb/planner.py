@@ -32,25 +32,31 @@ own functions. A value that is used twice is a column with a name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dpsql.contract.call import check_named
+from dpsql.contract.keys import MOST_GROUPS, key_text
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import fold, show, text
+from dpsql.contract.parameters import fold, list_items, narrow, show, text
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, SCORES, XTY, Placement, Plan
-from dpsql.contract.query.condition import check
+from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options
+from dpsql.contract.query.condition import check, expression
+from dpsql.contract.query.nodes import Expr, Select, TableRef
+from dpsql.contract.query.splitter import split
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage import paths
+from dpsql.engines.duckdb.lineage.queries import grouped_source
 from dpsql.engines.duckdb.lineage.refusals import undated
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.releases import PastReleases, catalogued_sql, rows_sql
 from dpsql.engines.duckdb.steps import rows, step
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
-from dpsql.engines.duckdb.typed_expression import TYPES, ColumnTypes, column_types, judged, types_query
+from dpsql.engines.duckdb.typed_expression import TYPES, TYPING, ColumnTypes, column_types, judged, types_query
 from dpsql.engines.port import PART
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.functions.grouped.plan import GroupedPlan
@@ -58,6 +64,7 @@ from dpsql.functions.query_bounds import CoreBoundsPlan
 from dpsql.functions.query_rows import RowsPlan
 from dpsql.functions.registry import FUNCTIONS, function_of
 from dpsql.ledger.ledger import Ledger
+from dpsql.parsing import PARSER
 from dpsql.progress import listen
 from dpsql.rendering import call, cast
 from dpsql.rendering import text as literal
@@ -201,6 +208,9 @@ class Planner:
             if placement is not None:
                 terms[DATED] = dated.of_source(placement.date, placement.dated)
 
+        if governed and seen and placement is not None:
+            arguments = _with_public_keys(function, arguments, terms, placement, seen)
+
         def planned(owner_terms: Mapping[str, object]) -> Plan:
             plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, owner_terms)
             if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
@@ -283,6 +293,87 @@ class Planner:
         """Return the budget of a source: its plain name, unless the owner protected this spelling."""
         plain = dataset_name(source)
         return source if plain != source and source and self._ledger.policy(source) is not None else plain
+
+
+# The source in the query whose groups are those of a call.
+_GROUPED_SOURCE = ("", "", "dpsql_source")
+
+
+def _with_public_keys(
+    function: str, arguments: Mapping[str, object], terms: Mapping[str, object], placement: Placement, seen: Seen
+) -> Mapping[str, object]:
+    """Return a call's arguments with the public keys that a query of the same groups has, where keys are missing.
+
+    The splitter decides for both which values are public: from declarations, types, bounds, the condition and the
+    periods. It sees no row. Keys of a BOOLEAN or an ENUM are left to the call, unless it is a table of all keys.
+    """
+    keys, by = arguments.get("keys"), arguments.get("by")
+    if by is None and function == "dp_crosstab":
+        by = [arguments.get("rows"), arguments.get("columns")]
+    names = [by] if isinstance(by, str) else list_items(by) or []
+    is_table = function == "dp_synthetic"
+    if not (is_table or (names and issubclass(function_of(function).plan, GroupedPlan))):
+        return arguments
+    node = paths.read_plan(seen[0][1])
+    if node is None or not all(isinstance(name, str) for name in names) or not isinstance(keys, Mapping | None):
+        return arguments
+    table = grouped_source(_GROUPED_SOURCE, node, terms, placement)
+    declared = narrow(Mapping, terms.get("keys") or {})
+    listed = {fold(str(name)) for name in (declared if keys is None else keys)}
+    if is_table:
+        return arguments if arguments.get("private_keys") is True else _with_labels(arguments, table, declared, listed)
+    lacking = [table.column(name) for name in names if fold(name) not in listed]
+    if not lacking or None in lacking or (function != "dp_crosstab" and all(map(_lists_labels, lacking))):
+        return arguments
+    columns = tuple(Expr("column", names=(name,)) for name in names)
+    condition = arguments.get("condition")
+    try:
+        where = None if condition is None else _with_columns(expression(check(condition)))
+        items = (*columns, Expr("call", "count_star"))
+        query = Select(items=items, source=TableRef(_GROUPED_SOURCE), where=where, groups=columns)
+        texts = {name: tuple(map(key_text, list_items(values) or ())) for name, values in (keys or {}).items()}
+        options = Options(keys=texts, during=arguments.get("during"))
+        [core] = split(query, Catalogue({_GROUPED_SOURCE: table}, TYPING), options).cores
+    except (ParameterError, SourceError):
+        return arguments  # the call says what is wrong
+    public = {name: list(key.values or public_texts(key.query)) for name, key in zip(names, core.keys, strict=True)}
+    return {**arguments, "keys": {**public, **(keys or {})}}
+
+
+def _with_labels(
+    arguments: Mapping[str, object], table: CatalogueTable, declared: Mapping[str, object], listed: Collection[str]
+) -> Mapping[str, object]:
+    """Return the arguments of a synthetic table with the public labels of its columns that are an ENUM."""
+    chosen = arguments.get("columns")
+    names = {fold(str(name)) for name in list_items(chosen) or ([] if chosen is None else [chosen])}
+    labels = {
+        column.name: list(column.type.values)
+        for column in table.columns
+        if column.type.kind == "ENUM" and fold(column.name) not in listed and (not names or fold(column.name) in names)
+    }
+    keys = arguments.get("keys")
+    return (
+        {**arguments, "keys": {**narrow(Mapping, declared if keys is None else keys), **labels}}
+        if labels
+        else arguments
+    )
+
+
+def _lists_labels(column: CatalogueColumn | None) -> bool:
+    return column is not None and column.type.kind in ("BOOLEAN", "ENUM")
+
+
+def _with_columns(expr: Expr) -> Expr:
+    """Return a condition's expression with names in place of its columns."""
+    return Expr("column", names=(expr.name,)) if expr.what == "item" else expr.mapped(_with_columns)
+
+
+def public_texts(query: str | None) -> list[str | None]:
+    """Return the public values that a query over no table lists, as texts."""
+    listed = call("list", "CAST(v AS VARCHAR) ORDER BY v ASC NULLS LAST")
+    rows = f"(SELECT v FROM ({query}) AS listed(v) LIMIT {MOST_GROUPS + 1})"
+    texts: list[str | None] = json.loads(PARSER.value(f"SELECT CAST({call('to_json', listed)} AS VARCHAR) FROM {rows}"))
+    return texts
 
 
 def _as_read(types: ColumnTypes | None, placement: Placement | None) -> ColumnTypes | None:

@@ -119,7 +119,7 @@ class QueryStatement:
 
     def _spread(self, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
         """Return the core's numbers with intervals: each number's place, and the count that splits its error chance."""
-        return spread(self.split, core) if self.errors else []
+        return spread(self.split, core)
 
     def sql(self, *, noted: bool = False) -> str:
         """Return the statement that runs, charges and releases, or that reads a `replayed` release."""
@@ -237,14 +237,14 @@ def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
     return [(positions[aggregate], count) for name, aggregate, count in split.intervals if name == core.name]
 
 
-def stub_sql(split: Split, *, errors: bool) -> str:
+def stub_sql(split: Split) -> str:
     """Return the post text over tables without rows, with the names and types of the released tables."""
     tables = []
     for core in split.cores:
         columns = [f"CAST(NULL AS {key.type}) AS {identifier(key.column)}" for key in core.keys]
         for aggregate in core.aggregates:
             columns.append(f"CAST(NULL AS {aggregate.type}) AS {identifier(aggregate.name)}")
-        for index, count in spread(split, core) if errors else ():
+        for index, count in spread(split, core):
             names = error_names(core.aggregates[index].name, count)
             columns += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names]
         tables.append(f"{identifier(core.name)} AS (SELECT {', '.join(columns)} WHERE false)")
@@ -404,6 +404,7 @@ def read_options(
         upper=_bounds("upper", arguments.get("upper")),
         now=now,
         zone=str(now.tzinfo),
+        during=arguments.get("during"),
         columns=columns,
         errors=arguments.get("errors") is True,
         earlier=earlier,
@@ -536,8 +537,8 @@ class QueryPlanner:
 
     def cores(self, sql: object, tree: object, arguments: Given, seen: Seen) -> list[str]:
         """Return the texts that DuckDB plans next: of cores, of public keys, and of the final statement."""
-        read, errors = self._read(sql, tree, arguments, seen), arguments.get("errors") is True
-        return list(dict.fromkeys(text for form in read.forms for text in _texts(form.split, errors=errors)))
+        read = self._read(sql, tree, arguments, seen)
+        return list(dict.fromkeys(text for form in read.forms for text in _texts(form.split)))
 
     def plan(
         self,
@@ -747,7 +748,7 @@ class QueryPlanner:
     ) -> tuple[paths.Path, ...]:
         """Raise unless the post text reads no protected rows and returns the query's columns; return its tables."""
         errors = arguments.get("errors") is True
-        node = _node(plans, stub_sql(read.split, errors=errors))
+        node = _node(plans, stub_sql(read.split))
         free = reading.refuse_people(node, "the query", *read.declared, listing=plans.get(reading.SHOW_TABLES, ""))
         types = () if node is None else reading.types_of(node)
         names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
@@ -921,7 +922,7 @@ def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:
     return node
 
 
-def _texts(division: Split, *, errors: bool) -> list[str]:
+def _texts(division: Split) -> list[str]:
     keys = [key.query for core in division.cores for key in core.keys if key.query is not None]
     listing = [reading.SHOW_TABLES] if "SHOW " in division.post else []
-    return [*(core.source for core in division.cores), *keys, stub_sql(division, errors=errors), *listing]
+    return [*(core.source for core in division.cores), *keys, stub_sql(division), *listing]

@@ -36,6 +36,8 @@ _PLAIN = frozenset(
 _INTEGERS = frozenset(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"))
 # JSON's containers. A test of the class takes a third of the time of a test for subclasses.
 NESTED = frozenset((dict, list))
+# Expressions whose parts are all in `children` or `child`.
+_SIMPLE = frozenset(("BOUND_FUNCTION", "BOUND_OPERATOR", "BOUND_CAST", "BOUND_CONSTANT"))
 # Types that contain no other types and no values, as an ENUM does.
 PLAIN_TYPES = frozenset(
     (
@@ -295,6 +297,59 @@ def constant(expression: object) -> object:
     if not isinstance(literal, dict) or as_node(expression).get("type") != "VALUE_CONSTANT" or literal.get("is_null"):
         return None
     return literal.get("value")
+
+
+def applied(expression: object) -> object:
+    """Return what a lambda over a list of one row computes, over the columns of that row; else the expression itself.
+
+    The splitter writes ``list_transform([struct_pack(c0 := x)], lambda row: TRY(f(row.c0)))[1]``, which is
+    ``TRY(f(x))``: the list has one row, and the lambda reads only fields of it, no index and no other column.
+    """
+    transform, position = (*_given(expression, "list_extract"), None, None)[:2]
+    lists = _given(transform, "list_transform")
+    rows = _given(lists[0], "list_value") if len(lists) == 1 else []
+    columns = _given(rows[0], "struct_pack") if len(rows) == 1 else []
+    data = transform.get("function_data") if isinstance(transform, dict) else None
+    if not columns or not isinstance(data, dict) or data.get("has_index") or constant(_uncast(position)) != 1:
+        return expression
+    body = _over(data.get("lambda_expr"), dict(zip(_fields(rows[0]), columns, strict=False)))
+    return expression if body is None else body
+
+
+def _given(expression: object, name: str) -> list[object]:
+    """Return the arguments of a call of one of DuckDB's own functions, without lambdas; none for other expressions."""
+    if not isinstance(expression, dict) or called(expression) != name or not is_own(expression):
+        return []
+    operands = list(map(as_node, arguments(expression)))
+    lambdas = [operand for operand in operands if operand.get("expression_class") == "BOUND_LAMBDA"]
+    return [] if any(part.get("captures") for part in lambdas) else [part for part in operands if part not in lambdas]
+
+
+def _fields(row: object) -> list[str]:
+    """Return the names of a struct's fields, in the order of its values."""
+    info = as_node(as_node(as_node(row).get("return_type")).get("type_info"))
+    return [str(as_node(field).get("first")) for field in listed(info, "child_types")]
+
+
+def _uncast(expression: object) -> object:
+    if isinstance(expression, dict) and expression.get("type") == "OPERATOR_CAST":
+        return expression.get("child") or next(iter(arguments(expression)), None)
+    return expression
+
+
+def _over(body: object, columns: Mapping[str, object]) -> object:
+    """Return a lambda's body with columns in place of its row's fields; None if it may read anything else."""
+    if not isinstance(body, dict) or body.get("expression_class") not in _SIMPLE:
+        return None
+    field = _given(body, "struct_extract")
+    if len(field) == 2 and reference(field[0]) == 0:
+        return columns.get(str(constant(field[1])))
+    out = dict(body)
+    if "children" in body:
+        out["children"] = [_over(part, columns) for part in arguments(body)]
+    if "child" in body:
+        out["child"] = _over(body["child"], columns)
+    return None if None in (*arguments(out), out.get("child", body)) else out
 
 
 def type_of(expression: object) -> str:

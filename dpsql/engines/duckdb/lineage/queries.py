@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from dpsql.contract.expression.kinds import Type, type_of
 from dpsql.contract.keys import key_text
 from dpsql.contract.parameters import fold, show
+from dpsql.contract.periods import DATED, Dated
+from dpsql.contract.plan import Placement
 from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, PathKey
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.closure import Closure
@@ -166,7 +168,8 @@ def table_of(
     labels = EnumLabels(declarations, catalog, declarations.about(catalog.table(path), path[0]))
     private = labels.private(node) if replayed else labels.of_source(catalog.display(path), node, direct=direct)
     required = required_columns(description) if direct and description else frozenset()
-    columns = tuple(_column(name, kind, policy, required) for name, kind in zip(names, types, strict=True))
+    declared = {} if policy is None else dict(policy.bounds or {})
+    columns = tuple(_column(name, kind, declared, required) for name, kind in zip(names, types, strict=True))
     dates = [names[column] for column in sorted(rows.date.columns if rows.date is not None else ())]
     table = CatalogueTable(
         path,
@@ -176,10 +179,24 @@ def table_of(
         pending=None if rows.pending is None else _key(rows.pending, catalog),
         keys={fold(names[column]): end for column, key in rows.ties if (end := _key(key, catalog)) is not None},
         date=dates[0] if dates else None,
+        period=rows.date.period if dates and rows.date is not None else "",
         by_unit=rows.by_unit,
         loose=loose_of(rows, node),
     )
     return SeenTable(table, direct, bool(private))
+
+
+def grouped_source(
+    path: paths.Path, node: bound.Node, terms: Mapping[str, object], placement: Placement
+) -> CatalogueTable:
+    """Describe a function's source from the plan that reads all of it: rows whose values the owner declared."""
+    texts, dated = {fold(name) for name, _ in placement.texts}, terms.get(DATED)
+    columns = []
+    for name, part in zip(bound.output(node) or [], bound.listed(node, "expressions"), strict=False):
+        kind = _type(part)
+        columns.append(_column(name, kind.without_labels if fold(name) in texts else kind, terms, frozenset()))
+    period = dated.period if isinstance(dated, Dated) and placement.date is not None else ""
+    return CatalogueTable(path, tuple(columns), public=False, date=placement.date, period=period)
 
 
 def _key(key: Key, catalog: paths.Catalog) -> PathKey | None:
@@ -198,8 +215,7 @@ def types_of(node: bound.Node, *, as_text: bool = False) -> tuple[tuple[str, str
     return tuple(zip(bound.output(node) or (), types, strict=True))
 
 
-def _column(name: str, kind: Type, policy: Budget | None, required: frozenset[str]) -> CatalogueColumn:
-    bounds = {} if policy is None else dict(policy.bounds or {})
+def _column(name: str, kind: Type, bounds: Mapping[str, object], required: frozenset[str]) -> CatalogueColumn:
     keys = bounds.get("keys") or {}
     values = keys.get(fold(name)) if isinstance(keys, Mapping) else None
     return CatalogueColumn(

@@ -102,8 +102,9 @@ class Dates:
 def date_column(expression: object) -> tuple[int, frozenset[str]] | None:
     """Return the column that an expression makes a date of, and the periods that the expression keeps.
 
-    `TRY_CAST` makes NULL of dates that a TIMESTAMP cannot hold; neither is in a period.
+    `TRY` and `TRY_CAST` make NULL of dates that a TIMESTAMP cannot hold; neither is in a period.
     """
+    expression = bound.applied(expression)
     column = bound.reference(expression)
     if column is not None:
         return column, EVERY_PERIOD
@@ -111,6 +112,8 @@ def date_column(expression: object) -> tuple[int, frozenset[str]] | None:
     arguments = bound.arguments(node) or [node.get("child")]
     if node.get("type") == "OPERATOR_CAST":
         return date_column(arguments[0]) if {bound.type_of(node), bound.type_of(arguments[0])} <= _PLAIN else None
+    if node.get("type") == "OPERATOR_TRY":
+        return date_column(arguments[0])
     if bound.called(node) not in _TRUNCATES or not bound.is_own(node) or len(arguments) != 2:
         return None
     part, below = bound.constant(arguments[0]), date_column(arguments[1])
@@ -132,8 +135,8 @@ def is_whole_period(expression: object, dates: Dates | None) -> bool:
     """Whether an expression is a date of the rows, and the same for all dates of a period."""
     if dates is None or not is_date(expression, dates):
         return False
-    node = bound.as_node(expression)
-    while node.get("type") == "OPERATOR_CAST":
+    node = bound.as_node(bound.applied(expression))
+    while node.get("type") in ("OPERATOR_CAST", "OPERATOR_TRY"):
         node = bound.as_node((bound.arguments(node) or [node.get("child")])[0])
     return bound.called(node) in _TRUNCATES and str(bound.constant(bound.arguments(node)[0])).lower() == dates.period
 

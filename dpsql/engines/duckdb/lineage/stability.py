@@ -208,6 +208,7 @@ LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
 _CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
 # NULL equals NULL in a key, and as a unit is nobody, so two rows without a unit may match.
 _EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
+_ORDERED = frozenset(f"COMPARE_{side}THAN{equal}" for side in ("LESS", "GREATER") for equal in ("", "OREQUALTO"))
 _SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 # The least value of each integer type, and the first value above its range.
 _RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
@@ -786,6 +787,35 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     return _projected(rows, node, left.width, right.width)
 
 
+def _nearest(walking: _Walk, node: bound.Node) -> Rows:
+    """Match each row of the left side with the nearest row of the right side, by equalities and one comparison.
+
+    The left row alone chooses among public rows of which no two agree in all compared columns: there is at most one
+    nearest row, whatever other rows there are, and in whatever order DuckDB reads them. The left rows keep their owner,
+    and each gives at most one row.
+    """
+    name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
+    left, right = walking.inputs(node, 2)
+    rows = side_by_side(left, right, name)
+    signs = [bound.as_node(condition).get("comparison") for condition in conditions]
+    ordered = [sign for sign in signs if sign not in _EQUAL]
+    is_known = name in ("INNER", "LEFT") and len(ordered) == 1 and ordered[0] in _ORDERED and not node.get("predicate")
+    if not is_known or not right.public or left.public:
+        return rows.broken("ASOF_JOIN").unfixed_by("ASOF JOIN")
+    for side, input_rows in (("left", left), ("right", right)):
+        rows = rows.unfixed_by(
+            blind(input_rows, [bound.as_node(condition).get(side) for condition in conditions])[0].unfixed
+        )
+    compared = set[int | None]()
+    for condition in map(bound.as_node, conditions):
+        compared |= {_key(condition.get("right")), _identity(condition.get("right"))}
+    if not any(key <= compared for key in right.unique):  # DuckDB chooses among rows that tie
+        return rows.broken("ASOF_JOIN").unfixed_by("ASOF JOIN")
+    rows = replace(replace(rows, **passed_on(left, right)), once=left.once, unique=left.unique)
+    rows = rows if rows.unit else replace(rows, own_rows=rows.own_rows or "ASOF JOIN")
+    return _projected(rows, node, left.width, right.width)
+
+
 def _maps(node: bound.Node) -> list[list[object]]:
     """Return the columns of either side that a join keeps; empty if it keeps all."""
     return [list(bound.listed(node, f"{side}_projection_map")) for side in ("left", "right")]
@@ -824,6 +854,7 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "DELIM_GET": lambda _, node: Rows(len(bound.listed(node, "chunk_types"))),
     "CROSS_PRODUCT": _cross,
     "COMPARISON_JOIN": _join,
+    "ASOF_JOIN": _nearest,
     **dict.fromkeys(
         (
             *("EXCEPT", "INTERSECT", "PIVOT"),
@@ -832,7 +863,7 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
         _broken,
     ),
     "LIMIT": _limit,
-    **dict.fromkeys(("TOP_N", "SAMPLE", "ASOF_JOIN", "POSITIONAL_JOIN"), _mixed_up),
+    **dict.fromkeys(("TOP_N", "SAMPLE", "POSITIONAL_JOIN"), _mixed_up),
 }
 
 
