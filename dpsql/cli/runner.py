@@ -6,7 +6,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
@@ -19,6 +18,7 @@ from dpsql.cli.options import EngineOption
 from dpsql.cli.output import Result, budget_view, ledger_view, policy_view
 from dpsql.cli.stopping import noting_stops
 from dpsql.context import Context
+from dpsql.contract.names import near_names
 from dpsql.contract.parameters import show
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
@@ -245,7 +245,7 @@ def _refuse_missing(database: str) -> None:
     if database == ":memory:" or "://" in database or path.exists():
         return
     names = [file.name for file in path.parent.glob("*.*db")] if path.parent.is_dir() else []
-    near = get_close_matches(path.name, names, 1, 0.6)
+    near = near_names(path.name, names, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise LedgerError(
         "L055",

@@ -12,7 +12,6 @@ The module also suggests public names for misspelt names, and spells calls in me
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -218,9 +217,58 @@ def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
     otherwise : str
         A sentence.
     """
-    names = {fold(name): name for name in candidates}
-    close = difflib.get_close_matches(fold(word), names, n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(show(names[name]) for name in close)}?" if close else otherwise
+    close = near_names(word, (name for name in candidates if name != word))
+    return f"Did you mean {' or '.join(map(show, close))}?" if close else otherwise
+
+
+# Longest word that has similar names; a longer one is no slip, and strangers write words, too.
+_LONGEST_WORD = 64
+
+
+def near_names(word: str, candidates: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names that a misspelt word may mean, the nearest first; names of equal distance by alphabet.
+
+    A name is near if at most a third of the word's letters were typed wrongly (left out, added, changed, or swapped
+    with the next), or if the word is the first part of the name, such as ``max_rows``, or the name's last part with
+    a path before it, such as ``public.patients``.
+
+    Parameters
+    ----------
+    word : str
+        As the caller wrote it.
+    candidates : iterable of str
+        Names that the caller may see.
+    most : int
+        The number of names to return.
+    """
+    spelled = fold(word)
+    if not 0 < len(spelled) <= _LONGEST_WORD:
+        return []
+    ranked = sorted((_distance_of(spelled, fold(name)), name) for name in dict.fromkeys(candidates) if name)
+    return [name for distance, name in ranked if distance <= max(1, len(spelled) // 3)][:most]
+
+
+def _distance_of(word: str, name: str) -> float:
+    """Return how far a folded name is from a folded word: 0 if it is the same in another case or place."""
+    if name in (word, word.rpartition(".")[2]) or word == name.rpartition(".")[2]:
+        return 0
+    if len(word) > 2 and name.startswith((f"{word}_", f"{word}s")):
+        return 0.5
+    return _slips(word, name) if abs(len(word) - len(name)) <= max(1, len(word) // 3) else _LONGEST_WORD
+
+
+def _slips(word: str, name: str) -> int:
+    """Return the number of letters to leave out, add, change or swap with the next (optimal string alignment)."""
+    above: list[int] = []
+    row = list(range(len(name) + 1))
+    for place, letter in enumerate(word):
+        before, above, row = above, row, [place + 1]
+        for index, other in enumerate(name):
+            cost = min(above[index + 1] + 1, row[index] + 1, above[index] + (letter != other))
+            if place and index and letter == name[index - 1] and word[place - 1] == other:
+                cost = min(cost, before[index - 1] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 def meant_argument(word: str, parameters: Collection[str]) -> str:
@@ -236,7 +284,7 @@ def meant_argument(word: str, parameters: Collection[str]) -> str:
     meant = MEANT.get(fold(word), ())
     if meant and set(meant) <= set(parameters):
         return f"Did you mean {' and '.join(meant)}?"
-    close = difflib.get_close_matches(fold(word), parameters, n=1, cutoff=0.6)
+    close = near_names(word, parameters, 1)
     return f"Did you mean {close[0]}?" if close else f"It takes: {', '.join(parameters)}."
 
 

@@ -28,7 +28,15 @@ _BY_HAND = ("dp/lineage.sql", "dp/query.sql", "dp/models.sql", "dp/dp_split.sql"
 # Macros that others call.
 CALLED = (
     *("exact_double", "exact_fixed_point", "dpsql_lineage", "dpsql_typed", "dpsql_reads", "dpsql_tables"),
-    *("dpsql_texts", "dpsql_query_reads", "dpsql_planned", "dpsql_query_text", "dpsql_query_told", "dpsql_estimated"),
+    *(
+        "dpsql_said",
+        "dpsql_texts",
+        "dpsql_query_reads",
+        "dpsql_planned",
+        "dpsql_query_text",
+        "dpsql_query_told",
+        "dpsql_estimated",
+    ),
 )
 
 
@@ -88,10 +96,10 @@ def _table_form(name: str) -> str:
     signature = FUNCTIONS[name].plan.arguments
     fields = {argument: argument for argument in signature}
     charged = (
-        f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
+        f"  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(\n"
         f"    {text(name)}, 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,\n"
         f"    source,\n"
-        f"{_struct(fields, 4)}))"
+        f"{_struct(fields, 4)})))"
     )
     head = f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE"
     if not FUNCTIONS[name].of_release:
@@ -111,8 +119,8 @@ def _exact_form(name: str) -> str:
     fields = {key: _SPENT.get(key, key) for key in signature if signature[key].statistic or key in _SPENT}
     return (
         f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), parameters)}\n) AS TABLE\n"
-        f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
-        f"    {text(name)}, 'table', dpsql_typed(source, condition), source,\n{_struct(fields, 4)}));"
+        f"  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(\n"
+        f"    {text(name)}, 'table', dpsql_typed(source, condition), source,\n{_struct(fields, 4)})));"
     )
 
 
@@ -128,8 +136,8 @@ def _aggregate_form(name: str) -> str:
     first = [column for column in _COLUMNS if column in {argument.column for argument in columns}]
     row = ", ".join(f"{argument.column} := {argument.column}" for argument in columns)
     plan = (
-        f"SELECT plan FROM system.main.query(system.main.dpsql_plan(\n"
-        f"      {text(name)}, 'aggregate', NULL, '',\n{_struct(fields, 6)}))"
+        f"SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(\n"
+        f"      {text(name)}, 'aggregate', NULL, '',\n{_struct(fields, 6)})))"
     )
     return (
         f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(first, parameters)}\n) AS\n"

@@ -49,7 +49,7 @@ from dpsql.contract.query.tree import check_length, is_catalog, read_tree, table
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
-from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, place_text
+from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, missing_table, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.planner import part_of_query
 from dpsql.engines.duckdb.releases import PastReleases, digest_of, stored_query, tables_sql, texts_sql
@@ -689,8 +689,10 @@ class QueryPlanner:
             spelled = _spellings(reference, binding)
             listed = [(text, plans[text]) for text in spelled]
             name = reading.spelled(reference)
-            if paths.is_missing(listed[0][1]):
-                raise SourceError("S016", f"source {show(name)} is not a table or view. Check its name.")
+            if paths.is_missing(listed[0][1]) or paths.has_no_place(listed[0][1]):
+                written = dotted(part for part in reference if part)
+                step = "SHOW ALL TABLES lists what there is."
+                raise missing_table(written, binding.declarations.protected, step)
             path, node = paths.pinned_path(name, listed), paths.read_plan(listed[0][1])
             if path is not None and node is None:
                 raise SourceError(

@@ -129,6 +129,20 @@ def is_missing(plan: str) -> bool:
     return False
 
 
+# What DuckDB says of a table in a schema or a database that is not there.
+_NO_PLACE = re.compile(r'(?:Table with name ".*" does not exist because schema|Catalog ".*" does not exist!$)')
+
+
+def has_no_place(plan: str) -> bool:
+    """Whether a plan says that the catalog has no such schema or database."""
+    try:
+        document = json.loads(plan)
+    except ValueError:
+        return False
+    is_error = isinstance(document, dict) and document.get("error_type") in ("catalog", "binder")
+    return is_error and _NO_PLACE.match(str(document.get("error_message"))) is not None
+
+
 def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
     """Return the path of the table that a source stands for; None for a file, a frame, or an unclear name.
 

@@ -25,14 +25,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import duckdb
 
-from dpsql.contract.names import ATTACHED, MARKED, TableName, is_file
+from dpsql.contract.names import ATTACHED, MARKED, TableName, did_you_mean, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.plan import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
@@ -949,11 +948,10 @@ class Sources(Judgements):
                 f"{show(table)} is a file, and many paths lead to one. Make a view over it; name that in {function}.",
             )
         if paths.is_missing(seen[0][1]):
-            near = get_close_matches(table, names, 1, 0.6)
-            hint = f" Did you mean {show(near[0])}?" if near else ""
+            hint = did_you_mean(table, names, "SHOW ALL TABLES lists what there is.")
             raise SourceError(
                 "S019",
-                f"there is no table {show(table)}.{hint} For rows that are in no catalog: "
+                f"there is no table {show(table)}. {hint} For rows that are in no catalog: "
                 "dp_protect(..., source := false).",
             )
         own = paths.pinned_path(table, seen)
