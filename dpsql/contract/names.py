@@ -13,12 +13,12 @@ The module also suggests public names for misspelt names, and spells calls in me
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from dpsql.contract.parameters import fold, show
+from dpsql.contract.parameters import fold, is_literal, show
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier
+from dpsql.rendering import identifier, literal_of
 
 MARKED = "#"  # first character of the database part for a database ID; `identifier` always quotes such a name
 ATTACHED = "@"  # the same without a database ID: the number of the attached object, until DETACH
@@ -205,6 +205,62 @@ MEANT = {
 }
 
 
+class OtherName(NamedTuple):
+    """A name that people try: why there is no such function, the one to call, and the arguments that it needs."""
+
+    why: str
+    function: str
+    stated: Mapping[str, object]
+
+
+_ONE_ROW = "is one person's value, which no noise hides; a quantile near it is private"
+# Each is a macro that only says what to write: DuckDB would suggest a name that looks alike, dp_kendall for dp_median.
+OTHER_NAMES = {
+    "dp_max": OtherName(f"the largest value {_ONE_ROW}", "dp_quantile", {"quantiles": 0.99}),
+    "dp_mean": OtherName("dp_mean is called dp_avg", "dp_avg", {}),
+    "dp_median": OtherName("the median is a quantile", "dp_quantile", {"quantiles": 0.5}),
+    "dp_min": OtherName(f"the smallest value {_ONE_ROW}", "dp_quantile", {"quantiles": 0.01}),
+}
+# Functions of SELECT that people call in FROM, where a macro says what to write, too.
+IN_SELECT = ("dp_protect", "dp_public", "dp_derive")
+
+
+def other_name(name: str, first: object, given: Mapping[str, object]) -> ParameterError:
+    """Return the refusal of a call by another name or in another place, with the call to write.
+
+    Parameters
+    ----------
+    name : str
+        As the caller wrote it: of `OTHER_NAMES` or `IN_SELECT`.
+    first : object
+        The first argument.
+    given : mapping
+        The other arguments.
+    """
+    given = {argument: value for argument, value in given.items() if value is not None and value is not False}
+    if name in IN_SELECT:
+        return ParameterError("P120", f"{name} is called in SELECT. Write SELECT {_written_call(name, first, given)};")
+    why, function, stated = OTHER_NAMES[name]
+    needed = {"target": given.pop("target", ...), **stated, "epsilon": given.pop("epsilon", 1), **given, **stated}
+    return ParameterError("P120", f"{why}. Write FROM {_written_call(function, first, needed)};")
+
+
+def _written_call(function: str, first: object, given: Mapping[str, object]) -> str:
+    listed = [f"{name} := {_written(value)}" for name, value in given.items()]
+    return f"{function}({', '.join([_written(first), *listed])})"
+
+
+def _written(value: object) -> str:
+    """Return an argument of SQL as it was written; what a message does not show is left to the user."""
+    if value is ... or value is None:
+        return "'...'"
+    parts = (
+        list(value.values() if isinstance(value, Mapping) else value) if isinstance(value, list | Mapping) else [value]
+    )
+    written = literal_of(value) if all(map(is_literal, parts)) else None
+    return "..." if written is None or len(written) > _LONGEST_WRITTEN else written
+
+
 def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
     """Suggest the names with the closest spelling to a word, as a question; else return another text.
 
@@ -221,6 +277,8 @@ def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
     return f"Did you mean {' or '.join(map(show, close))}?" if close else otherwise
 
 
+# Longest argument in a call to paste.
+_LONGEST_WRITTEN = 80
 # Longest word that has similar names; a longer one is no slip, and strangers write words, too.
 _LONGEST_WORD = 64
 

@@ -74,10 +74,13 @@ CREATE OR REPLACE TEMP MACRO dp_unplaced(
 -- under the budget's accountant.
 -- More: docs/functions/dp_budget.md
 CREATE OR REPLACE TEMP MACRO dp_budget(details := false) AS TABLE
-  SELECT COLUMNS(CASE WHEN details THEN '.*'
-    ELSE '^(dataset|spent|block|budget|releases|epsilon_spent|epsilon_remaining|delta_spent|delta_remaining|remaining)$' END)
-  FROM (SELECT system.main.unnest(entry)
-    FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry));
+  SELECT * FROM system.main.query(dpsql_said(CASE
+    WHEN details IS NOT NULL AND TRY_CAST(details AS BOOLEAN) IS NULL THEN system.main.concat(
+      '[DPSQL-P120] dp_budget lists all budgets. Write FROM dp_budget() WHERE dataset = ''', details, ''';')
+    ELSE system.main.concat('SELECT COLUMNS(''', CASE WHEN TRY_CAST(details AS BOOLEAN) THEN '.*'
+      ELSE '^(dataset|spent|block|budget|releases|epsilon_spent|epsilon_remaining|delta_spent|delta_remaining|remaining)$' END,
+      ''') FROM (SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry))')
+    END));
 
 -- dp_policy: Show what owners stated: limits, privacy units, bounds, keys and levels; public and derived tables.
 -- Guarantee: None needed: it reads what was declared, and no row.

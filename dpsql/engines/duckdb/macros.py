@@ -18,12 +18,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from dpsql.contract.arguments import Argument, Signature
+from dpsql.contract.names import IN_SELECT, OTHER_NAMES
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, QUERY, function_of
 from dpsql.manual.catalogue import MANUAL
 from dpsql.rendering import identifier, text
 
 _EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
+_OTHER_NAMES = "dp/other_names.sql"
 _BY_HAND = ("dp/lineage.sql", "dp/query.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
 # Macros that others call.
 CALLED = (
@@ -51,7 +53,7 @@ def sql_texts() -> Iterator[str]:
 
 def macros_sql(scope: str, catalog: str) -> str:
     """Return the SQL that creates every macro, with `scope` before its name."""
-    names = (*_EXACT, *_BY_HAND, *(f"dp/{name}.sql" for name in (*EXACT, *FUNCTIONS)))
+    names = (*_EXACT, *_BY_HAND, _OTHER_NAMES, *(f"dp/{name}.sql" for name in (*EXACT, *FUNCTIONS)))
     sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in names)
     sql = re.sub(
         r"(?<![\w.])(?<!MACRO )"
@@ -72,6 +74,11 @@ _SPENT = {"k": "1", "epsilon": "1"}
 _OF_RELEASE = "dpsql_curve_area"
 # Parameters that are SQL keywords, quoted when read.
 _WORDS = ("by",)
+# Arguments that people give a function under another name; more would slow each connection down.
+_TRIED = (
+    *("target", "quantiles", "epsilon", "delta", "lower", "upper", "by", "keys", "privacy_unit", "max_rows_per_unit"),
+    *("condition", "dataset", "release"),
+)
 # The first parameters of the macros in budget.sql.
 _FIRST = {
     "dp_protect": ("dataset",),
@@ -110,6 +117,35 @@ def _table_form(name: str) -> str:
         "(release, dataset := NULL) AS TABLE (\n"
         "  SELECT system.main.unnest(entry) FROM (\n"
         f"    SELECT system.main.unnest(system.main.{_OF_RELEASE}(release, dataset::VARCHAR)) AS entry)\n);"
+    )
+
+
+def other_names_sql() -> str:
+    """Return the macros that only say what to write: they are no functions of the manual, and charge nothing.
+
+    An aggregate form shows its epsilon alone: `query` takes constants, so no message shows a value of a row.
+    """
+    parts = ["-- Names and places that people try: these macros only say what to write."]
+    for name, (_, function, _) in OTHER_NAMES.items():
+        arguments = FUNCTIONS[function].plan.arguments
+        signature = {key: arguments[key] for key in _TRIED if key in arguments}
+        columns = [argument for argument in signature.values() if not argument.column and not argument.table_only]
+        parts += [
+            _saying_form(name, ("source",), signature),
+            f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('y',), columns)}\n) AS\n"
+            f"  (SELECT NULL FROM system.main.query(dpsql_said(system.main.dpsql_other_name(\n"
+            f"    {text(name)}, NULL,\n{_struct({'epsilon': 'epsilon'}, 4)}))));",
+        ]
+    parts += [_saying_form(name, _FIRST[name], DECLARATIONS[name]) for name in IN_SELECT]
+    return "\n\n".join(parts)
+
+
+def _saying_form(name: str, first: tuple[str, ...], signature: Signature) -> str:
+    fields = {argument: argument for argument in (*first[1:], *signature)}
+    return (
+        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(first, signature.values())}\n) AS TABLE\n"
+        f"  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_other_name(\n"
+        f"    {text(name)}, {first[0]},\n{_struct(fields, 4)})));"
     )
 
 
@@ -214,6 +250,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     """Yield every generated file with its expected text."""
     for name in (*FUNCTIONS, *EXACT):
         yield SQL / f"{name}.sql", f"{_header(name)}{function_sql(name)}\n"
+    yield SQL / "other_names.sql", f"{other_names_sql()}\n"
     path = SQL / "budget.sql"
     signatures: dict[str, Signature] = {**DECLARATIONS, "dp_estimate": ESTIMATE}
     yield path, _commented(_declared(path.read_text(encoding="utf-8"), signatures))
