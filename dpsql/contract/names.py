@@ -210,7 +210,7 @@ class OtherName(NamedTuple):
 
     why: str
     function: str
-    stated: Mapping[str, object]
+    needed: Mapping[str, object]
 
 
 _ONE_ROW = "is one person's value, which no noise hides; a quantile near it is private"
@@ -225,7 +225,7 @@ OTHER_NAMES = {
 IN_SELECT = ("dp_protect", "dp_public", "dp_derive")
 
 
-def other_name(name: str, first: object, given: Mapping[str, object]) -> ParameterError:
+def other_name(name: str, first: object, arguments: Mapping[str, object]) -> ParameterError:
     """Return the refusal of a call by another name or in another place, with the call to write.
 
     Parameters
@@ -234,31 +234,29 @@ def other_name(name: str, first: object, given: Mapping[str, object]) -> Paramet
         As the caller wrote it: of `OTHER_NAMES` or `IN_SELECT`.
     first : object
         The first argument.
-    given : mapping
-        The other arguments.
+    arguments : mapping
+        The other arguments, by name.
     """
-    given = {argument: value for argument, value in given.items() if value is not None and value is not False}
+    more = {key: value for key, value in arguments.items() if value is not None and value is not False}
     if name in IN_SELECT:
-        return ParameterError("P120", f"{name} is called in SELECT. Write SELECT {_written_call(name, first, given)};")
-    why, function, stated = OTHER_NAMES[name]
-    needed = {"target": given.pop("target", ...), **stated, "epsilon": given.pop("epsilon", 1), **given, **stated}
-    return ParameterError("P120", f"{why}. Write FROM {_written_call(function, first, needed)};")
+        return ParameterError("P120", f"{name} is called in SELECT. Write SELECT {_call_to_write(name, first, more)};")
+    why, function, needed = OTHER_NAMES[name]
+    more = {"target": ..., **needed, "epsilon": 1, **more, **needed}
+    return ParameterError("P120", f"{why}. Write FROM {_call_to_write(function, first, more)};")
 
 
-def _written_call(function: str, first: object, given: Mapping[str, object]) -> str:
-    listed = [f"{name} := {_written(value)}" for name, value in given.items()]
-    return f"{function}({', '.join([_written(first), *listed])})"
+def _call_to_write(function: str, first: object, arguments: Mapping[str, object]) -> str:
+    listed = [f"{name} := {_argument_to_write(value)}" for name, value in arguments.items()]
+    return f"{function}({', '.join([_argument_to_write(first), *listed])})"
 
 
-def _written(value: object) -> str:
-    """Return an argument of SQL as it was written; what a message does not show is left to the user."""
+def _argument_to_write(value: object) -> str:
+    """Return an argument as it was written in SQL; the user fills in what no message shows."""
     if value is ... or value is None:
         return "'...'"
-    parts = (
-        list(value.values() if isinstance(value, Mapping) else value) if isinstance(value, list | Mapping) else [value]
-    )
-    written = literal_of(value) if all(map(is_literal, parts)) else None
-    return "..." if written is None or len(written) > _LONGEST_WRITTEN else written
+    values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else (value,)
+    literal = literal_of(value) if all(map(is_literal, values)) else None
+    return "..." if literal is None or len(literal) > _LONGEST_ARGUMENT else literal
 
 
 def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
@@ -278,7 +276,7 @@ def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
 
 
 # Longest argument in a call to paste.
-_LONGEST_WRITTEN = 80
+_LONGEST_ARGUMENT = 80
 # Longest word that has similar names; a longer one is no slip, and strangers write words, too.
 _LONGEST_WORD = 64
 
