@@ -282,7 +282,7 @@ _LONGEST_WORD = 64
 
 
 def near_names(word: str, candidates: Iterable[str], most: int = 3) -> list[str]:
-    """Return the names that a misspelt word may mean, the nearest first; names of equal distance by alphabet.
+    """Return the names that a misspelt word may mean, the nearest first; of equal distance the longer.
 
     A name is near if at most a third of the word's letters were typed wrongly (left out, added, changed, or swapped
     with the next), or if the word is the first part of the name, such as ``max_rows``, or the name's last part with
@@ -300,8 +300,9 @@ def near_names(word: str, candidates: Iterable[str], most: int = 3) -> list[str]
     spelled = fold(word)
     if not 0 < len(spelled) <= _LONGEST_WORD:
         return []
-    ranked = sorted((_distance_of(spelled, fold(name)), name) for name in dict.fromkeys(candidates) if name)
-    return [name for distance, name in ranked if distance <= max(1, len(spelled) // 3)][:most]
+    names = dict.fromkeys(name for name in candidates if name)
+    ranked = sorted((_distance_of(spelled, fold(name)), -len(name), name) for name in names)
+    return [name for distance, _, name in ranked if distance <= max(1, len(spelled) // 3)][:most]
 
 
 def _distance_of(word: str, name: str) -> float:
