@@ -205,6 +205,47 @@ MEANT = {
 }
 
 
+# Words of other databases for DuckDB's functions.
+_MEANT_IN_SQL = {
+    "average": "avg",
+    "charindex": "instr",
+    "cnt": "count",
+    "countd": "count(DISTINCT ...)",
+    "getdate": "current_date",
+    "isnull": "coalesce",
+    "nvl": "coalesce",
+    "percentile": "quantile_cont",
+    "percentile_approx": "quantile_cont",
+    "regexp_like": "regexp_matches",
+    "std": "stddev",
+    "stdev": "stddev",
+    "to_char": "strftime",
+    "var": "var_samp",
+}
+# The words that a statement is made of, for slips such as FORM.
+_KEYWORDS = ("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "JOIN", "UNION")
+
+
+def meant_in_sql(name: str, candidates: Iterable[str]) -> str:
+    """Suggest a function of SQL for one that DuckDB lacks, as a question; else an empty text."""
+    close = [_MEANT_IN_SQL[fold(name)]] if fold(name) in _MEANT_IN_SQL else near_names(name, candidates, 2)
+    return f"Did you mean {' or '.join(close)}?" if close else ""
+
+
+def misspelt_keyword(sql: str) -> str:
+    """Say which word of a statement that DuckDB cannot read looks like a keyword, or an empty text."""
+    if re.match(r"\s*SELECT\s+TOP\b", sql, re.IGNORECASE):
+        return "Write LIMIT at the end in place of TOP."
+    words = re.findall(r"[A-Za-z]+", re.sub(r"'(?:[^']|'')*'|\"[^\"]*\"", " ", sql))
+    keywords = {word.partition(" ")[0]: word for word in _KEYWORDS}
+    for word in words:
+        if word.upper() not in (*keywords, "FOR", "BY", "ON"):
+            close = near_names(word, keywords, 1)
+            if close and len(word) > 2:
+                return f"Did you mean {keywords[close[0]]}, not {word}?"
+    return ""
+
+
 class OtherName(NamedTuple):
     """A name that people try: why there is no such function, the one to call, and the arguments that it needs."""
 

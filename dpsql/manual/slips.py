@@ -255,8 +255,8 @@ def _edits(call: _Called, statement: str) -> Iterator[tuple[tuple[int, int], str
     for position, argument in enumerate(call.arguments):
         place = argument.spans[-1]
         value = statement[slice(*place)]
-        meant = argument.name if argument.name in parameters else MEANT.get(argument.name, ())
-        meant = [meant] if isinstance(meant, str) else [*meant] or near_names(argument.name, parameters, 1)
+        meant = [argument.name] if argument.name in parameters else [*MEANT.get(argument.name, ())]
+        meant = meant or near_names(argument.name, parameters, 1)
         if argument.name and argument.name not in parameters:
             yield argument.spans[0], meant[0] if len(meant) == 1 else ""  # none, or several: no remedy is the only one
         if argument.sign in ("=", ":"):

@@ -140,7 +140,7 @@ def other_names_sql() -> str:
     return "\n\n".join(parts)
 
 
-def _saying_form(name: str, first: tuple[str, ...], signature: Signature) -> str:
+def _saying_form(name: str, first: tuple[str, ...], signature: Mapping[str, Argument]) -> str:
     fields = {argument: argument for argument in (*first[1:], *signature)}
     return (
         f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(first, signature.values())}\n) AS TABLE\n"

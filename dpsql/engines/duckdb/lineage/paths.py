@@ -296,6 +296,12 @@ def why_unread(plan: str) -> str:
     return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
+def lacking_function(why: str) -> str:
+    """Return the function that DuckDB lacks, from its reason for not binding a text; else an empty text."""
+    match = re.match(r'(?:Scalar|Aggregate|Table)? ?Function with name "?(\w+)"? does not exist', why)
+    return "" if match is None else match[1]
+
+
 # Table numbers by folded path.
 Numbers = Mapping[Path, int]
 # The query for the numbers, inside or outside of the caller's transaction.

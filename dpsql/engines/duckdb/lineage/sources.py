@@ -852,7 +852,9 @@ class Sources(Judgements):
         name = catalog.display(table.path)
         if any(declaration.kind != PUBLIC_KIND for declaration in self.about(table.path, declarations)):
             raise BudgetError(
-                "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
+                "B009",
+                f"{show(name)} has a budget, or is made from a table that has one, so it is not public. Declare a "
+                "table of what everybody may know: CREATE TABLE known (...); SELECT dp_public('known').",
             )
         if table.node is not None and table.is_traced_view:
             read = {bound.table_of(scan) for scan in bound.scans(table.node)} - {None}
@@ -881,9 +883,8 @@ class Sources(Judgements):
         name = catalog.display(table.path)
         parent = paths.declaration_of(base, declarations, catalog)
         if parent is None or parent.kind == PUBLIC_KIND:
-            raise BudgetError(
-                "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
-            )
+            step = did_you_mean(base, declarations.protected, "Run dp_protect first.")
+            raise BudgetError("B010", f"{show(base)} has no budget, so nothing is derived from it. {step}")
         own = [declaration for declaration in self.about(table.path) if declaration.kind == PROTECT]
         self._refuse_spent(name, own)
         of_person = parent.unit if parent.path is None else declarations.unit(parent.dataset)
