@@ -184,7 +184,10 @@ class Runner:
         try:
             self.connection.execute(statement)
         except Exception as error:
-            raise mended(error, statement, self.context.columns_of) from None
+            failure = mended(error, statement, self.context.columns_of)
+            raise (
+                self._with_no_database(failure) if isinstance(failure, duckdb.CatalogException) else failure
+            ) from None
         names = [column[0] for column in self.connection.description or ()]
         with warnings.catch_warnings():
             # DuckDB 2.0 says that this copies the rows. A relation would not, but each read would run it again.
@@ -226,6 +229,14 @@ class Runner:
                 raise self.stopped from failure[0]
             raise failure[0]
         return outcome[0]
+
+    def _with_no_database(self, error: Exception) -> Exception:
+        """Return an error about a table with the option that was forgotten, if no database is open."""
+        with self.connection.cursor() as cursor:
+            if self.database != ":memory:" or cursor.execute("SELECT 1 FROM duckdb_tables()").fetchone():
+                return error
+        step = "No database file is open: add --db FILE, or start the shell as dpsql shell FILE."
+        return type(error)(f"{str(error).rstrip()}\n\n{step}")
 
 
 def replay_text(receipt: Receipt) -> str:

@@ -38,11 +38,16 @@ _QUOTED_QUERY = re.compile(
     r"(?P<rest>\s*(?:,\s*\w+\s*(?::=|=>)[^']*(?:'[^']*'[^']*)*)?\)\s*;?)",
     re.IGNORECASE | re.DOTALL,
 )
+_FILTERED = re.compile(
+    r"(?:SELECT\s+\*\s+)?(?P<call>FROM\s+dp_\w+\((?:[^()]|\([^()]*\))*)\)\s+WHERE\s+(?P<where>.*?)\s*;?",
+    re.IGNORECASE | re.DOTALL,
+)
 _SELECTED = re.compile(
     r"SELECT\s+(?:\w+\s*,\s*)?(?P<call>dp_\w+\(.*\))(?:\s+AS\s+\w+)?(?:\s+FROM\s+(?P<table>[\w.]+)"
     r"(?:\s+WHERE\s+(?P<where>.*?))?(?:\s+GROUP\s+BY\s+(?P<group>\w+))?)?\s*;?",
     re.IGNORECASE | re.DOTALL,
 )
+_PAIR = re.compile(r"[\[(]([^,\[\](){}]+),([^,\[\](){}]+)[\])]")  # both bounds in one list
 _VIEW = "CREATE TEMP VIEW chosen AS "
 _LONGEST_LINE = 400
 
@@ -257,6 +262,10 @@ def _edits(call: _Called, statement: str) -> Iterator[tuple[tuple[int, int], str
         value = statement[slice(*place)]
         meant = [argument.name] if argument.name in parameters else [*MEANT.get(argument.name, ())]
         meant = meant or near_names(argument.name, parameters, 1)
+        ends = _PAIR.fullmatch(value)
+        if len(meant) == 2 and ends is not None:
+            yield (argument.spans[0][0], place[1]), f"{meant[0]} := {ends[1].strip()}, {meant[1]} := {ends[2].strip()}"
+            continue
         if argument.name and argument.name not in parameters:
             yield argument.spans[0], meant[0] if len(meant) == 1 else ""  # none, or several: no remedy is the only one
         if argument.sign in ("=", ":"):
@@ -322,8 +331,9 @@ def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) ->
             continue
         parameters = list(MANUAL[call.function].arguments)
         for argument in call.arguments:
-            is_meant = refused is not None or (reserved is not None and fold(reserved[1]) == argument.name)
-            if is_meant and argument.name and argument.sign != "=" and argument.name not in parameters:
+            is_reserved = reserved is not None and fold(reserved[1]) == argument.name
+            is_meant = is_reserved or (refused is not None and argument.sign != "=")
+            if is_meant and argument.name and argument.name not in parameters:
                 return f"{call.function} has no argument {argument.name}. {meant_argument(argument.name, parameters)}"
     if refused is None or fold(refused["name"]) not in MANUAL:
         return None
@@ -429,10 +439,19 @@ def _result_column(message: str, calls: Sequence[_Called], statement: str) -> st
         return f"{returned}, some of them with details := true alone."
     if "condition" not in parameters:
         return f"{returned}."
+    found = _FILTERED.fullmatch(statement.strip())
+    line = f" Write {found['call']}, condition := {_quoted(found['where'].strip())});" if found is not None else ""
     return (
         f"{returned}, and the columns of by. WHERE chooses rows of that result; condition := '...' chooses rows of the "
-        "source."
+        f"source.{line}"
     )
+
+
+def _setting(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    match = re.search(r'unrecognized configuration parameter "(epsilon|delta|dataset)"', message)
+    if match is None:
+        return None
+    return f"{match[1]} is an argument of each call. Write FROM dp_count('...', {match[1]} := ...);"
 
 
 def _bare_word(message: str, calls: Sequence[_Called], statement: str) -> str | None:
@@ -453,4 +472,5 @@ _LOOKS = (
     _no_sign,
     _result_column,
     _bare_word,
+    _setting,
 )
