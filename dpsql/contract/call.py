@@ -170,7 +170,10 @@ def require(kind: pa.DataType | None, part: str, column: str, names: Iterable[st
     if kind is None or _is_missing(kind):
         view = f"CREATE TEMP VIEW chosen AS SELECT *, {column} AS computed FROM ...; then name 'computed' of 'chosen'."
         is_expression = re.search(r"\w\s*[-+*/%|(<>=]", column) is not None and is_shown(column)
-        step = did_you_mean(column, names, f"Compute it in a view: {view}" if is_expression else "Check the name.")
+        otherwise = f"Compute it in a view: {view}" if is_expression else "Check the name."
+        if part == "condition's":
+            otherwise += " A text in a condition has quotes of its own: condition := 'ward = ''A'''."
+        step = did_you_mean(column, names, otherwise)
         raise SourceError("S002", f"{part} {show(column)} is not a column of the source. {step}")
     return kind
 

@@ -159,7 +159,7 @@ def with_column(error: DpsqlError, columns: Callable[[], Iterable[str]]) -> Dpsq
     if error.message.startswith("condition's"):
         listed += " A text in a condition has quotes of its own: condition := 'ward = ''A'''."
     step = did_you_mean(word, names, listed)
-    return error.saying(f"{error.message.removesuffix('Check the name.').rstrip()} {step}")
+    return error.saying(f"{error.message.partition('Check the name.')[0].rstrip()} {step}")
 
 
 def no_method(on: str, name: str, methods: Collection[str]) -> str:
@@ -461,8 +461,16 @@ def _bare_word(message: str, calls: Sequence[_Called], statement: str) -> str | 
     return f"dp_{fold(word)} is called as {_form(f'dp_{fold(word)}')}."
 
 
+def _query_in_quotes(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    line = rewritten(statement)
+    if line is None or f"{QUERY}($$" not in line or f"{QUERY}($$" in statement:
+        return None
+    return f"{QUERY} takes its SQL as one text. Between $$ and $$ a text may have quotes."
+
+
 _LOOKS_AT_CALLS = (_equals, _positional, _keys_of_a_query)
 _LOOKS = (
+    _query_in_quotes,
     _unknown_function,
     _equals,
     _unknown_argument,

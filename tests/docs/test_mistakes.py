@@ -29,6 +29,14 @@ MISTAKES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("mi
 _SQL_SIGN = re.compile(r"\w :=|\b(FROM|SELECT) dp_")
 
 
+# Tables that the mended statements declare: each by one of them.
+_NAMES = "stays nurses doctors shifts meals scans tests drugs labs surgeries rooms"
+_UNDECLARED = [
+    *(f"CREATE TABLE {name} AS SELECT i AS id FROM range(9) AS r(i)" for name in _NAMES.split()),
+    *(f"CREATE TABLE {name} AS SELECT 1 AS bed" for name in ("beds", "wardrobes")),
+]
+
+
 @dataclass(frozen=True)
 class Interfaces:
     """One database, as the shell and Python see it."""
@@ -42,7 +50,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interfaces]:
     path = tmp_path_factory.mktemp("mistakes") / "patients.duckdb"
     owner = dpsql.polars.use()
     with Runner(str(path)) as runner:
-        for statement in (*STATEMENTS, *BUDGETS, "CREATE TABLE wards AS SELECT 'A' AS ward"):
+        for statement in (*STATEMENTS, *BUDGETS, "CREATE TABLE wards AS SELECT 'A' AS ward", *_UNDECLARED):
             runner.execute(statement)
         frame = pl.DataFrame(runner.context.sql("FROM patients"))
         mine = frame.dp.of("patients")  # type: ignore[attr-defined]
@@ -58,8 +66,14 @@ def _spent(there: Interfaces) -> list[Any]:
     return [context.sql("SELECT dataset, releases, epsilon_spent FROM dp_budget()").to_pylist() for context in contexts]
 
 
+_GRADES = ("grade_1", "plain")
+
+
 def test_there_are_enough_mistakes() -> None:
-    assert sum(len(kind) for name, kind in MISTAKES.items() if name != "grade_1") >= 100
+    assert sum(len(kind) for name, kind in MISTAKES.items() if name not in _GRADES) >= 100
+    fixed = len(MISTAKES["fixed"]) + len(MISTAKES["fixed_calls"])
+    assert fixed >= 80
+    assert MISTAKES["plain"].keys() <= MISTAKES["fixed"].keys()
     assert len(MISTAKES["grade_1"]) <= 3
     assert all(MISTAKES["grade_1"].values())
 
@@ -88,6 +102,36 @@ def test_a_call(there: Interfaces, call: str) -> None:
         assert word in str(caught.value)
     assert not _SQL_SIGN.search(str(caught.value))
     assert _spent(there) == before
+
+
+@pytest.mark.odds("0: looks at messages and charges")
+@cases("statement", MISTAKES["fixed"], quick=8)
+def test_a_statement_and_its_remedy(there: Interfaces, statement: str) -> None:
+    """The message has the words of the remedy, in the shell and, where DuckDB lets it, on a plain connection."""
+    words, *line = MISTAKES["fixed"][statement]
+    remedy, before, plain = (line or [words])[0], _spent(there), there.runner.connection
+    with pytest.raises((duckdb.Error, dpsql.errors.DpsqlError)) as caught:
+        there.runner.context.sql(statement)
+    assert words in " ".join(str(caught.value).split())
+    with pytest.raises(duckdb.Error) as bare:
+        plain.execute(statement)
+    assert (words in " ".join(str(bare.value).split())) == (statement not in MISTAKES["plain"])
+    assert _spent(there) == before
+    assert words in remedy
+    try:
+        plain.execute(remedy).fetchall()
+    finally:
+        plain.execute("DROP VIEW IF EXISTS chosen")
+
+
+@cases("call", MISTAKES["fixed_calls"], quick=3)
+def test_a_call_and_its_remedy(there: Interfaces, call: str) -> None:
+    words, remedy = MISTAKES["fixed_calls"][call]
+    with pytest.raises((AttributeError, dpsql.errors.DpsqlError)) as caught:
+        eval(call, dict(there.names))
+    assert words in str(caught.value)
+    assert words in remedy
+    assert eval(remedy, dict(there.names)) is not None
 
 
 @cases("line", MISTAKES["commands"], quick=1)

@@ -423,9 +423,8 @@ def _bounds(name: str, argument: object) -> dict[str, Fraction]:
     for column, value in numbers.items():
         hint = f"Give numbers by column: {name} := {{days: 0}}."
         if isinstance(value, datetime.date):  # and datetime
-            hint = (
-                f"Bound a date in WHERE: {column or 'day'} {'>=' if name == 'lower' else '<='} DATE '{value:%Y-%m-%d}'."
-            )
+            sign = ">=" if name == "lower" else "<="
+            hint += f" Bound a date in WHERE: {column or 'day'} {sign} DATE '{value:%Y-%m-%d}'."
         checked = parameters.finite_float(name, value, hint=hint)
         bounds[str(column)] = Fraction(str(checked))
     return bounds
