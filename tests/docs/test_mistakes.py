@@ -19,7 +19,7 @@ import dpsql.polars
 from dpsql.cli.commands import main
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell
-from dpsql.contract.names import MEANT, in_python, on_frames
+from dpsql.contract.names import MEANT, OTHER_NAMES, in_python, near_names, on_frames
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest, search
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS
@@ -122,6 +122,78 @@ def test_a_statement_and_its_remedy(there: Interfaces, statement: str) -> None:
         plain.execute(remedy).fetchall()
     finally:
         plain.execute("DROP VIEW IF EXISTS chosen")
+
+
+# Statements around a call: DuckDB binds, explains, prepares, counts or drops its rows.
+_AROUND = (
+    *("FROM {}", "SELECT count(*) FROM {}", "SELECT 1 FROM {} LIMIT 0", "DESCRIBE FROM {}", "EXPLAIN FROM {}"),
+    *("PREPARE p AS FROM {}", "CREATE TEMP TABLE taken AS FROM {}", "CREATE TEMP VIEW taken AS FROM {}"),
+    *("SELECT 1 UNION ALL SELECT 2 FROM {}", "SELECT 1 WHERE EXISTS (FROM {})", "WITH w AS (FROM {}) SELECT 1 FROM w"),
+)
+
+
+@pytest.mark.odds("0: looks at messages and charges")
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dp_count('patients')",
+        "dp_count('patient', epsilon := 1)",
+        "dp_count('patients', condition := 'agee > 40', epsilon := 1)",
+        "dp_query('SELECT max(age) FROM patients', epsilon := 1)",
+        "dp_query('SELECT avg(agee) FROM patients', epsilon := 1)",
+        "dp_query('FROM', epsilon := 1)",
+        "dp_mean('patients', epsilon := 1)",
+        "dp_protect('patients', epsilon := 2000)",
+        "dp_predictions('nope', 'patients')",
+        "exact_xty('patient')",
+    ],
+)
+def test_a_refusal_at_binding_is_raised_without_duckdb_s_words(there: Interfaces, call: str) -> None:
+    """A function returns the refusal as its text, and `dpsql_said` raises it: in no statement does a call go on."""
+    before = _spent(there)
+    for around in _AROUND:
+        with pytest.raises(duckdb.Error) as caught:
+            there.runner.connection.execute(around.format(call)).fetchall()
+        assert str(caught.value).startswith("Invalid Input Error: [DPSQL-"), around
+        found = dpsql.errors.original(caught.value)
+        assert found is not None
+        assert "\n\n" not in found.message
+    assert _spent(there) == before
+
+
+def test_another_name_shows_no_value_of_a_row(there: Interfaces) -> None:
+    """An argument may be a column: DuckDB refuses it, or the message leaves it out."""
+    tables = "CREATE OR REPLACE TEMP TABLE secret AS SELECT 'HUSH-' || i AS word, 8675309 + i AS number FROM range(3) AS r(i)"
+    there.runner.connection.execute(tables)
+    for name in OTHER_NAMES:
+        for call in ("word, epsilon := 1", "word, epsilon := number", "number, lower := number, dataset := word"):
+            with pytest.raises(duckdb.Error) as caught:
+                there.runner.connection.execute(f"SELECT {name}({call}) FROM secret").fetchall()
+            assert "HUSH" not in str(caught.value)
+            assert "86753" not in str(caught.value)
+        with pytest.raises(duckdb.Error) as caught:
+            there.runner.connection.execute(f"FROM secret, {name}('patients', target := secret.word)").fetchall()
+        assert "HUSH" not in str(caught.value)
+
+
+@cases(
+    ("word", "names", "meant"),
+    [
+        ("patient", ["visits", "patients", "patient_id"], ["patient_id", "patients"]),
+        ("public.patients", ["visits", "patients"], ["patients"]),
+        ("FORM", ["FROM", "SELECT"], ["FROM"]),
+        ("cont", ["cot", "count", "round"], ["count", "cot"]),
+        ("agee", ["page", "age", "ages"], ["ages", "age"]),
+        ("max_rows", ["max_groups_per_unit", "max_rows_per_unit"], ["max_rows_per_unit"]),
+        ("age * 2", ["age"], []),
+        ("ward", ["word"], ["word"]),
+        ("x", ["y", "xy"], ["xy", "y"]),
+        ("a" * 65, ["a" * 64], []),
+        ("", ["a"], []),
+    ],
+)
+def test_near_names_are_few_letters_away(word: str, names: list[str], meant: list[str]) -> None:
+    assert near_names(word, names) == meant
 
 
 @cases("call", MISTAKES["fixed_calls"], quick=3)
