@@ -108,7 +108,8 @@ class UdfSpec:
         A refusal is the text of the result, and the macro ``dpsql_said`` raises it: DuckDB writes ``Invalid Input
         Error: Python exception occurred while executing the UDF: ParameterError:`` before the text of an exception,
         and only ``Invalid Input Error:`` before a text that a macro raises. A function that gets the refusal of
-        another in the queries to plan has that refusal.
+        another in the queries to plan has that refusal. Nothing can run in its place: it follows from public values,
+        comes before any row, and is no SQL that DuckDB could parse.
     """
 
     name: str
