@@ -121,6 +121,12 @@ def mended(error: Exception, statement: str, columns: Columns | None = None) -> 
     return type(error)(f"{text.rstrip()}\n\n{step}")
 
 
+def slip_in(statement: str) -> str:
+    """Return the next step that a statement's own text shows, for an error whose text may quote rows; else nothing."""
+    step = next_step("", statement)
+    return "" if step is None else f" {step}{_line_to_write(statement)}"
+
+
 def next_step(message: str, statement: str) -> str | None:
     """Return the sentence that says how to fix a statement; None if unknown."""
     calls = tuple(_calls(statement))
