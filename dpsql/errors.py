@@ -11,6 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Self
 
+# The first characters of every error's text.
+CODED = "[DPSQL-"
+
 
 class DpsqlError(Exception):
     """Base of every error that dpsql raises on purpose.
@@ -42,8 +45,9 @@ class DpsqlError(Exception):
         """Return the same error with a text that begins on its own line.
 
         DuckDB puts ``Invalid Input Error: Python exception occurred while executing the UDF: ParameterError: `` before
-        the text of any exception of a function; the exception's class and notes do not change that. `original` returns
-        the error without the line break.
+        the text of any exception of a function; the exception's class and notes do not change that. Functions that run
+        while DuckDB binds a statement return the text instead (`UdfSpec.spoken`). `original` returns the error without
+        the line break.
         """
         error = type(self)(self.code.removeprefix("DPSQL-"), self.message)
         error.args = (f"\n{self}",)

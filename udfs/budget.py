@@ -233,9 +233,9 @@ def estimate(session: Session) -> Callable[..., Sequence[Mapping[str, object]]]:
 
 
 SPECS = (
-    UdfSpec("dpsql_protect", protect, "VARCHAR", native=True),
-    UdfSpec("dpsql_public", public, "VARCHAR", native=True),
-    UdfSpec("dpsql_derive", derive, "VARCHAR", native=True),
+    UdfSpec("dpsql_protect", protect, "VARCHAR", native=True, spoken=True),
+    UdfSpec("dpsql_public", public, "VARCHAR", native=True, spoken=True),
+    UdfSpec("dpsql_derive", derive, "VARCHAR", native=True, spoken=True),
     UdfSpec("dpsql_unplaced", unplaced, struct_list(dict.fromkeys(_UNPLACED, "VARCHAR")), native=True),
     UdfSpec("dpsql_budget", budget, struct_list(_BUDGET), native=True, nullary=True),
     UdfSpec("dpsql_policy", policy, struct_list(_POLICY), native=True, nullary=True),

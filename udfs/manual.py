@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from dpsql.contract.names import other_name
 from dpsql.engines.duckdb.session import Session
 from dpsql.manual.catalogue import MANUAL, help_lines, suggestion
 from dpsql.udfs.values import UdfSpec, struct_list
@@ -41,7 +42,17 @@ def explain(session: Session) -> Callable[..., list[str]]:
     return run
 
 
+def other(session: Session) -> Callable[..., str]:
+    """Bind (another name, first argument, the others) → the refusal that says what to write. Pure."""
+
+    def run(name: str, first: object, given: Mapping[str, object]) -> str:
+        raise other_name(name, first, given)
+
+    return run
+
+
 SPECS = (
+    UdfSpec("dpsql_other_name", other, "VARCHAR", native=True, pure=True, spoken=True),
     UdfSpec("dpsql_functions", functions, struct_list(_FUNCTIONS), native=True, nullary=True),
     UdfSpec("dpsql_help", explain, "VARCHAR[]", native=True),
 )

@@ -233,10 +233,10 @@ def _answer(entry: Entry, question: str) -> QueryAnswer:
 
 
 SPECS = (
-    UdfSpec("dpsql_query_tables", tables, "VARCHAR[]", native=True, pure=True),
-    UdfSpec("dpsql_query_cores", cores, _TEXTS, native=True, pure=True),
-    UdfSpec("dpsql_query_plan", plan, "VARCHAR", native=True, pure=True),
-    UdfSpec("dpsql_expected_cores", expected_cores, _TEXTS, native=True),
+    UdfSpec("dpsql_query_tables", tables, "VARCHAR[]", native=True, pure=True, spoken=True),
+    UdfSpec("dpsql_query_cores", cores, _TEXTS, native=True, pure=True, spoken=True),
+    UdfSpec("dpsql_query_plan", plan, "VARCHAR", native=True, pure=True, spoken=True),
+    UdfSpec("dpsql_expected_cores", expected_cores, _TEXTS, native=True, spoken=True),
     UdfSpec("dpsql_expected", expected, ESTIMATED, native=True),
     UdfSpec("dpsql_query_gate", gate, GATE),
     UdfSpec("dpsql_query_free", free, "BOOLEAN"),

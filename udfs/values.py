@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.errors import DpsqlError, InternalError, ParameterError
+from dpsql.errors import CODED, DpsqlError, InternalError, ParameterError, original
 from dpsql.kernels.columns import single_chunk
 from dpsql.progress import presses
 
@@ -40,6 +40,14 @@ def struct_list(columns: Mapping[str, str]) -> str:
 def seen_of(listed: Plans) -> list[tuple[str, str]]:
     """Return queries and their plans as pairs."""
     return [(entry["query"], entry["plan"]) for entry in listed or ()]
+
+
+def refuse_again(arguments: Sequence[object]) -> None:
+    """Raise the refusal that a spoken function returned in place of queries, if there is one."""
+    for queries in arguments:
+        for entry in queries if isinstance(queries, list) else ():
+            if isinstance(entry, dict) and str(entry.get("query")).startswith(CODED):
+                raise original(ValueError(entry["query"])) or nested()
 
 
 def one_ticket(tickets: pa.Array) -> int:
@@ -96,6 +104,12 @@ class UdfSpec:
         otherwise DuckDB runs it at EXPLAIN, freezes it at PREPARE and shares one draw between rows.
     nullary : bool
         It takes no arguments; every other function takes arguments of any type.
+    spoken : bool
+        A refusal is the text of the result, and the macro ``dpsql_said`` raises it: DuckDB writes ``Invalid Input
+        Error: Python exception occurred while executing the UDF: ParameterError:`` before the text of an exception,
+        and only ``Invalid Input Error:`` before a text that a macro raises. A function that gets the refusal of
+        another in the queries to plan has that refusal. Nothing can run in its place: it follows from public values,
+        comes before any row, and is no SQL that DuckDB could parse.
     """
 
     name: str
@@ -104,6 +118,7 @@ class UdfSpec:
     native: bool = False
     pure: bool = False
     nullary: bool = False
+    spoken: bool = False
 
     def run(self, function: Callable[..., object], arguments: tuple[object, ...]) -> object:
         """Call `function`, and return a result for each row or raise an error with a code; nothing else leaves it.
@@ -122,10 +137,14 @@ class UdfSpec:
         """
         before = presses()
         try:
+            if self.native:
+                refuse_again(arguments)
             result = function(*arguments)
             if not self.native and _rows(result) != _rows(arguments[0]):
                 raise nested()
         except DpsqlError as error:
+            if self.spoken:
+                return self._said(str(error))
             raise error.in_duckdb() from None
         except Exception:
             if presses() != before:  # such as Arrow's error for it
@@ -134,6 +153,12 @@ class UdfSpec:
                 "I004", f"{self.name} is not for direct use and does not take these arguments. Use the dp_ functions."
             ).in_duckdb() from None
         return result
+
+    def _said(self, refusal: str) -> object:
+        """Return a refusal as a result of this function: a text, or the only query of a list."""
+        if self.returns == "VARCHAR":
+            return refusal
+        return [refusal] if self.returns == "VARCHAR[]" else [{"query": refusal, "plan": None}]
 
     def register(
         self, connection: duckdb.DuckDBPyConnection, function: Callable[..., object], returns: DuckDBPyType

@@ -34,6 +34,7 @@ from dpsql.cli.stopping import Terminated
 from dpsql.contract.boundary import quotes_values, unshown
 from dpsql.errors import original
 from dpsql.ledger.charge import Receipt
+from dpsql.manual.slips import slip_in
 from dpsql.version import __version__
 
 
@@ -52,7 +53,8 @@ class TextLog(JobLog):
         if isinstance(error, Exception):
             substitute = unshown("it", error, "Run it in dpsql shell to read what DuckDB says.")
             is_value = original(error) is None and quotes_values(error)
-            message = f"{where}{substitute if is_value else clean_message(error)}"
+            slip = "" if statement is None else slip_in(statement.text)
+            message = f"{where}{f'{substitute}{slip}' if is_value else clean_message(error)}"
             if not job_error.ran:
                 message += f"{'.' * message[-1].isalnum()} Nothing was run."
             say_error(message)

@@ -6,7 +6,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
@@ -19,6 +18,7 @@ from dpsql.cli.options import EngineOption
 from dpsql.cli.output import Result, budget_view, ledger_view, policy_view
 from dpsql.cli.stopping import noting_stops
 from dpsql.context import Context
+from dpsql.contract.names import near_names
 from dpsql.contract.parameters import show
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
@@ -184,7 +184,10 @@ class Runner:
         try:
             self.connection.execute(statement)
         except Exception as error:
-            raise mended(error, statement, self.context.columns_of) from None
+            failure = mended(error, statement, self.context.columns_of)
+            raise (
+                self._with_no_database(failure) if isinstance(failure, duckdb.CatalogException) else failure
+            ) from None
         names = [column[0] for column in self.connection.description or ()]
         with warnings.catch_warnings():
             # DuckDB 2.0 says that this copies the rows. A relation would not, but each read would run it again.
@@ -227,6 +230,14 @@ class Runner:
             raise failure[0]
         return outcome[0]
 
+    def _with_no_database(self, error: Exception) -> Exception:
+        """Return an error about a table with the option that was forgotten, if no database is open."""
+        with self.connection.cursor() as cursor:
+            if self.database != ":memory:" or cursor.execute("SELECT 1 FROM duckdb_tables()").fetchone():
+                return error
+        step = "No database file is open: add --db FILE, or start the shell as dpsql shell FILE."
+        return type(error)(f"{str(error).rstrip()}\n\n{step}")
+
 
 def replay_text(receipt: Receipt) -> str:
     """Return the message for a replayed release."""
@@ -245,7 +256,7 @@ def _refuse_missing(database: str) -> None:
     if database == ":memory:" or "://" in database or path.exists():
         return
     names = [file.name for file in path.parent.glob("*.*db")] if path.parent.is_dir() else []
-    near = get_close_matches(path.name, names, 1, 0.6)
+    near = near_names(path.name, names, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise LedgerError(
         "L055",

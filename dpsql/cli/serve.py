@@ -28,10 +28,12 @@ from dpsql.ledger.location import is_url
 from dpsql.manual.demonstration import TABLES, fill
 
 FIRST = "analyst"
-# Budgets of the tables that --demo makes.
+# Budgets of the tables that --demo makes, with the hospital's wards, so that GROUP BY ward is answered as it is.
+_WARDS = "keys := {ward: ['A', 'B', 'C']}"
 _BUDGETS = (
-    "SELECT dp_protect('patients', epsilon := 10, delta := 1e-6)",
-    "SELECT dp_protect('visits', epsilon := 10, delta := 1e-6, privacy_unit := 'patient_id', max_rows_per_unit := 3)",
+    f"SELECT dp_protect('patients', epsilon := 10, delta := 1e-6, {_WARDS})",
+    "SELECT dp_protect('visits', epsilon := 10, delta := 1e-6, privacy_unit := 'patient_id', max_rows_per_unit := 3, "
+    f"{_WARDS})",
 )
 
 

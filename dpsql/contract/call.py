@@ -5,6 +5,7 @@ Columns come from the arguments and the column types. Columns that do not fit ar
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import bounds_by_feature, refuse_extremes
 from dpsql.contract.measurement import Draw
 from dpsql.contract.names import did_you_mean
-from dpsql.contract.parameters import Level, fold, show
+from dpsql.contract.parameters import Level, fold, is_shown, show
 from dpsql.contract.periods import Dated
 from dpsql.contract.plan import Plan
 from dpsql.contract.query.condition import columns_of
@@ -167,7 +168,12 @@ def _is_missing(kind: pa.DataType) -> bool:
 def require(kind: pa.DataType | None, part: str, column: str, names: Iterable[str] = ()) -> pa.DataType:
     """Return the column's type, or raise if the source has no such column; the message suggests known columns."""
     if kind is None or _is_missing(kind):
-        step = did_you_mean(column, names, "Check the name.")
+        view = f"CREATE TEMP VIEW chosen AS SELECT *, {column} AS computed FROM ...; then name 'computed' of 'chosen'."
+        is_expression = re.search(r"\w\s*[-+*/%|(<>=]", column) is not None and is_shown(column)
+        otherwise = f"Compute it in a view: {view}" if is_expression else "Check the name."
+        if part == "condition's":
+            otherwise += " A text in a condition has quotes of its own: condition := 'ward = ''A'''."
+        step = did_you_mean(column, names, otherwise)
         raise SourceError("S002", f"{part} {show(column)} is not a column of the source. {step}")
     return kind
 

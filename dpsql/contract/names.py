@@ -12,14 +12,13 @@ The module also suggests public names for misspelt names, and spells calls in me
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from dpsql.contract.parameters import fold, show
+from dpsql.contract.parameters import fold, is_literal, show
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier
+from dpsql.rendering import identifier, literal_of
 
 MARKED = "#"  # first character of the database part for a database ID; `identifier` always quotes such a name
 ATTACHED = "@"  # the same without a database ID: the number of the attached object, until DETACH
@@ -206,6 +205,101 @@ MEANT = {
 }
 
 
+# Words of other databases for DuckDB's functions.
+_MEANT_IN_SQL = {
+    "average": "avg",
+    "charindex": "instr",
+    "cnt": "count",
+    "countd": "count(DISTINCT ...)",
+    "getdate": "current_date",
+    "isnull": "coalesce",
+    "nvl": "coalesce",
+    "percentile": "quantile_cont",
+    "percentile_approx": "quantile_cont",
+    "regexp_like": "regexp_matches",
+    "std": "stddev",
+    "stdev": "stddev",
+    "to_char": "strftime",
+    "var": "var_samp",
+}
+# The words that a statement is made of, for slips such as FORM.
+_KEYWORDS = ("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "JOIN", "UNION")
+
+
+def meant_in_sql(name: str, candidates: Iterable[str]) -> str:
+    """Suggest a function of SQL for one that DuckDB lacks, as a question; else an empty text."""
+    close = [_MEANT_IN_SQL[fold(name)]] if fold(name) in _MEANT_IN_SQL else near_names(name, candidates, 2)
+    return f"Did you mean {' or '.join(close)}?" if close else ""
+
+
+def misspelt_keyword(sql: str) -> str:
+    """Say which word of a statement that DuckDB cannot read looks like a keyword, or an empty text."""
+    if re.match(r"\s*SELECT\s+TOP\b", sql, re.IGNORECASE):
+        return "Write LIMIT at the end in place of TOP."
+    words = re.findall(r"[A-Za-z]+", re.sub(r"'(?:[^']|'')*'|\"[^\"]*\"", " ", sql))
+    keywords = {word.partition(" ")[0]: word for word in _KEYWORDS}
+    for word in words:
+        if word.upper() not in (*keywords, "FOR", "BY", "ON"):
+            close = near_names(word, keywords, 1)
+            if close and len(word) > 2:
+                return f"Did you mean {keywords[close[0]]}, not {word}?"
+    return ""
+
+
+class OtherName(NamedTuple):
+    """A name that people try: why there is no such function, the one to call, and the arguments that it needs."""
+
+    why: str
+    function: str
+    needed: Mapping[str, object]
+
+
+_ONE_ROW = "is one person's value, which no noise hides; a quantile near it is private"
+# Each is a macro that only says what to write: DuckDB would suggest a name that looks alike, dp_kendall for dp_median.
+OTHER_NAMES = {
+    "dp_max": OtherName(f"the largest value {_ONE_ROW}", "dp_quantile", {"quantiles": 0.99}),
+    "dp_mean": OtherName("dp_mean is called dp_avg", "dp_avg", {}),
+    "dp_median": OtherName("the median is a quantile", "dp_quantile", {"quantiles": 0.5}),
+    "dp_min": OtherName(f"the smallest value {_ONE_ROW}", "dp_quantile", {"quantiles": 0.01}),
+}
+# Functions of SELECT that people call in FROM, where a macro says what to write, too.
+IN_SELECT = ("dp_protect", "dp_public", "dp_derive")
+
+
+def other_name(name: str, first: object, arguments: Mapping[str, object]) -> ParameterError:
+    """Return the refusal of a call by another name or in another place, with the call to write.
+
+    Parameters
+    ----------
+    name : str
+        As the caller wrote it: of `OTHER_NAMES` or `IN_SELECT`.
+    first : object
+        The first argument.
+    arguments : mapping
+        The other arguments, by name.
+    """
+    more = {key: value for key, value in arguments.items() if value is not None and value is not False}
+    if name in IN_SELECT:
+        return ParameterError("P120", f"{name} is called in SELECT. Write SELECT {_call_to_write(name, first, more)};")
+    why, function, needed = OTHER_NAMES[name]
+    more = {"target": ..., **needed, "epsilon": 1, **more, **needed}
+    return ParameterError("P120", f"{why}. Write FROM {_call_to_write(function, first, more)};")
+
+
+def _call_to_write(function: str, first: object, arguments: Mapping[str, object]) -> str:
+    listed = [f"{name} := {_argument_to_write(value)}" for name, value in arguments.items()]
+    return f"{function}({', '.join([_argument_to_write(first), *listed])})"
+
+
+def _argument_to_write(value: object) -> str:
+    """Return an argument as it was written in SQL; the user fills in what no message shows."""
+    if value is ... or value is None:
+        return "'...'"
+    values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else (value,)
+    literal = literal_of(value) if all(map(is_literal, values)) else None
+    return "..." if literal is None or len(literal) > _LONGEST_ARGUMENT else literal
+
+
 def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
     """Suggest the names with the closest spelling to a word, as a question; else return another text.
 
@@ -218,9 +312,61 @@ def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
     otherwise : str
         A sentence.
     """
-    names = {fold(name): name for name in candidates}
-    close = difflib.get_close_matches(fold(word), names, n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(show(names[name]) for name in close)}?" if close else otherwise
+    close = near_names(word, (name for name in candidates if name != word))
+    return f"Did you mean {' or '.join(map(show, close))}?" if close else otherwise
+
+
+# Longest argument in a call to paste.
+_LONGEST_ARGUMENT = 80
+# Longest word that has similar names; a longer one is no slip, and strangers write words, too.
+_LONGEST_WORD = 64
+
+
+def near_names(word: str, candidates: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names that a misspelt word may mean, the nearest first; of equal distance the longer.
+
+    A name is near if at most a third of the word's letters were typed wrongly (left out, added, changed, or swapped
+    with the next), or if the word is the first part of the name, such as ``max_rows``, or the name's last part with
+    a path before it, such as ``public.patients``.
+
+    Parameters
+    ----------
+    word : str
+        As the caller wrote it.
+    candidates : iterable of str
+        Names that the caller may see.
+    most : int
+        The number of names to return.
+    """
+    spelled = fold(word)
+    if not 0 < len(spelled) <= _LONGEST_WORD:
+        return []
+    names = dict.fromkeys(name for name in candidates if name)
+    ranked = sorted((_distance_of(spelled, fold(name)), -len(name), name) for name in names)
+    return [name for distance, _, name in ranked if distance <= max(1, len(spelled) // 3)][:most]
+
+
+def _distance_of(word: str, name: str) -> float:
+    """Return how far a folded name is from a folded word: 0 if it is the same in another case or place."""
+    if name in (word, word.rpartition(".")[2]) or word == name.rpartition(".")[2]:
+        return 0
+    if len(word) > 2 and name.startswith((f"{word}_", f"{word}s")):
+        return 0.5
+    return _slips(word, name) if abs(len(word) - len(name)) <= max(1, len(word) // 3) else _LONGEST_WORD
+
+
+def _slips(word: str, name: str) -> int:
+    """Return the number of letters to leave out, add, change or swap with the next (optimal string alignment)."""
+    above: list[int] = []
+    row = list(range(len(name) + 1))
+    for place, letter in enumerate(word):
+        before, above, row = above, row, [place + 1]
+        for index, other in enumerate(name):
+            cost = min(above[index + 1] + 1, row[index] + 1, above[index] + (letter != other))
+            if place and index and letter == name[index - 1] and word[place - 1] == other:
+                cost = min(cost, before[index - 1] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 def meant_argument(word: str, parameters: Collection[str]) -> str:
@@ -236,7 +382,7 @@ def meant_argument(word: str, parameters: Collection[str]) -> str:
     meant = MEANT.get(fold(word), ())
     if meant and set(meant) <= set(parameters):
         return f"Did you mean {' and '.join(meant)}?"
-    close = difflib.get_close_matches(fold(word), parameters, n=1, cutoff=0.6)
+    close = near_names(word, parameters, 1)
     return f"Did you mean {close[0]}?" if close else f"It takes: {', '.join(parameters)}."
 
 

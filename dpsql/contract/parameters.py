@@ -291,7 +291,11 @@ def delta(value: object) -> Fraction:
     """Return a delta in [1e-300, 0.1], the chance that the guarantee fails."""
     fraction = _as_fraction(value)
     if fraction is None or not Fraction(1, 10**300) <= fraction <= Fraction(1, 10):
-        raise ParameterError("P027", f"delta must be a number from 1e-300 to 0.1; got {show(value)}. 1e-6 is usual.")
+        if value is None:
+            raise ParameterError("P027", "delta is missing, the chance that the guarantee fails. Give delta := 1e-6.")
+        raise ParameterError(
+            "P027", f"delta must be a number from 1e-300 to 0.1; got {show(value)}. Give delta := 1e-6, which is usual."
+        )
     return fraction
 
 

@@ -387,8 +387,8 @@ class Plan(ABC):
         if (layout.privacy_unit is None) != (rows is None):
             raise ParameterError(
                 "P009",
-                "privacy_unit and max_rows_per_unit go together. "
-                "Give the id's column and the rows that one id may contribute.",
+                "privacy_unit and max_rows_per_unit go together. Give the id's column and the rows that one id may "
+                "contribute, such as max_rows_per_unit := 10.",
             )
         if rows is None:
             return 1

@@ -21,6 +21,7 @@ import pyarrow as pa
 from dpsql.errors import DpsqlError, GatewayError, original
 from dpsql.gateway.frames import check_result, receive, send
 from dpsql.gateway.functions import SYNTHETIC_ROWS
+from dpsql.gateway.problems import advised
 
 _MOST_IDLE = 32
 _MOST_NOTED = 10_000
@@ -160,12 +161,12 @@ class Door:
                 with self._opened().open() as box:
                     reading = self._parsed(token, sql, box)
                     if not (reading.is_whole or reading.settings):
-                        tables, receipts = self._called(token, reading, settings)
+                        tables, receipts = self._called(token, sql, reading, settings)
                         table = _without_dictionaries(self._noted(token, sql, box.finish, tables))
                         return Answer(table, receipts)
             if reading.settings:
                 return Answer(pa.table({}), [], {name: _text(value) for name, value in reading.settings.items()})
-            [stream], receipts = self._called(token, reading, settings)
+            [stream], receipts = self._called(token, sql, reading, settings)
             table = _table(stream)
             check_result(table.num_rows, table.nbytes)
             return Answer(table, receipts)
@@ -184,7 +185,10 @@ class Door:
         prices = []
         if calls:
             request = {"want": "estimate", "calls": calls, "settings": dict(settings)}
-            prices = self._ask(token, request)[0]["estimate"]
+            try:
+                prices = self._ask(token, request)[0]["estimate"]
+            except DpsqlError as error:
+                raise advised(error, sql) from None
         return {"calls": prices, "free": all(price["free"] for price in prices)}
 
     def call(
@@ -260,14 +264,17 @@ class Door:
         return reading
 
     def _called(
-        self, token: str, reading: _Says, settings: Mapping[str, str]
+        self, token: str, sql: str, reading: _Says, settings: Mapping[str, str]
     ) -> tuple[list[bytes], list[dict[str, Any]]]:
         """Return a statement's answers as Arrow streams, and their receipts."""
         if not reading.calls:
             return [], []
         calls = [call.to_json() for call in reading.calls]
         # All calls at once: the broker judges the statement as a whole.
-        reply, tables = self.call(token, calls[0] if len(calls) == 1 else {"calls": calls}, settings)
+        try:
+            reply, tables = self.call(token, calls[0] if len(calls) == 1 else {"calls": calls}, settings)
+        except DpsqlError as error:
+            raise advised(error, sql) from None
         return tables, reply["receipts"]
 
     def _noted(self, token: str, sql: str, work: Callable[..., Any], argument: object) -> Any:

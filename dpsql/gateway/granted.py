@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dpsql.contract.expression.kinds import has_labels
-from dpsql.contract.names import dotted, source_parts, source_sql
+from dpsql.contract.names import dotted, near_names, source_parts, source_sql
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.functions.registry import FUNCTIONS, QUERY
@@ -96,10 +95,7 @@ class Granted:
         last = [
             candidate for candidate in self.names if self._parts[candidate][-1].lower() == spelling.rpartition(".")[2]
         ]
-        alike = [folded[spelling]] if spelling in folded else last
-        alike = alike or [
-            folded[get_close_match] for get_close_match in difflib.get_close_matches(spelling[:200], folded, 1)
-        ]
+        alike = ([folded[spelling]] if spelling in folded else last) or near_names(name, self.names, 1)
         return alike[0] if alike else None
 
     def listed(self) -> list[dict[str, Any]]:

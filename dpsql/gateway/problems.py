@@ -9,6 +9,7 @@ the number and the cause in the log. Nothing else of it leaves the process.
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,28 @@ class Problem:
     status: int
     document: Mapping[str, object]
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+# Arguments of a query that no setting states, with a value to write, and the one that may take the place of keys.
+_ARGUMENT = re.compile(
+    r"\b((?:keys|during|lower|upper|max_rows_per_unit|max_groups_per_unit) :="
+    r" (?:\{[^}]*\}|\[[^\]]*\]|'[^']*'|[\d.e-]+))"
+)
+_PRIVATE_KEYS = "DPSQL-P065", "delta := 1e-6"
+
+
+def advised(error: DpsqlError, sql: str) -> DpsqlError:
+    """Return the refusal of a statement, with the line to write where its advice names arguments of a call.
+
+    Plain SQL has settings and no arguments: here `keys`, `lower` and the like are arguments of ``dp_query``.
+    """
+    named = _ARGUMENT.search(error.message)
+    if named is None or error.hint is not None or "dp_query" in sql.lower() or "$$" in sql:
+        return error
+    argument = _PRIVATE_KEYS[1] if error.code == _PRIVATE_KEYS[0] else named[1]
+    error.saying(f"{error.message} Here these are arguments of dp_query.")
+    error.hint = f"FROM dp_query($${sql.strip().rstrip(';')}$$, {argument})"
+    return error
 
 
 def problem_of(error: BaseException, *, status: int | None = None) -> Problem:

@@ -6,11 +6,11 @@ has the gateway's code and the place in the text. Nothing is recursive.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
 
+from dpsql.contract.names import OTHER_NAMES, near_names, other_name
 from dpsql.contract.parameters import show
 from dpsql.gateway.functions import AGGREGATES, ALLOWED, CALLS
 from dpsql.gateway.problems import GatewayError
@@ -214,7 +214,7 @@ def _check_function(record: Mapping[str, object]) -> str:
             hint=f"SELECT * FROM {name}('…')",
         )
     if name not in ALLOWED:
-        near = difflib.get_close_matches(name, ALLOWED, 1, 0.7)
+        near = near_names(name, ALLOWED, 1)
         also = f" Do you mean {near[0]}?" if near else " Write the statement without it."
         raise GatewayError("G007", f"the function {show(name)} may not be called.{also}", position=position)
     return name
@@ -227,9 +227,15 @@ def _check_call(record: Mapping[str, object]) -> None:
     if call.get("schema") or call.get("catalog"):
         raise GatewayError("G009", f"the function {show(name)} has a schema. Call it by its name.", position=position)
     if name not in CALLS:
-        near = difflib.get_close_matches(name, CALLS, 1)
+        other = OTHER_NAMES.get(name)
+        near = near_names(name, CALLS, 1)
         also = f"Do you mean {near[0]}?" if near else "Ask dp_count('…') or an aggregate."
-        raise GatewayError("G007", f"the function {show(name)} is not taken in FROM. {also}", position=position)
+        raise GatewayError(
+            "G007",
+            f"the function {show(name)} is not taken in FROM. {f'{other.why}.' if other else also}",
+            position=position,
+            hint=str(other_name(name, None, {})).partition(" Write ")[2] if other else None,
+        )
     if record.get("with_ordinality") not in (None, "", "WITHOUT_ORDINALITY"):
         raise GatewayError(
             "G005", "WITH ORDINALITY is not taken. Number the rows with row_number().", position=position

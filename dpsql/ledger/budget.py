@@ -122,8 +122,8 @@ class Budget:
         if (privacy_unit is None) != (max_rows_per_unit is None):
             raise ParameterError(
                 "P009",
-                "privacy_unit and max_rows_per_unit go together. "
-                "Give the id's column and the rows that one id may contribute.",
+                "privacy_unit and max_rows_per_unit go together. Give the id's column and the rows that one id may "
+                "contribute, such as max_rows_per_unit := 10.",
             )
         delta_limit = _delta_limit(delta, with_epsilon=epsilon is not None)
         dated = Dated.stated(period, period_of, period_zone)

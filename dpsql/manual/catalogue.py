@@ -6,7 +6,6 @@ parts of ``docs/functions/NAME.md``.
 
 from __future__ import annotations
 
-import difflib
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from dpsql.contract.arguments import Signature
+from dpsql.contract.names import near_names
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, QUERY, function_of
 
@@ -255,12 +255,10 @@ def nearest(word: str) -> list[str]:
     plain = {name.partition("_")[2] or name: name for name in MANUAL}
     meant = dict.fromkeys([*([plain[term]] if term in plain else []), *named_by(term)])
     if not meant:
-        close = difflib.get_close_matches(term, plain, n=_LISTED, cutoff=0.6)
-        meant = dict.fromkeys(plain[name] for name in close)
+        meant = dict.fromkeys(plain[name] for name in near_names(term, plain, _LISTED))
     if not meant:
         words = sorted({synonym for page in MANUAL.values() for synonym in page.synonyms})
-        close = difflib.get_close_matches(term, words, n=1, cutoff=0.7)
-        meant = dict.fromkeys(name for synonym in close for name in named_by(synonym))
+        meant = dict.fromkeys(name for synonym in near_names(term, words, 1) for name in named_by(synonym))
     return list(meant)[:_LISTED]
 
 

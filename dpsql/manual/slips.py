@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dpsql.contract.names import did_you_mean, meant_argument
+from dpsql.contract.names import IN_SELECT, MEANT, OTHER_NAMES, did_you_mean, meant_argument, near_names
 from dpsql.contract.parameters import fold
 from dpsql.errors import DpsqlError, original
-from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS, QUERY
 from dpsql.manual.catalogue import MANUAL, nearest
 
 # A refused statement often has no syntax tree, and DuckDB 1.5 joins tokens where a quote is not closed.
@@ -30,6 +30,27 @@ _SUGGESTION = re.compile(
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _CONSTANTS = frozenset(("null", "true", "false"))
 
+# Refusals of calls in the wrong form, or under another name.
+_OF_FORM = ("DPSQL-P013", "DPSQL-P120")
+# A query in dp_query whose quotes end it, or that has none; and SELECT of one call over one table.
+_QUOTED_QUERY = re.compile(
+    r"(?P<head>.*?\bdp_query\(\s*)(?P<quote>'?)(?P<query>\(?\s*(?:SELECT|FROM|WITH)\b.*?)(?P=quote)"
+    r"(?P<rest>\s*(?:,\s*\w+\s*(?::=|=>)[^']*(?:'[^']*'[^']*)*)?\)\s*;?)",
+    re.IGNORECASE | re.DOTALL,
+)
+_FILTERED = re.compile(
+    r"(?:SELECT\s+\*\s+)?(?P<call>FROM\s+dp_\w+\((?:[^()]|\([^()]*\))*)\)\s+WHERE\s+(?P<where>.*?)\s*;?",
+    re.IGNORECASE | re.DOTALL,
+)
+_SELECTED = re.compile(
+    r"SELECT\s+(?:\w+\s*,\s*)?(?P<call>dp_\w+\(.*\))(?:\s+AS\s+\w+)?(?:\s+FROM\s+(?P<table>[\w.]+)"
+    r"(?:\s+WHERE\s+(?P<where>.*?))?(?:\s+GROUP\s+BY\s+(?P<group>\w+))?)?\s*;?",
+    re.IGNORECASE | re.DOTALL,
+)
+_PAIR = re.compile(r"[\[(]([^,\[\](){}]+),([^,\[\](){}]+)[\])]")  # both bounds in one list
+_VIEW = "CREATE TEMP VIEW chosen AS "
+_LONGEST_LINE = 400
+
 # Number of columns of a source that a message lists, and characters of a call that it shows with all arguments.
 _MOST_LISTED = 12
 _LONGEST_FORM = 80
@@ -44,11 +65,12 @@ Columns = Callable[[str], Iterable[str]]
 
 @dataclass(frozen=True)
 class _Argument:
-    """One argument of a call: its name and sign, if any, and the tokens of its value."""
+    """One argument of a call: its name and sign, if any, the tokens of its value, and where these are."""
 
     name: str
     sign: str
     value: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]  # of the name and the sign, if any, and of the value
 
     @property
     def is_bare(self) -> bool:
@@ -65,6 +87,7 @@ class _Called:
     arguments: tuple[_Argument, ...]
     is_table: bool
     is_closed: bool
+    span: tuple[int, int]  # from the function's name to the closing bracket
 
     def value(self, name: str) -> _Argument | None:
         """Return the argument with a name."""
@@ -91,10 +114,17 @@ def mended(error: Exception, statement: str, columns: Columns | None = None) -> 
     step = next_step(str(error), statement)
     if step is None:
         return error
+    step += _line_to_write(statement)
     text = str(error)
     if _NO_SUCH_FORM.search(text) or _NO_FUNCTION.search(text):
         text = _SUGGESTION.sub("", text)  # similar names, or all arguments
     return type(error)(f"{text.rstrip()}\n\n{step}")
+
+
+def slip_in(statement: str) -> str:
+    """Return the next step that a statement's own text shows, for an error whose text may quote rows; else nothing."""
+    step = next_step("", statement)
+    return "" if step is None else f" {step}{_line_to_write(statement)}"
 
 
 def next_step(message: str, statement: str) -> str | None:
@@ -108,7 +138,10 @@ def _with_column(error: DpsqlError, statement: str, columns: Columns | None) -> 
     calls = tuple(_calls(statement))
     step = next((step for look in _LOOKS_AT_CALLS if (step := look(str(error), calls, statement)) is not None), None)
     if step is not None:
-        return error.saying(f"{error.message} {step}")
+        return error.saying(f"{error.message} {step}{_line_to_write(statement)}")
+    if error.code in _OF_FORM and "'...'" in error.message:
+        line = _line_to_write(statement)
+        return error.saying(f"{error.message.partition(' Write ')[0] if line else error.message}{line}")
     sources = [
         call.arguments[0].value
         for call in calls
@@ -132,7 +165,7 @@ def with_column(error: DpsqlError, columns: Callable[[], Iterable[str]]) -> Dpsq
     if error.message.startswith("condition's"):
         listed += " A text in a condition has quotes of its own: condition := 'ward = ''A'''."
     step = did_you_mean(word, names, listed)
-    return error.saying(f"{error.message.removesuffix('Check the name.').rstrip()} {step}")
+    return error.saying(f"{error.message.partition('Check the name.')[0].rstrip()} {step}")
 
 
 def no_method(on: str, name: str, methods: Collection[str]) -> str:
@@ -156,33 +189,121 @@ def no_method(on: str, name: str, methods: Collection[str]) -> str:
 
 def _calls(statement: str) -> Iterator[_Called]:
     """Yield the calls of the manual's functions in a statement, in order."""
-    tokens = [token for token in _TOKEN.findall(statement) if not token.startswith("--")]
+    tokens = [token for token in _TOKEN.finditer(statement) if not token[0].startswith("--")]
     for index, token in enumerate(tokens):
-        if tokens[index + 1 : index + 2] == ["("] and fold(token).startswith(("dp_", "exact_")):
-            parts, is_closed = _split(tokens[index + 2 :])
-            is_table = index > 0 and fold(tokens[index - 1]) in ("from", "join", ",")
-            yield _Called(fold(token), tuple(map(_argument, parts)), is_table, is_closed)
+        if index + 1 < len(tokens) and tokens[index + 1][0] == "(" and fold(token[0]).startswith(("dp_", "exact_")):
+            parts, end = _split(tokens[index + 2 :])
+            is_table = index > 0 and fold(tokens[index - 1][0]) in ("from", "join", ",", "call")
+            span = token.start(), len(statement) if end is None else end
+            yield _Called(fold(token[0]), tuple(map(_argument, parts)), is_table, end is not None, span)
 
 
-def _split(tokens: Sequence[str]) -> tuple[list[list[str]], bool]:
-    """Return the tokens of each argument up to the end of a call, and whether the call ends."""
-    parts: list[list[str]] = [[]]
+def _split(tokens: Sequence[re.Match[str]]) -> tuple[list[list[re.Match[str]]], int | None]:
+    """Return the tokens of each argument up to the end of a call, and where the call ends, if it does."""
+    parts: list[list[re.Match[str]]] = [[]]
     depth = 0
-    for sign in tokens:
+    for token in tokens:
+        sign = token[0]
         if sign == ")" and depth == 0:
-            return [part for part in parts if part], True
+            return [part for part in parts if part], token.end()
         depth += (sign in ("(", "[", "{")) - (sign in (")", "]", "}"))
         if sign == "," and depth == 0:
             parts.append([])
         else:
-            parts[-1].append(sign)
-    return [part for part in parts if part], False
+            parts[-1].append(token)
+    return [part for part in parts if part], None
 
 
-def _argument(part: list[str]) -> _Argument:
-    if len(part) > 1 and (part[1] in (":=", "=>", "=", ":")) and _NAME.match(part[0].strip('"')):
-        return _Argument(fold(part[0].strip('"')), part[1], tuple(part[2:]))
-    return _Argument("", "", tuple(part))
+def _argument(part: list[re.Match[str]]) -> _Argument:
+    texts = tuple(token[0] for token in part)
+    named = len(part) > 1 and texts[1] in (":=", "=>", "=", ":") and _NAME.match(texts[0].strip('"'))
+    value = part[2:] if named else part
+    end = (value[0].start(), value[-1].end()) if value else (part[-1].end(), part[-1].end())
+    if not named:
+        return _Argument("", "", texts, (end,))
+    return _Argument(fold(texts[0].strip('"')), texts[1], texts[2:], (part[0].span(), part[1].span(), end))
+
+
+def _line_to_write(statement: str) -> str:
+    """Return the whole statement to write, after a space, where the slips in it have one remedy; else nothing."""
+    line = rewritten(statement)
+    return "" if line is None or len(line) > _LONGEST_LINE else f" Write {line.rstrip().rstrip(';')};"
+
+
+def rewritten(statement: str) -> str | None:
+    """Return a statement with its slips mended in the user's own words; None if no slip has one remedy."""
+    quoted = _QUOTED_QUERY.fullmatch(statement.strip())
+    if quoted is not None and (not quoted["quote"] or ("'" in quoted["query"] and "''" not in quoted["query"][:-1])):
+        query = re.sub(r"\A\((.*)\)\Z", r"\1", quoted["query"].strip(), flags=re.DOTALL)
+        return f"{quoted['head']}$${query.strip()}$${quoted['rest']}"
+    edits = [edit for call in _calls(statement) for edit in _edits(call, statement)]
+    if any(not text for _, text in edits):
+        return None
+    mended_text, views = statement, ""
+    for (start, end), text in sorted(edits, reverse=True):
+        if text.startswith(_VIEW):
+            text, views = "'chosen'", f"{text} "
+        mended_text = f"{mended_text[:start]}{text}{mended_text[end:]}"
+    selected = _SELECTED.fullmatch(mended_text.strip())
+    if selected is not None:
+        return _as_table(selected) or (mended_text if edits else None)
+    return f"{views}{mended_text}" if edits else None
+
+
+def _edits(call: _Called, statement: str) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield the places of a call to write otherwise, with what to write there."""
+    function = call.function
+    if function not in MANUAL:
+        close = [OTHER_NAMES[function].function] if function in OTHER_NAMES else nearest(function)
+        if len(close) != 1 or not call.is_closed:
+            return
+        function = close[0]
+        yield (call.span[0], call.span[0] + len(call.function)), function
+        needed = OTHER_NAMES[call.function].needed if call.function in OTHER_NAMES else {}
+        for name in needed.keys() - {argument.name for argument in call.arguments}:
+            yield (call.span[1] - 1, call.span[1] - 1), f", {name} := {needed[name]}"
+    parameters = [*MANUAL[function].arguments]
+    for position, argument in enumerate(call.arguments):
+        place = argument.spans[-1]
+        value = statement[slice(*place)]
+        meant = [argument.name] if argument.name in parameters else [*MEANT.get(argument.name, ())]
+        meant = meant or near_names(argument.name, parameters, 1)
+        ends = _PAIR.fullmatch(value)
+        if len(meant) == 2 and ends is not None:
+            yield (argument.spans[0][0], place[1]), f"{meant[0]} := {ends[1].strip()}, {meant[1]} := {ends[2].strip()}"
+            continue
+        if argument.name and argument.name not in parameters:
+            yield argument.spans[0], meant[0] if len(meant) == 1 else ""  # none, or several: no remedy is the only one
+        if argument.sign in ("=", ":"):
+            yield (argument.spans[0][1], place[0]), " := "
+        if meant == ["condition"] and argument.is_bare:
+            yield place, _quoted(value)
+        if position == 0 and not argument.name and value.startswith("(") and function != QUERY:
+            yield place, f"{_VIEW}{value[1:-1].strip()};"
+        if position == 0 and function in IN_SELECT and argument.is_bare and len(argument.value) == 1:
+            yield place, _quoted(value)
+
+
+def _quoted(sql: str) -> str:
+    return "'{}'".format(sql.replace("'", "''"))
+
+
+def _as_table(selected: re.Match[str]) -> str | None:
+    """Return ``SELECT dp_avg(x) FROM t WHERE …`` as the call of a table; None if it is no such call."""
+    (call,) = [*_calls(selected["call"])] or (None,)
+    if call is None or call.function not in FUNCTIONS or not call.arguments or call.arguments[0].name:
+        return None
+    table, value = selected["table"], selected["call"][slice(*call.arguments[0].spans[-1])]
+    rest = [selected["call"][argument.spans[0][0] : argument.spans[-1][1]] for argument in call.arguments[1:]]
+    if not table:
+        return f"FROM {selected['call']}" if value.startswith("'") else None
+    if not (_NAME.match(value) or value == "*"):
+        return None
+    target = [] if call.function == "dp_count" else [f"target := '{value}'"]
+    more = {"condition": selected["where"], "by": selected["group"]}
+    rest += [f"{name} := {_quoted(text.strip())}" for name, text in more.items() if text]
+    rest += ["epsilon := 1.0"] * all(argument.name != "epsilon" for argument in call.arguments)
+    return f"FROM {call.function}({', '.join([_quoted(table), *target, *rest])})"
 
 
 def _unknown_function(message: str, calls: Sequence[_Called], statement: str) -> str | None:
@@ -216,8 +337,9 @@ def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) ->
             continue
         parameters = list(MANUAL[call.function].arguments)
         for argument in call.arguments:
-            is_meant = refused is not None or (reserved is not None and fold(reserved[1]) == argument.name)
-            if is_meant and argument.name and argument.sign != "=" and argument.name not in parameters:
+            is_reserved = reserved is not None and fold(reserved[1]) == argument.name
+            is_meant = is_reserved or (refused is not None and argument.sign != "=")
+            if is_meant and argument.name and argument.name not in parameters:
                 return f"{call.function} has no argument {argument.name}. {meant_argument(argument.name, parameters)}"
     if refused is None or fold(refused["name"]) not in MANUAL:
         return None
@@ -323,10 +445,19 @@ def _result_column(message: str, calls: Sequence[_Called], statement: str) -> st
         return f"{returned}, some of them with details := true alone."
     if "condition" not in parameters:
         return f"{returned}."
+    found = _FILTERED.fullmatch(statement.strip())
+    line = f" Write {found['call']}, condition := {_quoted(found['where'].strip())});" if found is not None else ""
     return (
         f"{returned}, and the columns of by. WHERE chooses rows of that result; condition := '...' chooses rows of the "
-        "source."
+        f"source.{line}"
     )
+
+
+def _setting(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    match = re.search(r'unrecognized configuration parameter "(epsilon|delta|dataset)"', message)
+    if match is None:
+        return None
+    return f"{match[1]} is an argument of each call. Write FROM dp_count('...', {match[1]} := ...);"
 
 
 def _bare_word(message: str, calls: Sequence[_Called], statement: str) -> str | None:
@@ -336,8 +467,16 @@ def _bare_word(message: str, calls: Sequence[_Called], statement: str) -> str | 
     return f"dp_{fold(word)} is called as {_form(f'dp_{fold(word)}')}."
 
 
+def _query_in_quotes(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    line = rewritten(statement)
+    if line is None or f"{QUERY}($$" not in line or f"{QUERY}($$" in statement:
+        return None
+    return f"{QUERY} takes its SQL as one text. Between $$ and $$ a text may have quotes."
+
+
 _LOOKS_AT_CALLS = (_equals, _positional, _keys_of_a_query)
 _LOOKS = (
+    _query_in_quotes,
     _unknown_function,
     _equals,
     _unknown_argument,
@@ -347,4 +486,5 @@ _LOOKS = (
     _no_sign,
     _result_column,
     _bare_word,
+    _setting,
 )

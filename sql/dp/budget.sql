@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
   source := true, replace := false, engine := NULL, claims := NULL, enum_labels := NULL, period := NULL,
   period_of := NULL, period_zone := NULL, epsilon_total := NULL, delta_total := NULL, dated_ahead := true
 ) AS
-  system.main.dpsql_protect(
+  dpsql_said(system.main.dpsql_protect(
     dataset,
     system.main.struct_pack(
       epsilon := epsilon, delta := delta, rho := rho, neighbours := neighbours, privacy_unit := privacy_unit,
@@ -26,7 +26,7 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
     dpsql_tables(),
     CASE WHEN engine IS NULL THEN
       system.main.list_transform(
-        system.main.json_keys(system.main.to_json(tables)), lambda t: dpsql_reads(t)) END);
+        system.main.json_keys(system.main.to_json(tables)), lambda t: dpsql_reads(t)) END));
 
 -- dp_public: Declare that a table holds nothing about any privacy unit, so that views of protected tables may join it.
 -- Guarantee: None of its own: a call on a view that joins the table is charged to the protected tables alone.
@@ -34,12 +34,12 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
 CREATE OR REPLACE TEMP MACRO dp_public(
   source, force := false, engine := NULL
 ) AS
-  system.main.dpsql_public(
+  dpsql_said(system.main.dpsql_public(
     source,
     system.main.struct_pack(
       force := force, engine := engine),
     CASE WHEN engine IS NULL THEN dpsql_reads(source) END, dpsql_tables(),
-    CASE WHEN engine IS NULL THEN dpsql_texts() END);
+    CASE WHEN engine IS NULL THEN dpsql_texts() END));
 
 -- dp_derive: Declare that a table was made from a protected one, so that calls on it are charged to that one.
 -- Guarantee: Calls on the table are charged to the base's budget, as far as a privacy unit reaches: with
@@ -49,12 +49,12 @@ CREATE OR REPLACE TEMP MACRO dp_public(
 CREATE OR REPLACE TEMP MACRO dp_derive(
   source, base, privacy_unit := NULL, own_rows_only := false, one_row_each := false, engine := NULL
 ) AS
-  system.main.dpsql_derive(
+  dpsql_said(system.main.dpsql_derive(
     source, base,
     system.main.struct_pack(
       privacy_unit := privacy_unit, own_rows_only := own_rows_only, one_row_each := one_row_each, engine := engine),
     CASE WHEN engine IS NULL THEN dpsql_reads(source) END, dpsql_tables(),
-    CASE WHEN engine IS NULL THEN dpsql_texts() END);
+    CASE WHEN engine IS NULL THEN dpsql_texts() END));
 
 -- dp_unplaced: List the tables of which nothing is declared, with the statements that declare them.
 -- Guarantee: None needed: it reads names of tables.
@@ -74,10 +74,13 @@ CREATE OR REPLACE TEMP MACRO dp_unplaced(
 -- under the budget's accountant.
 -- More: docs/functions/dp_budget.md
 CREATE OR REPLACE TEMP MACRO dp_budget(details := false) AS TABLE
-  SELECT COLUMNS(CASE WHEN details THEN '.*'
-    ELSE '^(dataset|spent|block|budget|releases|epsilon_spent|epsilon_remaining|delta_spent|delta_remaining|remaining)$' END)
-  FROM (SELECT system.main.unnest(entry)
-    FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry));
+  SELECT * FROM system.main.query(dpsql_said(CASE
+    WHEN details IS NOT NULL AND TRY_CAST(details AS BOOLEAN) IS NULL THEN system.main.concat(
+      '[DPSQL-P120] dp_budget lists all budgets. Write FROM dp_budget() WHERE dataset = ''', details, ''';')
+    ELSE system.main.concat('SELECT COLUMNS(''', CASE WHEN TRY_CAST(details AS BOOLEAN) THEN '.*'
+      ELSE '^(dataset|spent|block|budget|releases|epsilon_spent|epsilon_remaining|delta_spent|delta_remaining|remaining)$' END,
+      ''') FROM (SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry))')
+    END));
 
 -- dp_policy: Show what owners stated: limits, privacy units, bounds, keys and levels; public and derived tables.
 -- Guarantee: None needed: it reads what was declared, and no row.

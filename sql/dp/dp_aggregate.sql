@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_aggregate(
   unit_value := NULL, nulls := NULL, group_sizes := NULL, noise := NULL, ddof := NULL, sampling := NULL,
   confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_aggregate', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -19,7 +19,7 @@ CREATE OR REPLACE TEMP MACRO dp_aggregate(
       max_rows_per_unit_group := max_rows_per_unit_group, left_out_share := left_out_share, unit_value := unit_value,
       nulls := nulls, group_sizes := group_sizes, noise := noise, ddof := ddof, sampling := sampling,
       confidence := confidence, dataset := dataset, release := release, condition := condition, engine := engine,
-      during := during)));
+      during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_aggregate(
   y, aggregates := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,
@@ -29,15 +29,15 @@ CREATE OR REPLACE TEMP MACRO dp_aggregate(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_aggregated(
-    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_aggregate', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', aggregates := aggregates, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
         bounds_share := bounds_share, neighbours := neighbours, nulls := nulls, noise := noise, ddof := ddof,
-        sampling := sampling, confidence := confidence, dataset := dataset, release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        sampling := sampling, confidence := confidence, dataset := dataset, release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_aggregate', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', aggregates := aggregates, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
         bounds_share := bounds_share, neighbours := neighbours, nulls := nulls, noise := noise, ddof := ddof,
-        sampling := sampling, confidence := confidence, dataset := dataset, release := release)))));
+        sampling := sampling, confidence := confidence, dataset := dataset, release := release))))));

@@ -9,14 +9,14 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL,
   during := NULL
 ) AS TABLE (
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_auc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
       label := label, score := score, epsilon := epsilon, delta := delta, method := method, noise := noise,
       cells := cells, lower := lower, upper := upper, target_levels := target_levels, sampling := sampling,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      dataset := dataset, release := release, condition := condition, engine := engine, during := during)))
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during))))
 ),
 -- The release is named, release := 'roc', so that the name is not taken for a source.
 (release, dataset := NULL) AS TABLE (
@@ -31,15 +31,15 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_area(
-    system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y, p := p)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_auc', 'aggregate', NULL, '',
       system.main.struct_pack(
         label := 'y', score := 'p', epsilon := epsilon, delta := delta, method := method, noise := noise,
         cells := cells, lower := lower, upper := upper, target_levels := target_levels, sampling := sampling,
-        neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        neighbours := neighbours, dataset := dataset, release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_auc', 'aggregate', NULL, '',
       system.main.struct_pack(
         label := 'y', score := 'p', epsilon := epsilon, delta := delta, method := method, noise := noise,
         cells := cells, lower := lower, upper := upper, target_levels := target_levels, sampling := sampling,
-        neighbours := neighbours, dataset := dataset, release := release)))));
+        neighbours := neighbours, dataset := dataset, release := release))))));

@@ -8,7 +8,7 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
   release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_best_subset', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -17,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
       target_levels := target_levels, radius := radius, ridge := ridge, intercept := intercept, method := method,
       list_size := list_size, gap := gap, node_limit := node_limit, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_best_subset(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,
@@ -28,19 +28,19 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_ranked(
-    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_best_subset', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
         lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,
         target_levels := target_levels, radius := radius, ridge := ridge, intercept := intercept, method := method,
         list_size := list_size, gap := gap, node_limit := node_limit, neighbours := neighbours, dataset := dataset,
-        release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_best_subset', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
         lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,
         target_levels := target_levels, radius := radius, ridge := ridge, intercept := intercept, method := method,
         list_size := list_size, gap := gap, node_limit := node_limit, neighbours := neighbours, dataset := dataset,
-        release := release)))));
+        release := release))))));

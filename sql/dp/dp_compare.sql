@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_compare(
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL,
   during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_compare', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -17,4 +17,4 @@ CREATE OR REPLACE TEMP MACRO dp_compare(
       delta := delta, lower := lower, upper := upper, loss := loss, thresholds := thresholds, sampling := sampling,
       confidence := confidence, noise := noise, cells := cells, target_levels := target_levels,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during))));

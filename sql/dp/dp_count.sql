@@ -8,7 +8,7 @@ CREATE OR REPLACE TEMP MACRO dp_count(
   max_rows_per_unit_group := NULL, left_out_share := NULL, noise := NULL, confidence := NULL, dataset := NULL,
   release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_count', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -16,7 +16,7 @@ CREATE OR REPLACE TEMP MACRO dp_count(
       other := other, neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
       max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group,
       left_out_share := left_out_share, noise := noise, confidence := confidence, dataset := dataset,
-      release := release, condition := condition, engine := engine, during := during)));
+      release := release, condition := condition, engine := engine, during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_count(
   y, epsilon := NULL, delta := NULL, neighbours := NULL, noise := NULL, confidence := NULL, dataset := NULL,
@@ -25,13 +25,13 @@ CREATE OR REPLACE TEMP MACRO dp_count(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_aggregated(
-    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_count', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', epsilon := epsilon, delta := delta, neighbours := neighbours, noise := noise,
-        confidence := confidence, dataset := dataset, release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        confidence := confidence, dataset := dataset, release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_count', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', epsilon := epsilon, delta := delta, neighbours := neighbours, noise := noise,
-        confidence := confidence, dataset := dataset, release := release)))));
+        confidence := confidence, dataset := dataset, release := release))))));

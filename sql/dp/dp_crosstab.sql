@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO dp_crosstab(
   max_rows_per_unit_group := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := false,
   condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_crosstab', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -15,4 +15,4 @@ CREATE OR REPLACE TEMP MACRO dp_crosstab(
       margins := margins, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, noise := noise, confidence := confidence, dataset := dataset,
-      release := release, condition := condition, engine := engine, during := during)));
+      release := release, condition := condition, engine := engine, during := during))));

@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
   n_rows := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL,
   dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_kendall', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
       target_levels := target_levels, mechanism := mechanism, split := split, blocks := blocks,
       verdict_share := verdict_share, verdict := verdict, n_rows := n_rows, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, mechanism := NULL,
@@ -25,15 +25,15 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_ranked(
-    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_kendall', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
         target_levels := target_levels, mechanism := mechanism, split := split, verdict_share := verdict_share,
-        verdict := verdict, n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        verdict := verdict, n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_kendall', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
         target_levels := target_levels, mechanism := mechanism, split := split, verdict_share := verdict_share,
-        verdict := verdict, n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release)))));
+        verdict := verdict, n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release))))));

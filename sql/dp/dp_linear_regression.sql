@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   range_share := NULL, sampling := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
   row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_linear_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -21,7 +21,7 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
       count_share := count_share, count_failure := count_failure, range_share := range_share, sampling := sampling,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
       value := value, dataset := dataset, release := release, condition := condition, engine := engine,
-      during := during)));
+      during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   x, y, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, method := NULL, lower := NULL, upper := NULL,
@@ -33,7 +33,7 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_coefficients(
-    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_linear_regression', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, epsilon := epsilon, delta := delta,
@@ -42,8 +42,8 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
         n_rows := n_rows, clip := clip, standardize := standardize, bounds_share := bounds_share,
         moments_share := moments_share, scale_share := scale_share, count_share := count_share,
         count_failure := count_failure, range_share := range_share, sampling := sampling, neighbours := neighbours,
-        dataset := dataset, release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        dataset := dataset, release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_linear_regression', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, epsilon := epsilon, delta := delta,
@@ -52,4 +52,4 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
         n_rows := n_rows, clip := clip, standardize := standardize, bounds_share := bounds_share,
         moments_share := moments_share, scale_share := scale_share, count_share := count_share,
         count_failure := count_failure, range_share := range_share, sampling := sampling, neighbours := neighbours,
-        dataset := dataset, release := release)))));
+        dataset := dataset, release := release))))));

@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL,
   engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_logistic_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
       regularization := regularization, standardize := standardize, bounds_share := bounds_share,
       moments_share := moments_share, target_levels := target_levels, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, method := NULL, lower := NULL, upper := NULL,
@@ -28,17 +28,17 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_coefficients(
-    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_logistic_regression', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, epsilon := epsilon, delta := delta,
         method := method, lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
         standardize := standardize, bounds_share := bounds_share, moments_share := moments_share,
-        target_levels := target_levels, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        target_levels := target_levels, neighbours := neighbours, dataset := dataset, release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_logistic_regression', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, epsilon := epsilon, delta := delta,
         method := method, lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
         standardize := standardize, bounds_share := bounds_share, moments_share := moments_share,
-        target_levels := target_levels, neighbours := neighbours, dataset := dataset, release := release)))));
+        target_levels := target_levels, neighbours := neighbours, dataset := dataset, release := release))))));

@@ -11,7 +11,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
   release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_pipeline', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -23,7 +23,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
       bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
       count_share := count_share, count_failure := count_failure, range_share := range_share, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_pipeline(
   x, y, n_features := NULL, names := NULL, k := NULL, epsilon := NULL, delta := NULL, selector := NULL, method := NULL,
@@ -36,7 +36,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_coefficients(
-    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_pipeline', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
@@ -46,8 +46,8 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
         split := split, blocks := blocks, n_rows := n_rows, clip := clip, standardize := standardize,
         bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
         count_share := count_share, count_failure := count_failure, range_share := range_share,
-        neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        neighbours := neighbours, dataset := dataset, release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_pipeline', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
@@ -57,4 +57,4 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
         split := split, blocks := blocks, n_rows := n_rows, clip := clip, standardize := standardize,
         bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
         count_share := count_share, count_failure := count_failure, range_share := range_share,
-        neighbours := neighbours, dataset := dataset, release := release)))));
+        neighbours := neighbours, dataset := dataset, release := release))))));

@@ -8,7 +8,7 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
   vocabulary_share := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
   row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_score_filter', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
       false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
       vocabulary_share := vocabulary_share, target_levels := target_levels, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_score_filter(
   x, y, score := NULL, threshold := NULL, k := NULL, epsilon := NULL, delta := NULL, method := NULL, n_features := NULL,
@@ -29,7 +29,7 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_ranked(
-    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y, x := x)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_score_filter', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, score := score,
@@ -37,8 +37,8 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
         max_features_per_row := max_features_per_row, present_above := present_above, n_max := n_max, cutoff := cutoff,
         false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
         vocabulary_share := vocabulary_share, target_levels := target_levels, neighbours := neighbours,
-        dataset := dataset, release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        dataset := dataset, release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_score_filter', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, score := score,
@@ -46,4 +46,4 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
         max_features_per_row := max_features_per_row, present_above := present_above, n_max := n_max, cutoff := cutoff,
         false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
         vocabulary_share := vocabulary_share, target_levels := target_levels, neighbours := neighbours,
-        dataset := dataset, release := release)))));
+        dataset := dataset, release := release))))));

@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_stddev(
   noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL,
   during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_stddev', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_stddev(
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, left_out_share := left_out_share, unit_value := unit_value,
       noise := noise, ddof := ddof, confidence := confidence, dataset := dataset, release := release,
-      condition := condition, engine := engine, during := during)));
+      condition := condition, engine := engine, during := during))));
 
 CREATE OR REPLACE TEMP MACRO dp_stddev(
   y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL, neighbours := NULL,
@@ -27,15 +27,15 @@ CREATE OR REPLACE TEMP MACRO dp_stddev(
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
   system.main.dpsql_aggregate_aggregated(
-    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+    system.main.list(system.main.struct_pack(y := y)) FILTER (WHERE (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_stddev', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, bounds_share := bounds_share,
         neighbours := neighbours, noise := noise, ddof := ddof, confidence := confidence, dataset := dataset,
-        release := release)))) IS NOT NULL),
-    (SELECT plan FROM system.main.query(system.main.dpsql_plan(
+        release := release))))) IS NOT NULL),
+    (SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(
       'dp_stddev', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, bounds_share := bounds_share,
         neighbours := neighbours, noise := noise, ddof := ddof, confidence := confidence, dataset := dataset,
-        release := release)))));
+        release := release))))));

@@ -8,11 +8,11 @@ CREATE OR REPLACE TEMP MACRO dp_synthetic(
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL,
   during := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'dp_synthetic', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
       columns := columns, epsilon := epsilon, delta := delta, target := target, lower := lower, upper := upper,
       keys := keys, private_keys := private_keys, bounds_share := bounds_share, report_share := report_share,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during))));

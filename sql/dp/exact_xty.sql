@@ -6,10 +6,10 @@ CREATE OR REPLACE TEMP MACRO exact_xty(
   target_lower := NULL, target_upper := NULL, target_levels := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
   row_id := NULL, value := NULL, condition := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(system.main.dpsql_plan(
+  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(
     'exact_xty', 'table', dpsql_typed(source, condition), source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := 1, epsilon := 1,
       lower := lower, upper := upper, target_lower := target_lower, target_upper := target_upper,
       target_levels := target_levels, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
-      row_id := row_id, value := value, condition := condition)));
+      row_id := row_id, value := value, condition := condition))));

@@ -1,3 +1,11 @@
+-- dpsql_said(sql) → the text that a function of dpsql returned, or its refusal, raised as the text that it is. Not for
+-- direct use.
+CREATE OR REPLACE TEMP MACRO dpsql_said(sql) AS
+  system.main.list_extract(
+    system.main.list_transform(system.main.list_value(sql), lambda s:
+      CASE WHEN system.main.starts_with(s, '[DPSQL-') THEN system.main.error(s) ELSE s END),
+    1);
+
 -- dpsql_reads(source) → [{query, plan}], or NULL where nothing is protected and `always` is false
 -- What DuckDB says that a source reads, for the planner: plans bound in the caller's own session. It is folded while a
 -- statement is bound, reads no row and charges nothing. Not for direct use.

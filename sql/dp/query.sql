@@ -51,10 +51,10 @@ CREATE OR REPLACE TEMP MACRO dp_query(
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, left_out_share := NULL, confidence := NULL, release := false,
   max_age := NULL, estimate := NULL, fresh := NULL
 ) AS TABLE
-  SELECT * FROM system.main.query(dpsql_query_text(
+  SELECT * FROM system.main.query(dpsql_said(dpsql_query_text(
     sql, system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR, system.main.struct_pack(
       epsilon := epsilon, delta := delta, errors := errors, keys := keys, lower := lower, upper := upper,
       during := during, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       left_out_share := left_out_share, confidence := confidence, release := release, max_age := max_age,
       estimate := estimate, fresh := fresh),
-    dpsql_query_reads(sql, system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR)));
+    dpsql_query_reads(sql, system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR))));

@@ -19,7 +19,7 @@ import dpsql.polars
 from dpsql.cli.commands import main
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell
-from dpsql.contract.names import MEANT, in_python, on_frames
+from dpsql.contract.names import MEANT, OTHER_NAMES, in_python, near_names, on_frames
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest, search
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS
@@ -27,6 +27,14 @@ from support.cases import cases
 
 MISTAKES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text("utf-8"))
 _SQL_SIGN = re.compile(r"\w :=|\b(FROM|SELECT) dp_")
+
+
+# Tables that the mended statements declare: each by one of them.
+_NAMES = "stays nurses doctors shifts meals scans tests drugs labs surgeries rooms"
+_UNDECLARED = [
+    *(f"CREATE TABLE {name} AS SELECT i AS id FROM range(9) AS r(i)" for name in _NAMES.split()),
+    *(f"CREATE TABLE {name} AS SELECT 1 AS bed" for name in ("beds", "wardrobes")),
+]
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interfaces]:
     path = tmp_path_factory.mktemp("mistakes") / "patients.duckdb"
     owner = dpsql.polars.use()
     with Runner(str(path)) as runner:
-        for statement in (*STATEMENTS, *BUDGETS, "CREATE TABLE wards AS SELECT 'A' AS ward"):
+        for statement in (*STATEMENTS, *BUDGETS, "CREATE TABLE wards AS SELECT 'A' AS ward", *_UNDECLARED):
             runner.execute(statement)
         frame = pl.DataFrame(runner.context.sql("FROM patients"))
         mine = frame.dp.of("patients")  # type: ignore[attr-defined]
@@ -58,8 +66,14 @@ def _spent(there: Interfaces) -> list[Any]:
     return [context.sql("SELECT dataset, releases, epsilon_spent FROM dp_budget()").to_pylist() for context in contexts]
 
 
+_GRADES = ("grade_1", "plain")
+
+
 def test_there_are_enough_mistakes() -> None:
-    assert sum(len(kind) for name, kind in MISTAKES.items() if name != "grade_1") >= 100
+    assert sum(len(kind) for name, kind in MISTAKES.items() if name not in _GRADES) >= 100
+    fixed = len(MISTAKES["fixed"]) + len(MISTAKES["fixed_calls"])
+    assert fixed >= 80
+    assert MISTAKES["plain"].keys() <= MISTAKES["fixed"].keys()
     assert len(MISTAKES["grade_1"]) <= 3
     assert all(MISTAKES["grade_1"].values())
 
@@ -88,6 +102,108 @@ def test_a_call(there: Interfaces, call: str) -> None:
         assert word in str(caught.value)
     assert not _SQL_SIGN.search(str(caught.value))
     assert _spent(there) == before
+
+
+@pytest.mark.odds("0: looks at messages and charges")
+@cases("statement", MISTAKES["fixed"], quick=8)
+def test_a_statement_and_its_remedy(there: Interfaces, statement: str) -> None:
+    """The message has the words of the remedy, in the shell and, where DuckDB lets it, on a plain connection."""
+    words, *line = MISTAKES["fixed"][statement]
+    remedy, before, plain = (line or [words])[0], _spent(there), there.runner.connection
+    with pytest.raises((duckdb.Error, dpsql.errors.DpsqlError)) as caught:
+        there.runner.context.sql(statement)
+    assert words in " ".join(str(caught.value).split())
+    with pytest.raises(duckdb.Error) as bare:
+        plain.execute(statement)
+    assert (words in " ".join(str(bare.value).split())) == (statement not in MISTAKES["plain"])
+    assert _spent(there) == before
+    assert words in remedy
+    try:
+        plain.execute(remedy).fetchall()
+    finally:
+        plain.execute("DROP VIEW IF EXISTS chosen")
+
+
+# Statements around a call: DuckDB binds, explains, prepares, counts or drops its rows.
+_AROUND = (
+    *("FROM {}", "SELECT count(*) FROM {}", "SELECT 1 FROM {} LIMIT 0", "DESCRIBE FROM {}", "EXPLAIN FROM {}"),
+    *("PREPARE p AS FROM {}", "CREATE TEMP TABLE taken AS FROM {}", "CREATE TEMP VIEW taken AS FROM {}"),
+    *("SELECT 1 UNION ALL SELECT 2 FROM {}", "SELECT 1 WHERE EXISTS (FROM {})", "WITH w AS (FROM {}) SELECT 1 FROM w"),
+)
+
+
+@pytest.mark.odds("0: looks at messages and charges")
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dp_count('patients')",
+        "dp_count('patient', epsilon := 1)",
+        "dp_count('patients', condition := 'agee > 40', epsilon := 1)",
+        "dp_query('SELECT max(age) FROM patients', epsilon := 1)",
+        "dp_query('SELECT avg(agee) FROM patients', epsilon := 1)",
+        "dp_query('FROM', epsilon := 1)",
+        "dp_mean('patients', epsilon := 1)",
+        "dp_protect('patients', epsilon := 2000)",
+        "dp_predictions('nope', 'patients')",
+        "exact_xty('patient')",
+    ],
+)
+def test_a_refusal_at_binding_is_raised_without_duckdb_s_words(there: Interfaces, call: str) -> None:
+    """A function returns the refusal as its text, and `dpsql_said` raises it: in no statement does a call go on."""
+    before = _spent(there)
+    for around in _AROUND:
+        with pytest.raises(duckdb.Error) as caught:
+            there.runner.connection.execute(around.format(call)).fetchall()
+        assert str(caught.value).startswith("Invalid Input Error: [DPSQL-"), around
+        found = dpsql.errors.original(caught.value)
+        assert found is not None
+        assert "\n\n" not in found.message
+    assert _spent(there) == before
+
+
+def test_another_name_shows_no_value_of_a_row(there: Interfaces) -> None:
+    """An argument may be a column: DuckDB refuses it, or the message leaves it out."""
+    tables = "CREATE OR REPLACE TEMP TABLE secret AS SELECT 'HUSH-' || i AS word, 8675309 + i AS number FROM range(3) AS r(i)"
+    there.runner.connection.execute(tables)
+    for name in OTHER_NAMES:
+        for call in ("word, epsilon := 1", "word, epsilon := number", "number, lower := number, dataset := word"):
+            with pytest.raises(duckdb.Error) as caught:
+                there.runner.connection.execute(f"SELECT {name}({call}) FROM secret").fetchall()
+            assert "HUSH" not in str(caught.value)
+            assert "86753" not in str(caught.value)
+        with pytest.raises(duckdb.Error) as caught:
+            there.runner.connection.execute(f"FROM secret, {name}('patients', target := secret.word)").fetchall()
+        assert "HUSH" not in str(caught.value)
+
+
+@cases(
+    ("word", "names", "meant"),
+    [
+        ("patient", ["visits", "patients", "patient_id"], ["patient_id", "patients"]),
+        ("public.patients", ["visits", "patients"], ["patients"]),
+        ("FORM", ["FROM", "SELECT"], ["FROM"]),
+        ("cont", ["cot", "count", "round"], ["count", "cot"]),
+        ("agee", ["page", "age", "ages"], ["ages", "age"]),
+        ("max_rows", ["max_groups_per_unit", "max_rows_per_unit"], ["max_rows_per_unit"]),
+        ("age * 2", ["age"], []),
+        ("ward", ["word"], ["word"]),
+        ("x", ["y", "xy"], ["xy", "y"]),
+        ("a" * 65, ["a" * 64], []),
+        ("", ["a"], []),
+    ],
+)
+def test_near_names_are_few_letters_away(word: str, names: list[str], meant: list[str]) -> None:
+    assert near_names(word, names) == meant
+
+
+@cases("call", MISTAKES["fixed_calls"], quick=3)
+def test_a_call_and_its_remedy(there: Interfaces, call: str) -> None:
+    words, remedy = MISTAKES["fixed_calls"][call]
+    with pytest.raises((AttributeError, dpsql.errors.DpsqlError)) as caught:
+        eval(call, dict(there.names))
+    assert words in str(caught.value)
+    assert words in remedy
+    assert eval(remedy, dict(there.names)) is not None
 
 
 @cases("line", MISTAKES["commands"], quick=1)

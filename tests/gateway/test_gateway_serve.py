@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -23,13 +24,15 @@ from mcp.client.streamable_http import streamable_http_client
 
 import dpsql
 from dpsql.cli.commands import main
-from dpsql.errors import GatewayError
+from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.listening import Listening
 from dpsql.ledger.ledger import Ledger
 from support.gateway_command import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "SELECT count(*) AS n FROM patients"
+# The first statements of docs/gateway.md: curl, Python and ADBC.
+DOCUMENTED = re.findall(r"SELECT [^\"\n]* FROM visits(?: GROUP BY \w+)?", (ROOT / "docs/gateway.md").read_text("utf-8"))
 
 
 def asked(url: str, token: str, sql: str = QUESTION) -> dict[str, Any]:
@@ -120,6 +123,13 @@ def test_one_question_is_one_number_by_every_way_charged_once(tmp_path: Path) ->
             remote.sql("SELECT * FROM patients")
         with pytest.raises(GatewayError, match="G015"):
             remote.dp_count("scores", epsilon=0.5)
+        assert len(DOCUMENTED) >= 3
+        for statement in DOCUMENTED:
+            assert remote.sql(statement, epsilon=0.1).num_rows == (3 if "GROUP" in statement else 1)
+        # What is refused is answered in the words of the hint.
+        with pytest.raises(DpsqlError, match="P065") as refused:
+            remote.sql("SELECT sex, count(*) AS n FROM patients GROUP BY sex", epsilon=0.5)
+        assert remote.sql(refused.value.hint, epsilon=0.5).column("sex").to_pylist() == ["f", "m"]
         with pytest.raises(GatewayError, match="G020"):
             dpsql.connect_remote(url, token + "x").datasets()
 
@@ -141,7 +151,7 @@ def test_one_question_is_one_number_by_every_way_charged_once(tmp_path: Path) ->
         assert not [one for one in parts.values() if Path(f"/proc/{one}").exists()]
     with closing(Ledger.open(str(tmp_path / "hospital.duckdb.dpsql-ledger"), read_only=True)) as ledger:
         charged = [row for row in ledger.entries() if row.kind == "release"]
-        assert len(charged) == 2
+        assert len(charged) == 5  # GROUP BY ward and GROUP BY 1 are one question
     with serving(tmp_path) as (_, url, _):  # tokens outlive the gateway, and no second one is made
         assert asked(url, token)["rows"] == [[number]]
     assert "Token of" not in (tmp_path / "said").read_text()

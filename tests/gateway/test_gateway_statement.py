@@ -11,9 +11,11 @@ import duckdb
 import pytest
 
 from dpsql.contract.query.tree import read_tree, tables_of
+from dpsql.errors import ParameterError
 from dpsql.gateway.functions import CALLS
-from dpsql.gateway.problems import GatewayError
+from dpsql.gateway.problems import GatewayError, advised
 from dpsql.gateway.statement import PrivateCall, Statement, read
+from support.cases import cases
 
 FOLDER = Path(__file__).parent
 CASES = [json.loads(line) for line in (FOLDER / "hostile.jsonl").read_text("utf-8").splitlines()]
@@ -234,3 +236,30 @@ def test_rows_of_a_synthetic_table_are_a_table_of_the_statement(parse: Parse) ->
     assert "released_0" in found.post
     assert code_of("FROM dp_synthetic_rows(7, dataset := 'staff')", parse) == "G012"
     assert code_of("FROM dp_synthetic_rows(dp_count('visits'))", parse) is not None
+
+
+@cases(
+    ("code", "message", "sql", "hint"),
+    [
+        (
+            "P065",
+            "sql groups by 'x'. Give keys := {\"x\": [...]} from public knowledge.",
+            "SELECT x, count(*) FROM t GROUP BY x;",
+            "FROM dp_query($$SELECT x, count(*) FROM t GROUP BY x$$, delta := 1e-6)",
+        ),
+        (
+            "P024",
+            "lower must be a finite number. Give numbers by column: lower := {days: 0}.",
+            "SELECT avg(days) FROM t",
+            "FROM dp_query($$SELECT avg(days) FROM t$$, lower := {days: 0})",
+        ),
+        ("P066", "Write keys := {COLUMN: ['A', 'B']}.", "FROM dp_query('SELECT 1', keys := ['A'])", None),
+        ("P066", "Write keys := {COLUMN: ['A', 'B']}.", "SELECT $$ $$ FROM t", None),
+        ("P102", "sql returns rows of people. Ask for counts.", "SELECT * FROM t", None),
+    ],
+)
+def test_a_refusal_advises_what_the_door_accepts(code: str, message: str, sql: str, hint: str | None) -> None:
+    error = advised(ParameterError(code, message), sql)
+    assert error.hint == hint
+    assert error.message.startswith(message)
+    assert advised(GatewayError("G015", "x := y", hint="theirs"), sql).hint == "theirs"

@@ -56,6 +56,15 @@ def test_run_stops_at_the_first_error_and_tells_where(folder: Path) -> None:
     assert done.stderr.startswith("statement 2, line 4: [DPSQL-I040] it failed with InvalidInputException")
 
 
+def test_run_shows_the_slip_of_a_statement_whose_error_it_hides(folder: Path) -> None:
+    (folder / "slip.sql").write_text("SELECT 42;\nFROM dp_count('t', epsilon = 0.5);\n")
+    done = dpsql("run", "slip.sql", "--db", "x.duckdb", cwd=folder)
+    assert "[DPSQL-I040]" in done.stderr
+    assert "Write FROM dp_count('t', epsilon := 0.5);" in " ".join(done.stderr.split())
+    done = dpsql("query", "SELECT count(*) FROM patients", cwd=folder)
+    assert "--db FILE" in done.stderr
+
+
 def test_run_refuses_a_job_that_is_certain_to_fail(folder: Path) -> None:
     (folder / "bad.sql").write_text(f"SELECT 6 * 7 AS answer;\n{RELEASE};\nSELECT 'a;b'\n  FROM nowhere;\n")
     done = dpsql("run", "bad.sql", "--db", "x.duckdb", cwd=folder)

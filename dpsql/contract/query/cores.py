@@ -706,10 +706,12 @@ class CoreSelect:
         for part in out.walk():
             if part.what == "item" and not str(part.value).startswith("__dp"):
                 name = self.stage.scope.column(part).name
-                raise SourceError(
-                    "S002",
-                    f"sql: column {show(name)} is neither in GROUP BY nor in an aggregate. Add it to GROUP BY.",
-                )
+                with about(part):
+                    raise SourceError(
+                        "S002",
+                        f"sql: column {show(name)} is neither in GROUP BY nor in an aggregate. Add it to GROUP BY, or "
+                        f"aggregate it, as in count({name if name.isidentifier() else identifier(name)}).",
+                    )
         return out
 
     # The core.

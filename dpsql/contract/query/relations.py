@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import combinations
 
 from dpsql.contract.expression.kinds import Type
-from dpsql.contract.names import read_as_text
+from dpsql.contract.names import did_you_mean, read_as_text
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucketed, clock, simplified, with_plain_literals
@@ -26,7 +26,7 @@ from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, Query, about, require
 from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey, error_names
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import identifier, with_one_spelling
+from dpsql.rendering import identifier, text, with_one_spelling
 
 PUBLIC, ROWS, RELEASED = "public", "rows of people", "released"
 # The columns of row-level SQL for the owner and the date of a row.
@@ -676,10 +676,10 @@ class UnfoundError(SourceError):
 
 def unfound(names: tuple[str, ...], candidates: Iterable[str]) -> SourceError:
     """Return the refusal of a name that no table has."""
-    columns = ", ".join(list(dict.fromkeys(candidates))[:12])
-    return UnfoundError(
-        "S002", f"sql: column {show('.'.join(names))} is not found. The columns there are: {columns or 'none'}."
-    )
+    columns = list(dict.fromkeys(candidates))
+    listed = f"The columns there are: {', '.join(columns[:12]) or 'none'}. For a text write {text(names[-1])}."
+    step = did_you_mean(names[-1], columns, listed)
+    return UnfoundError("S002", f"sql: column {show('.'.join(names))} is not found. {step}")
 
 
 def nulls_sql(columns: Iterable[tuple[str, Type]]) -> str:

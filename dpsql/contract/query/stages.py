@@ -526,6 +526,12 @@ class Stage:
                 else "Below a private aggregate there are count, sum, avg, min, max, median, quantile_cont, bool_and "
                 "and bool_or."
             )
+            if expr.name in _PER_PERSON:
+                what = "ORDER BY" if expr.orders else "DISTINCT"
+                instead = f"Write it without {what}, or count(DISTINCT ...)."
+                raise ParameterError(
+                    "P104", f"sql: {expr.name} with {what} is not computed of one person's rows. {instead}"
+                )
             raise ParameterError("P104", f"sql: {expr.name} is not computed of one person's rows. {instead}")
         names = []
         kinds = []

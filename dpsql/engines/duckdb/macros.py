@@ -18,17 +18,27 @@ from importlib.resources import files
 from pathlib import Path
 
 from dpsql.contract.arguments import Argument, Signature
+from dpsql.contract.names import IN_SELECT, OTHER_NAMES
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, QUERY, function_of
 from dpsql.manual.catalogue import MANUAL
 from dpsql.rendering import identifier, text
 
 _EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
+_OTHER_NAMES = "dp/other_names.sql"
 _BY_HAND = ("dp/lineage.sql", "dp/query.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
 # Macros that others call.
 CALLED = (
     *("exact_double", "exact_fixed_point", "dpsql_lineage", "dpsql_typed", "dpsql_reads", "dpsql_tables"),
-    *("dpsql_texts", "dpsql_query_reads", "dpsql_planned", "dpsql_query_text", "dpsql_query_told", "dpsql_estimated"),
+    *(
+        "dpsql_said",
+        "dpsql_texts",
+        "dpsql_query_reads",
+        "dpsql_planned",
+        "dpsql_query_text",
+        "dpsql_query_told",
+        "dpsql_estimated",
+    ),
 )
 
 
@@ -43,7 +53,7 @@ def sql_texts() -> Iterator[str]:
 
 def macros_sql(scope: str, catalog: str) -> str:
     """Return the SQL that creates every macro, with `scope` before its name."""
-    names = (*_EXACT, *_BY_HAND, *(f"dp/{name}.sql" for name in (*EXACT, *FUNCTIONS)))
+    names = (*_EXACT, *_BY_HAND, _OTHER_NAMES, *(f"dp/{name}.sql" for name in (*EXACT, *FUNCTIONS)))
     sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in names)
     sql = re.sub(
         r"(?<![\w.])(?<!MACRO )"
@@ -64,6 +74,11 @@ _SPENT = {"k": "1", "epsilon": "1"}
 _OF_RELEASE = "dpsql_curve_area"
 # Parameters that are SQL keywords, quoted when read.
 _WORDS = ("by",)
+# Arguments that people give a function under another name; more would slow each connection down.
+_TRIED = (
+    *("target", "quantiles", "epsilon", "delta", "lower", "upper", "by", "keys", "privacy_unit", "max_rows_per_unit"),
+    *("condition", "dataset", "release"),
+)
 # The first parameters of the macros in budget.sql.
 _FIRST = {
     "dp_protect": ("dataset",),
@@ -88,10 +103,10 @@ def _table_form(name: str) -> str:
     signature = FUNCTIONS[name].plan.arguments
     fields = {argument: argument for argument in signature}
     charged = (
-        f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
+        f"  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(\n"
         f"    {text(name)}, 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,\n"
         f"    source,\n"
-        f"{_struct(fields, 4)}))"
+        f"{_struct(fields, 4)})))"
     )
     head = f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), signature.values())}\n) AS TABLE"
     if not FUNCTIONS[name].of_release:
@@ -105,14 +120,43 @@ def _table_form(name: str) -> str:
     )
 
 
+def other_names_sql() -> str:
+    """Return the macros that only say what to write: they are no functions of the manual, and charge nothing.
+
+    An aggregate form shows its epsilon alone: `query` takes constants, so no message shows a value of a row.
+    """
+    parts = ["-- Names and places that people try: these macros only say what to write."]
+    for name, (_, function, _) in OTHER_NAMES.items():
+        arguments = FUNCTIONS[function].plan.arguments
+        signature = {key: arguments[key] for key in _TRIED if key in arguments}
+        columns = [argument for argument in signature.values() if not argument.column and not argument.table_only]
+        parts += [
+            _saying_form(name, ("source",), signature),
+            f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('y',), columns)}\n) AS\n"
+            f"  (SELECT NULL FROM system.main.query(dpsql_said(system.main.dpsql_other_name(\n"
+            f"    {text(name)}, NULL,\n{_struct({'epsilon': 'epsilon'}, 4)}))));",
+        ]
+    parts += [_saying_form(name, _FIRST[name], DECLARATIONS[name]) for name in IN_SELECT]
+    return "\n\n".join(parts)
+
+
+def _saying_form(name: str, first: tuple[str, ...], signature: Mapping[str, Argument]) -> str:
+    fields = {argument: argument for argument in (*first[1:], *signature)}
+    return (
+        f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(first, signature.values())}\n) AS TABLE\n"
+        f"  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_other_name(\n"
+        f"    {text(name)}, {first[0]},\n{_struct(fields, 4)})));"
+    )
+
+
 def _exact_form(name: str) -> str:
     signature = FUNCTIONS[EXACT[name]].plan.arguments
     parameters = [argument for argument in signature.values() if argument.statistic]
     fields = {key: _SPENT.get(key, key) for key in signature if signature[key].statistic or key in _SPENT}
     return (
         f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(('source',), parameters)}\n) AS TABLE\n"
-        f"  SELECT * FROM system.main.query(system.main.dpsql_plan(\n"
-        f"    {text(name)}, 'table', dpsql_typed(source, condition), source,\n{_struct(fields, 4)}));"
+        f"  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_plan(\n"
+        f"    {text(name)}, 'table', dpsql_typed(source, condition), source,\n{_struct(fields, 4)})));"
     )
 
 
@@ -128,8 +172,8 @@ def _aggregate_form(name: str) -> str:
     first = [column for column in _COLUMNS if column in {argument.column for argument in columns}]
     row = ", ".join(f"{argument.column} := {argument.column}" for argument in columns)
     plan = (
-        f"SELECT plan FROM system.main.query(system.main.dpsql_plan(\n"
-        f"      {text(name)}, 'aggregate', NULL, '',\n{_struct(fields, 6)}))"
+        f"SELECT plan FROM system.main.query(dpsql_said(system.main.dpsql_plan(\n"
+        f"      {text(name)}, 'aggregate', NULL, '',\n{_struct(fields, 6)})))"
     )
     return (
         f"CREATE OR REPLACE TEMP MACRO {name}(\n{_parameters(first, parameters)}\n) AS\n"
@@ -206,6 +250,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     """Yield every generated file with its expected text."""
     for name in (*FUNCTIONS, *EXACT):
         yield SQL / f"{name}.sql", f"{_header(name)}{function_sql(name)}\n"
+    yield SQL / "other_names.sql", f"{other_names_sql()}\n"
     path = SQL / "budget.sql"
     signatures: dict[str, Signature] = {**DECLARATIONS, "dp_estimate": ESTIMATE}
     yield path, _commented(_declared(path.read_text(encoding="utf-8"), signatures))

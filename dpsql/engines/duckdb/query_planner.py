@@ -31,11 +31,12 @@ from typing import Any
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
 from dpsql.contract.covers import COVERS
+from dpsql.contract.expression import functions
 from dpsql.contract.grant_fields import USUAL_AGE, Asker
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
-from dpsql.contract.names import dotted
+from dpsql.contract.names import dotted, meant_in_sql, misspelt_keyword
 from dpsql.contract.parameters import fold, list_items, narrow, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.plan import Placement
@@ -49,7 +50,7 @@ from dpsql.contract.query.tree import check_length, is_catalog, read_tree, table
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
-from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, place_text
+from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, missing_table, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.planner import part_of_query
 from dpsql.engines.duckdb.releases import PastReleases, digest_of, stored_query, tables_sql, texts_sql
@@ -383,7 +384,9 @@ def read_options(
     if isinstance(keys, str):
         if fold(keys.strip()) != PRIVATE:
             raise ParameterError(
-                "P066", f"keys must be a struct of lists by column, or 'private'; got {show(keys)}. Give one of both."
+                "P066",
+                f"keys must be a struct of lists by column, or 'private'; got {show(keys)}. Write keys := {{COLUMN: "
+                f"[{text(keys)}, ...]}}, with the column of GROUP BY.",
             )
         private = True
     elif isinstance(keys, Mapping):
@@ -394,7 +397,9 @@ def read_options(
             listed[str(name)] = tuple(map(key_text, items))
     elif keys is not None:
         raise ParameterError(
-            "P066", "keys must be a struct of lists by column, {ward: ['A', 'B']}, or 'private'. Give one of both."
+            "P066",
+            "keys must be a struct of lists by column, or 'private'. Write keys := {COLUMN: ['A', 'B']}, with the "
+            "column of GROUP BY.",
         )
     return Options(
         keys=listed,
@@ -414,10 +419,13 @@ def read_options(
 def _bounds(name: str, argument: object) -> dict[str, Fraction]:
     if argument is None:
         return {}
-    hint = f"Give numbers by column: {name} := {{days: 0}}."
     numbers = argument if isinstance(argument, Mapping) else {"": argument}
     bounds = {}
     for column, value in numbers.items():
+        hint = f"Give numbers by column: {name} := {{days: 0}}."
+        if isinstance(value, datetime.date):  # and datetime
+            sign = ">=" if name == "lower" else "<="
+            hint += f" Bound a date in WHERE: {column or 'day'} {sign} DATE '{value:%Y-%m-%d}'."
         checked = parameters.finite_float(name, value, hint=hint)
         bounds[str(column)] = Fraction(str(checked))
     return bounds
@@ -514,7 +522,12 @@ class QueryPlanner:
         listen()
         text = text_of(sql)
         with pointing(text):
-            references = tables_of(read_tree(tree_of(tree)))
+            try:
+                references = tables_of(read_tree(tree_of(tree)))
+            except ParameterError as error:
+                step = misspelt_keyword(text) if error.message.startswith("sql is not understood") else ""
+                error.saying(f"{error.message} {step}".rstrip())
+                raise
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
             now = before.now  # DuckDB may call twice while it binds one statement
@@ -697,8 +710,10 @@ class QueryPlanner:
             spelled = _spellings(reference, binding)
             listed = [(text, plans[text]) for text in spelled]
             name = reading.spelled(reference)
-            if paths.is_missing(listed[0][1]):
-                raise SourceError("S016", f"source {show(name)} is not a table or view. Check its name.")
+            if paths.is_missing(listed[0][1]) or paths.has_no_place(listed[0][1]):
+                written = dotted(part for part in reference if part)
+                step = "SHOW ALL TABLES lists what there is."
+                raise missing_table(written, binding.declarations.protected, step)
             path, node = paths.pinned_path(name, listed), paths.read_plan(listed[0][1])
             if path is not None and node is None:
                 raise SourceError(
@@ -729,14 +744,18 @@ class QueryPlanner:
 
         def unbound() -> ParameterError:
             why = paths.why_unread(plans[_original(sql)])
-            return ParameterError("P101", f"DuckDB does not bind the query: {why} Check its names and types.")
+            lacking = paths.lacking_function(why)
+            step = meant_in_sql(lacking, functions.listed()) if lacking else ""
+            said = f"DuckDB has no function {show(lacking)}." if lacking else f"DuckDB does not bind the query: {why}"
+            return ParameterError("P101", f"{said} {step or 'Check its names and types.'}")
 
         try:
             as_text = private and not replayed
             catalogue = Catalogue(_tables(tables, as_text), TYPING, _tables(parents, as_text))
             found_split = split(query, catalogue, options)
-        except ParameterError as error:
-            if original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070"):
+        except (ParameterError, SourceError) as error:
+            lacks = original is None and paths.lacking_function(paths.why_unread(plans[_original(sql)]))
+            if lacks or (original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070")):
                 raise unbound() from None  # a function that DuckDB lacks is in no view, either
             raise
         if original is None:

@@ -130,7 +130,9 @@ def refuse_other_types(plan: Plan, types: str | None) -> None:
         )
     if plan.judged.columns and types != plan.judged.types:
         raise ParameterError(
-            "P083", "condition: its columns have other types than when the call was planned. Run it again."
+            "P083",
+            "condition: its columns have other types in the statement than when the call was planned. Prepare a "
+            "statement again; if it is new, cast them in a view: CREATE TEMP VIEW chosen AS SELECT CAST(...) ...",
         )
 
 

@@ -295,7 +295,8 @@ class AggregatePlan(LeftOutPlan):
         noise = read_noise(arguments, DELTA)
         if own["keys"] is None and noise["delta"] is None:
             raise ParameterError(
-                "P069", "keys := 'private' needs delta, the chance that a key of one unit alone shows. 1e-6 is usual."
+                "P069",
+                "keys := 'private' needs delta, the chance that a key of one unit alone shows. Give delta := 1e-6.",
             )
         return {
             **own, **bounds, **noise,

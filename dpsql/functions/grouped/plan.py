@@ -54,6 +54,7 @@ from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import is_boolean, is_numeric, to_doubles
 from dpsql.kernels.identity import has_identity
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
+from dpsql.rendering import identifier
 from dpsql.statistics.aggregates import ValueBlock
 from dpsql.statistics.counts import MagnitudeHistogram
 
@@ -494,8 +495,12 @@ class GroupedCall(Call):
         for part, is_coded in (*targets, *([("v0", True)] if plan.derived is not None else [])):
             kind = require(kinds.get(part), "target", columns[part])
             if is_coded and not (is_numeric(kind) or is_boolean(kind)):
+                name = columns[part]
                 raise SourceError(
-                    "S003", f"target {show(columns[part])} is neither numeric nor boolean. Cast it in a view."
+                    "S003",
+                    f"target {show(name)} is neither numeric nor boolean. Count its values, FROM dp_count('...', by := "
+                    f"{show(name)}, ...). If they are numbers: Cast it in a view, CREATE TEMP VIEW chosen AS SELECT * "
+                    f"REPLACE (TRY_CAST({identifier(name)} AS DOUBLE) AS {identifier(name)}) FROM ...",
                 )
         counted = columns.get("d0")
         if counted is not None and not has_identity(require(kinds.get("d0"), "distinct_of", counted)):

@@ -129,6 +129,20 @@ def is_missing(plan: str) -> bool:
     return False
 
 
+# What DuckDB says of a table in a schema or a database that is not there.
+_NO_PLACE = re.compile(r'(?:Table with name ".*" does not exist because schema|Catalog ".*" does not exist!$)')
+
+
+def has_no_place(plan: str) -> bool:
+    """Whether a plan says that the catalog has no such schema or database."""
+    try:
+        document = json.loads(plan)
+    except ValueError:
+        return False
+    is_error = isinstance(document, dict) and document.get("error_type") in ("catalog", "binder")
+    return is_error and _NO_PLACE.match(str(document.get("error_message"))) is not None
+
+
 def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
     """Return the path of the table that a source stands for; None for a file, a frame, or an unclear name.
 
@@ -280,6 +294,12 @@ def why_unread(plan: str) -> str:
         message = ""
     first = without_labels(message.splitlines()[0]) if message else "there is no plan"
     return first if first.endswith((".", "!", "?")) else f"{first}."
+
+
+def lacking_function(why: str) -> str:
+    """Return the function that DuckDB lacks, from its reason for not binding a text; else an empty text."""
+    match = re.match(r'(?:Scalar|Aggregate|Table)? ?Function with name "?(\w+)"? does not exist', why)
+    return "" if match is None else match[1]
 
 
 # Table numbers by folded path.

@@ -11,7 +11,7 @@ without a plan may be next to a table with a budget.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -341,10 +341,9 @@ def place_seen(
 
 def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> paths.Path | None:
     """Return the path of a source, None for a source without a name; raise if it is missing or ambiguous."""
-    if paths.is_missing(seen[0][1]):
+    if paths.is_missing(seen[0][1]) or paths.has_no_place(seen[0][1]):
         step = "A WITH query is no source: CREATE TEMP VIEW ... AS ..., or use the aggregate form."
-        step = did_you_mean(source, protected, step)
-        raise SourceError("S016", f"source {show(source)} is not a table or view. {step}")
+        raise missing_table(source, protected, step)
     own = paths.pinned_path(source, seen)
     if own is None and not paths.is_nameless(source):
         name = source_parts(source)[-1]
@@ -354,6 +353,18 @@ def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[
             f"'temp.main.{name}' for a registered frame.",
         )
     return own
+
+
+def missing_table(source: str, protected: Iterable[str], otherwise: str) -> SourceError:
+    """Return the refusal of a source that is no table, with protected names that are near, or another next step."""
+    if source in protected:
+        otherwise = (
+            "It has a budget, but there is no table of that name here: it was dropped or renamed, or is in another "
+            "schema or database. SHOW ALL TABLES lists what there is."
+        )
+    return SourceError(
+        "S016", f"source {show(source)} is not a table or view. {did_you_mean(source, protected, otherwise)}"
+    )
 
 
 def declared_views(

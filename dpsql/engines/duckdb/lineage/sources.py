@@ -25,14 +25,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import duckdb
 
-from dpsql.contract.names import ATTACHED, MARKED, TableName, is_file
+from dpsql.contract.names import ATTACHED, MARKED, TableName, did_you_mean, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.plan import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
@@ -853,7 +852,9 @@ class Sources(Judgements):
         name = catalog.display(table.path)
         if any(declaration.kind != PUBLIC_KIND for declaration in self.about(table.path, declarations)):
             raise BudgetError(
-                "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
+                "B009",
+                f"{show(name)} has a budget, or is made from a table that has one, so it is not public. Declare a "
+                "table of what everybody may know: CREATE TABLE known (...); SELECT dp_public('known').",
             )
         if table.node is not None and table.is_traced_view:
             read = {bound.table_of(scan) for scan in bound.scans(table.node)} - {None}
@@ -882,9 +883,8 @@ class Sources(Judgements):
         name = catalog.display(table.path)
         parent = paths.declaration_of(base, declarations, catalog)
         if parent is None or parent.kind == PUBLIC_KIND:
-            raise BudgetError(
-                "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
-            )
+            step = did_you_mean(base, declarations.protected, "Run dp_protect first.")
+            raise BudgetError("B010", f"{show(base)} has no budget, so nothing is derived from it. {step}")
         own = [declaration for declaration in self.about(table.path) if declaration.kind == PROTECT]
         self._refuse_spent(name, own)
         of_person = parent.unit if parent.path is None else declarations.unit(parent.dataset)
@@ -949,11 +949,10 @@ class Sources(Judgements):
                 f"{show(table)} is a file, and many paths lead to one. Make a view over it; name that in {function}.",
             )
         if paths.is_missing(seen[0][1]):
-            near = get_close_matches(table, names, 1, 0.6)
-            hint = f" Did you mean {show(near[0])}?" if near else ""
+            hint = did_you_mean(table, names, "SHOW ALL TABLES lists what there is.")
             raise SourceError(
                 "S019",
-                f"there is no table {show(table)}.{hint} For rows that are in no catalog: "
+                f"there is no table {show(table)}. {hint} For rows that are in no catalog: "
                 "dp_protect(..., source := false).",
             )
         own = paths.pinned_path(table, seen)
