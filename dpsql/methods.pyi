@@ -240,7 +240,7 @@ class ContextMethods:
 
         Parameters
         ----------
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -574,7 +574,7 @@ class ContextMethods:
         distinct_of : optional
             Name of a column whose different values are counted, in place of rows: of the privacy unit, or of items, of
             which at most max_rows_per_unit_group of a person count in a group.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -668,7 +668,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -779,7 +779,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -895,7 +895,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -1002,7 +1002,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -1116,7 +1116,7 @@ class ContextMethods:
             noise.
         target : optional
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -1237,7 +1237,7 @@ class ContextMethods:
         bins : optional
             Public edges, ascending: a bin holds the values above one edge and up to the next, and there is a bin below
             the first and one above the last, in place of lower, upper and n_bins. A bare number is n_bins.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
@@ -1340,7 +1340,7 @@ class ContextMethods:
         keys : default stated by the owner
             The keys of each column, from public knowledge: a struct of lists by column. Rows with any other key are in
             no cell and in no margin.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
@@ -1419,7 +1419,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         columns : default every such column
             Names of the columns of the table: numbers, texts, booleans, dates and timestamps.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
@@ -1524,7 +1524,7 @@ class ContextMethods:
             The two columns of scores, or of predictions, that are compared on the same rows.
         label : optional
             Column of the label, or of the numeric truth for losses of size, of 'auc' and 'error'.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
@@ -1632,7 +1632,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : required
             Number of features to select, from 1 to the number of features.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         lower : required, or stated by the owner
             Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct
@@ -1742,7 +1742,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : required
             Number of features to select, from 1 to the number of features.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         target_levels : required for a text target
             The two public levels of a text target: the first is coded -1, the second +1, and any other value as 0.
@@ -1842,7 +1842,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : required
             Number of features to select, from 1 to the number of features.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         target_levels : required for a text target
             The two public levels of a text target: the first is coded -1, the second +1, and any other value as 0.
@@ -1949,7 +1949,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : required
             Number of features to select, from 1 to the number of features.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         lower : required, or stated by the owner
             Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct
@@ -2071,7 +2071,7 @@ class ContextMethods:
             Report the features whose score is at least this, from 0, in rows or in nats times rows. Give it or k.
         k : optional
             Report the k features with the highest scores. Give it or threshold.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows. Needed for
@@ -2189,7 +2189,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
@@ -2332,7 +2332,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : default no selection
             Features to select; where there are fewer, or without it, all of up to 50.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
@@ -2459,7 +2459,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -2556,7 +2556,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -2653,7 +2653,7 @@ class ContextMethods:
             Name of the target's column: numeric, text or boolean.
         quantiles : default 0.5
             The quantiles to draw: one number between 0 and 1, or up to 1000 in ascending order.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         lower : default none; drawn privately with by
             Public lower bound of the values, one number. Values are clipped to it.
@@ -2741,7 +2741,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the target's column: numeric, text or boolean.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         failure : default 0.01
             Chance, at most, that either claim about a clear interval is false, between 0 and 1.
@@ -2826,7 +2826,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -2909,7 +2909,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -2987,7 +2987,7 @@ class ContextMethods:
             Name of the target's column: numeric, text or boolean.
         prediction : required
             Name of the column that holds the predictions.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         lower : required, or stated by the owner
             Public lower bound of the values, one number. Values are clipped to it.
@@ -3064,7 +3064,7 @@ class ContextMethods:
             Name of the column that holds the label.
         score : required
             Name of the column that holds the score. A higher score means that the positive class is more likely.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -3157,7 +3157,7 @@ class ContextMethods:
             Name of the column that holds the label.
         score : required
             Name of the column that holds the score. A higher score means that the positive class is more likely.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
@@ -3245,7 +3245,7 @@ class ContextMethods:
             Name of the column that holds the score. A higher score means that the positive class is more likely.
         thresholds : default 0.5
             Public thresholds: one number, or up to 100. A score of at least the threshold is predicted positive.
-        epsilon : default the owner's default_epsilon; without one, required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
