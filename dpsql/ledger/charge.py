@@ -269,8 +269,8 @@ class Charge:
             )
             if self.principal is not None:
                 refuse_cap(transaction, self.principal, key, self._of_person(cost))
-            needed = by_default(json_text(self.lineage), _charged(self._of_person(cost))["epsilon"])
-            if needed:
+            if "epsilon" in _defaults_of(self.lineage):
+                needed = by_default(json_text(self.lineage), _charged(self._of_person(cost))["epsilon"])
                 refuse_daily(transaction, self.principal, key, state.budget, needed)
             during = self.during if key == self.keys[0] else None
             blocks = transaction.blocks(key, during.blocks) if during is not None and state.is_dated else Blocks()

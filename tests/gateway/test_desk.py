@@ -328,9 +328,14 @@ def test_the_order_of_what_a_question_spends(tmp_path: Path) -> None:
         assert spent("ana", 0, halves, delta="1e-5") == ("0.2", "1e-05", "epsilon")
         assert spent("ana", 0, halves) == ("0.2", "1e-07", "delta,epsilon")
         assert spent("ben", 0, halves) == ("0.4", "1e-06", "delta,epsilon")
-        assert [spent("ben", age)[0] for age in (5, 6, 7)] == ["0.4", "0.4", "B022"]
+        assert spent("ben", 5)[0] == "0.4"
+        usual = [{"function": "dp_count", "source": "patients", "arguments": {"by": by}} for by in (None, "ward")]
+        assert served.code("ben", calls=usual) == "B022"  # together, though each would fit
+        reply, _ = served.ask("ben", calls=[usual[0], count("5")])
+        assert [receipt["epsilon"] for receipt in reply["receipts"]] == ["0.4", "5"]
+        assert spent("ben", 7)[0] == "B022"
         assert spent("ben", 7, epsilon="0.4") == ("0.4", "0", "")
-        assert spent("ben", 6) == ("0.4", "0", "epsilon")  # stored
+        assert spent("ben", 5) == ("0.4", "0", "epsilon")  # stored
         assert spent("ana", 8) == ("0.2", "0", "epsilon")
         listed = {principal: served.ask(principal, "datasets")[0]["datasets"][0] for principal in ("ana", "ben")}
         assert [(row["default_epsilon"], row["default_delta"]) for row in listed.values()] == [
