@@ -293,7 +293,8 @@ class Context(ContextMethods):
             asker = self._asker
             if asker is not None:
                 arguments["release"] = asker.scope  # a name, so that the plan records the meaning of its source
-            plan = self._session.planner.plan(function, name, arguments, seen=seen)
+            granted = () if asker is None else asker.defaults
+            plan = self._session.planner.plan(function, name, arguments, seen=seen, granted=granted)
             yield plan if asker is None else self._session.past.asked_by(plan, asker)
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:

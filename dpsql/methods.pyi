@@ -54,6 +54,9 @@ class ContextMethods:
         period_zone: Literal["UTC"] | None = None,
         epsilon_total: Number | None = None,
         delta_total: Number | None = None,
+        default_epsilon: Number | Literal["none"] | None = None,
+        default_delta: Number | Literal["none"] | None = None,
+        default_daily_epsilon: Number | Literal["none"] | None = None,
         dated_ahead: bool | None = True,
     ) -> str:
         """Set the budget of a table; return the new state, in words.
@@ -130,6 +133,13 @@ class ContextMethods:
             Epsilon that one person may lose over all periods together, above 0.
         delta_total : optional
             Delta that one person may lose over all periods together, below 1.
+        default_epsilon : optional
+            What a question spends that states no epsilon, at most the budget's. 'none' withdraws it.
+        default_delta : optional
+            What a question may spend of delta that needs one and states none. 'none' withdraws it.
+        default_daily_epsilon : default 10 times default_epsilon
+            What the questions of one principal that state no epsilon may spend together on a day in UTC. 'none'
+            withdraws it.
         dated_ahead : default True
             Whether rows may be dated in the future, where periods are new: what was spent before counts in later
             periods, too.
@@ -208,7 +218,7 @@ class ContextMethods:
         self,
         sql: str,
         *,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         errors: bool | None = False,
         keys: Keys | None = None,
@@ -230,7 +240,7 @@ class ContextMethods:
 
         Parameters
         ----------
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -534,7 +544,7 @@ class ContextMethods:
         *,
         target: Names | None = None,
         distinct_of: Names | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         by: Names | None = None,
         keys: Keys | None = None,
@@ -564,7 +574,7 @@ class ContextMethods:
         distinct_of : optional
             Name of a column whose different values are counted, in place of rows: of the privacy unit, or of items, of
             which at most max_rows_per_unit_group of a person count in a group.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -626,7 +636,7 @@ class ContextMethods:
         source: object,
         *,
         target: Names,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -658,7 +668,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -735,7 +745,7 @@ class ContextMethods:
         source: object,
         *,
         target: Names,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -769,7 +779,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -853,7 +863,7 @@ class ContextMethods:
         source: object,
         *,
         target: Names,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -885,7 +895,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -960,7 +970,7 @@ class ContextMethods:
         source: object,
         *,
         target: Names,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -992,7 +1002,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -1068,7 +1078,7 @@ class ContextMethods:
         *,
         aggregates: Names,
         target: Names | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -1106,7 +1116,7 @@ class ContextMethods:
             noise.
         target : optional
             Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
@@ -1193,7 +1203,7 @@ class ContextMethods:
         *,
         target: str,
         bins: Numbers | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -1227,7 +1237,7 @@ class ContextMethods:
         bins : optional
             Public edges, ascending: a bin holds the values above one edge and up to the next, and there is a bin below
             the first and one above the last, in place of lower, upper and n_bins. A bare number is n_bins.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
@@ -1299,7 +1309,7 @@ class ContextMethods:
         columns: str | None = None,
         by: Names | None = None,
         keys: Keys | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         margins: bool | None = True,
         neighbours: Literal["add_remove", "replace"] | None = None,
@@ -1330,7 +1340,7 @@ class ContextMethods:
         keys : default stated by the owner
             The keys of each column, from public knowledge: a struct of lists by column. Rows with any other key are in
             no cell and in no margin.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
@@ -1382,7 +1392,7 @@ class ContextMethods:
         source: object,
         *,
         columns: Names | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number,
         target: str | None = None,
         lower: Bounds | None = None,
@@ -1409,7 +1419,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         columns : default every such column
             Names of the columns of the table: numbers, texts, booleans, dates and timestamps.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
@@ -1474,7 +1484,7 @@ class ContextMethods:
         keys: Iterable[object] | None = None,
         scores: Names | None = None,
         label: str | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -1514,7 +1524,7 @@ class ContextMethods:
             The two columns of scores, or of predictions, that are compared on the same rows.
         label : optional
             Column of the label, or of the numeric truth for losses of size, of 'auc' and 'error'.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
@@ -1580,7 +1590,7 @@ class ContextMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer,
-        epsilon: Number,
+        epsilon: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -1622,7 +1632,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : required
             Number of features to select, from 1 to the number of features.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         lower : required, or stated by the owner
             Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct
@@ -1696,7 +1706,7 @@ class ContextMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer,
-        epsilon: Number,
+        epsilon: Number | None = None,
         target_levels: Iterable[object] | None = None,
         mechanism: Literal["gumbel", "exponential"] | None = "gumbel",
         split: Literal["even", "scaled"] | None = "even",
@@ -1732,7 +1742,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : required
             Number of features to select, from 1 to the number of features.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         target_levels : required for a text target
             The two public levels of a text target: the first is coded -1, the second +1, and any other value as 0.
@@ -1793,7 +1803,7 @@ class ContextMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer,
-        epsilon: Number,
+        epsilon: Number | None = None,
         target_levels: Iterable[object] | None = None,
         blocks: Integer | None = None,
         rows_per_block: Integer | None = None,
@@ -1832,7 +1842,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : required
             Number of features to select, from 1 to the number of features.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         target_levels : required for a text target
             The two public levels of a text target: the first is coded -1, the second +1, and any other value as 0.
@@ -1898,7 +1908,7 @@ class ContextMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer,
-        epsilon: Number,
+        epsilon: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -1939,7 +1949,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : required
             Number of features to select, from 1 to the number of features.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         lower : required, or stated by the owner
             Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct
@@ -2016,7 +2026,7 @@ class ContextMethods:
         score: Literal["total_count", "difference_count", "purity", "information_gain"] | None = "difference_count",
         threshold: Number | None = None,
         k: Integer | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         method: Literal["auto", "gaussian", "laplace", "svt", "cluster", "one_shot", "gumbel", "canonical_lipschitz"]
         | None = "auto",
@@ -2061,7 +2071,7 @@ class ContextMethods:
             Report the features whose score is at least this, from 0, in rows or in nats times rows. Give it or k.
         k : optional
             Report the k features with the highest scores. Give it or threshold.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows. Needed for
@@ -2131,7 +2141,7 @@ class ContextMethods:
         features: Features | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number,
         method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         lower: Bounds | None = None,
@@ -2179,7 +2189,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
@@ -2270,7 +2280,7 @@ class ContextMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = "kendall",
         method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
@@ -2322,7 +2332,7 @@ class ContextMethods:
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : default no selection
             Features to select; where there are fewer, or without it, all of up to 50.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
@@ -2415,7 +2425,7 @@ class ContextMethods:
         features: Features | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         max_features_per_row: Integer | None = 10,
         present_above: Number | None = None,
@@ -2449,7 +2459,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -2509,7 +2519,7 @@ class ContextMethods:
         features: Features | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         method: Literal["linear", "additive"] | None = "linear",
         lower: Bounds | None = None,
@@ -2546,7 +2556,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -2612,7 +2622,7 @@ class ContextMethods:
         *,
         target: str,
         quantiles: Numbers | None = 0.5,
-        epsilon: Number,
+        epsilon: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
         cells: Integer | None = None,
@@ -2643,7 +2653,7 @@ class ContextMethods:
             Name of the target's column: numeric, text or boolean.
         quantiles : default 0.5
             The quantiles to draw: one number between 0 and 1, or up to 1000 in ascending order.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         lower : default none; drawn privately with by
             Public lower bound of the values, one number. Values are clipped to it.
@@ -2706,7 +2716,7 @@ class ContextMethods:
         source: object,
         *,
         target: str,
-        epsilon: Number,
+        epsilon: Number | None = None,
         failure: Number | None = 0.01,
         by: Names | None = None,
         keys: Keys | None = None,
@@ -2731,7 +2741,7 @@ class ContextMethods:
             Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
         target : required
             Name of the target's column: numeric, text or boolean.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         failure : default 0.01
             Chance, at most, that either claim about a clear interval is false, between 0 and 1.
@@ -2787,7 +2797,7 @@ class ContextMethods:
         features: Features | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
@@ -2816,7 +2826,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -2870,7 +2880,7 @@ class ContextMethods:
         features: Features | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
@@ -2899,7 +2909,7 @@ class ContextMethods:
             Length of the vectors of a list column, from 1 to 1000000. It is public.
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -2953,7 +2963,7 @@ class ContextMethods:
         *,
         target: str,
         prediction: str,
-        epsilon: Number,
+        epsilon: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
         error_bound: Number | None = None,
@@ -2977,7 +2987,7 @@ class ContextMethods:
             Name of the target's column: numeric, text or boolean.
         prediction : required
             Name of the column that holds the predictions.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         lower : required, or stated by the owner
             Public lower bound of the values, one number. Values are clipped to it.
@@ -3024,7 +3034,7 @@ class ContextMethods:
         *,
         label: str,
         score: str,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         thresholds: Literal["recursive", "fixed", "smooth_medians"] | None = "recursive",
         n_thresholds: Integer | None = 15,
@@ -3054,7 +3064,7 @@ class ContextMethods:
             Name of the column that holds the label.
         score : required
             Name of the column that holds the score. A higher score means that the positive class is more likely.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -3116,7 +3126,7 @@ class ContextMethods:
         *,
         label: str,
         score: str,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         method: Literal["scaled", "smooth"] | None = "scaled",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -3147,7 +3157,7 @@ class ContextMethods:
             Name of the column that holds the label.
         score : required
             Name of the column that holds the score. A higher score means that the positive class is more likely.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
@@ -3207,7 +3217,7 @@ class ContextMethods:
         label: str,
         score: str,
         thresholds: Numbers | None = 0.5,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         curve: Literal["auto", "identity", "tree", "wavelet", "toeplitz"] | None = "auto",
         lower: Number | None = 0,
@@ -3235,7 +3245,7 @@ class ContextMethods:
             Name of the column that holds the score. A higher score means that the positive class is more likely.
         thresholds : default 0.5
             Public thresholds: one number, or up to 100. A score of at least the threshold is predicted positive.
-        epsilon : required
+        epsilon : required where the owner states no default_epsilon
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
@@ -3312,6 +3322,9 @@ class FrameMethods:
         period_zone: Literal["UTC"] | None = None,
         epsilon_total: Number | None = None,
         delta_total: Number | None = None,
+        default_epsilon: Number | Literal["none"] | None = None,
+        default_delta: Number | Literal["none"] | None = None,
+        default_daily_epsilon: Number | Literal["none"] | None = None,
         dated_ahead: bool | None = True,
     ) -> str:
         """Set the budget of the frame's dataset, which `of` names; return the new state, in words."""
@@ -3320,7 +3333,7 @@ class FrameMethods:
         self,
         sql: str,
         *,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         errors: bool | None = False,
         keys: Keys | None = None,
@@ -3347,7 +3360,7 @@ class FrameMethods:
         *,
         target: Names | None = None,
         distinct_of: Names | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         by: Names | None = None,
         keys: Keys | None = None,
@@ -3373,7 +3386,7 @@ class FrameMethods:
         self,
         *,
         target: Names,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -3404,7 +3417,7 @@ class FrameMethods:
         self,
         *,
         target: Names,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -3437,7 +3450,7 @@ class FrameMethods:
         self,
         *,
         target: Names,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -3468,7 +3481,7 @@ class FrameMethods:
         self,
         *,
         target: Names,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -3500,7 +3513,7 @@ class FrameMethods:
         *,
         aggregates: Names,
         target: Names | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -3535,7 +3548,7 @@ class FrameMethods:
         *,
         target: str,
         bins: Numbers | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -3568,7 +3581,7 @@ class FrameMethods:
         columns: str | None = None,
         by: Names | None = None,
         keys: Keys | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         margins: bool | None = True,
         neighbours: Literal["add_remove", "replace"] | None = None,
@@ -3591,7 +3604,7 @@ class FrameMethods:
         self,
         *,
         columns: Names | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number,
         target: str | None = None,
         lower: Bounds | None = None,
@@ -3622,7 +3635,7 @@ class FrameMethods:
         keys: Iterable[object] | None = None,
         scores: Names | None = None,
         label: str | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
@@ -3654,7 +3667,7 @@ class FrameMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer,
-        epsilon: Number,
+        epsilon: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -3690,7 +3703,7 @@ class FrameMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer,
-        epsilon: Number,
+        epsilon: Number | None = None,
         target_levels: Iterable[object] | None = None,
         mechanism: Literal["gumbel", "exponential"] | None = "gumbel",
         split: Literal["even", "scaled"] | None = "even",
@@ -3720,7 +3733,7 @@ class FrameMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer,
-        epsilon: Number,
+        epsilon: Number | None = None,
         target_levels: Iterable[object] | None = None,
         blocks: Integer | None = None,
         rows_per_block: Integer | None = None,
@@ -3753,7 +3766,7 @@ class FrameMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer,
-        epsilon: Number,
+        epsilon: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -3790,7 +3803,7 @@ class FrameMethods:
         score: Literal["total_count", "difference_count", "purity", "information_gain"] | None = "difference_count",
         threshold: Number | None = None,
         k: Integer | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         method: Literal["auto", "gaussian", "laplace", "svt", "cluster", "one_shot", "gumbel", "canonical_lipschitz"]
         | None = "auto",
@@ -3824,7 +3837,7 @@ class FrameMethods:
         features: Features | pl.DataFrame | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number,
         method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         lower: Bounds | None = None,
@@ -3868,7 +3881,7 @@ class FrameMethods:
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
         k: Integer | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = "kendall",
         method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
@@ -3913,7 +3926,7 @@ class FrameMethods:
         features: Features | pl.DataFrame | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         max_features_per_row: Integer | None = 10,
         present_above: Number | None = None,
@@ -3942,7 +3955,7 @@ class FrameMethods:
         features: Features | pl.DataFrame | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         method: Literal["linear", "additive"] | None = "linear",
         lower: Bounds | None = None,
@@ -3972,7 +3985,7 @@ class FrameMethods:
         *,
         target: str,
         quantiles: Numbers | None = 0.5,
-        epsilon: Number,
+        epsilon: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
         cells: Integer | None = None,
@@ -4000,7 +4013,7 @@ class FrameMethods:
         self,
         *,
         target: str,
-        epsilon: Number,
+        epsilon: Number | None = None,
         failure: Number | None = 0.01,
         by: Names | None = None,
         keys: Keys | None = None,
@@ -4026,7 +4039,7 @@ class FrameMethods:
         features: Features | pl.DataFrame | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
@@ -4051,7 +4064,7 @@ class FrameMethods:
         features: Features | pl.DataFrame | None = None,
         n_features: Integer | None = None,
         names: Iterable[str] | None = None,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
@@ -4075,7 +4088,7 @@ class FrameMethods:
         *,
         target: str,
         prediction: str,
-        epsilon: Number,
+        epsilon: Number | None = None,
         lower: Number | None = None,
         upper: Number | None = None,
         error_bound: Number | None = None,
@@ -4097,7 +4110,7 @@ class FrameMethods:
         *,
         label: str,
         score: str,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         thresholds: Literal["recursive", "fixed", "smooth_medians"] | None = "recursive",
         n_thresholds: Integer | None = 15,
@@ -4125,7 +4138,7 @@ class FrameMethods:
         *,
         label: str,
         score: str,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         method: Literal["scaled", "smooth"] | None = "scaled",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -4153,7 +4166,7 @@ class FrameMethods:
         label: str,
         score: str,
         thresholds: Numbers | None = 0.5,
-        epsilon: Number,
+        epsilon: Number | None = None,
         delta: Number | None = None,
         curve: Literal["auto", "identity", "tree", "wavelet", "toeplitz"] | None = "auto",
         lower: Number | None = 0,

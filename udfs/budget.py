@@ -14,7 +14,7 @@ from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
 from dpsql.functions import estimate as estimates
-from dpsql.ledger.budget import PERIOD_NAMES, STATED_NAMES
+from dpsql.ledger.budget import DEFAULT_NAMES, PERIOD_NAMES, STATED_NAMES
 from dpsql.ledger.policy import of_session
 from dpsql.udfs.values import ESTIMATED, Plans, UdfSpec, seen_of, struct_list
 
@@ -43,7 +43,7 @@ _IN_WORDS = {"spent": "spent_text", "remaining": "remaining_text"}
 
 
 _LIMITS = ("epsilon", "delta", "rho", "accountant", "claims", "enum_labels")
-_BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, *PERIOD_NAMES)
+_BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, *PERIOD_NAMES, *DEFAULT_NAMES)
 
 _MERGE_HINT = "Give the names of the budgets, and the tables of all of them: merge := ['patients'], tables := {...}."
 

@@ -310,7 +310,7 @@ K = integer(
 EPSILON = Argument(
     "epsilon",
     "Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.",
-    default_text=REQUIRED,
+    default_text="required where the owner states no default_epsilon",
     check=parameters.epsilon,
     exact=True,
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
 
 from dpsql.contract.periods import PERIODS
 
@@ -67,6 +69,13 @@ GRANT_FIELDS = (
         "none",
     ),
     GrantField(
+        "default_delta",
+        "number",
+        "What a question may spend of delta that needs one and does not say.",
+        "Delta of a question that needs one and does not say",
+        "none",
+    ),
+    GrantField(
         "functions",
         "names",
         "Functions that may be called, separated by commas; all by default.",
@@ -104,8 +113,14 @@ GRANT_FIELDS = (
 )
 
 
+# The field of an entry's lineage with the amounts that its call left out, and a default set.
+DEFAULTS = "defaults"
 # Default maximum age of a stored answer, in seconds.
 USUAL_AGE = 24 * 60 * 60
+
+
+# Defaults of an asker's grants: the dataset, 'epsilon' or 'delta', and the amount.
+Defaults: TypeAlias = tuple[tuple[str, str, Fraction], ...]
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,7 @@ class Asker:
         For a query that runs again: queries with one key are one query, so repeats are safe.
     max_age : float
         Seconds.
+    defaults : Defaults
     """
 
     principal: str
@@ -131,6 +147,7 @@ class Asker:
     fresh: bool = False
     key: str = ""
     max_age: float = USUAL_AGE
+    defaults: Defaults = ()
 
     @property
     def scope(self) -> str:

@@ -83,8 +83,9 @@ class PublicKeys:
             if texts is None:
                 raise ParameterError(
                     "P065",
-                    f"keys of {show(column)} are missing: which groups a private table has is private. {_HINT} "
-                    "Or pay for private ones: keys := 'private'.",
+                    f"keys of {show(column)} are missing: which groups a private table has is private. {_HINT} Or name "
+                    "a public table that lists them: keys := 'TABLE'. Or pay for private ones: keys := 'private', "
+                    "delta := 1e-6.",
                 )
             lists.append(texts)
         keys = PublicKeys(tuple(lists), self.rows)

@@ -275,26 +275,27 @@ def narrow(kind: type[_Kind], value: object) -> _Kind:
     raise InternalError("I032", f"an argument was checked, and is no {kind.__name__} now. Report it.")
 
 
-def epsilon(value: object) -> Fraction:
+def epsilon(value: object, name: str = "epsilon") -> Fraction:
     """Return an epsilon in [1e-15, 1e12]. A smaller one leaves only noise; a larger one gives no privacy."""
     if value is None:
         raise ParameterError("P001", "epsilon is missing. Give epsilon := 1.0, or what else the call may spend.")
     fraction = _as_fraction(value)
     if fraction is None or not Fraction(1, 10**15) <= fraction <= 10**12:
         raise ParameterError(
-            "P001", f"epsilon must be a number between 1e-15 and 1e12; got {show(value)}. 1.0 is usual."
+            "P001", f"{name} must be a number between 1e-15 and 1e12; got {show(value)}. 1.0 is usual."
         )
     return fraction
 
 
-def delta(value: object) -> Fraction:
+def delta(value: object, name: str = "delta") -> Fraction:
     """Return a delta in [1e-300, 0.1], the chance that the guarantee fails."""
     fraction = _as_fraction(value)
     if fraction is None or not Fraction(1, 10**300) <= fraction <= Fraction(1, 10):
+        example = f"Give {name} := 1e-6"
         if value is None:
-            raise ParameterError("P027", "delta is missing, the chance that the guarantee fails. Give delta := 1e-6.")
+            raise ParameterError("P027", f"{name} is missing, the chance that the guarantee fails. {example}.")
         raise ParameterError(
-            "P027", f"delta must be a number from 1e-300 to 0.1; got {show(value)}. Give delta := 1e-6, which is usual."
+            "P027", f"{name} must be a number from 1e-300 to 0.1; got {show(value)}. {example}, which is usual."
         )
     return fraction
 

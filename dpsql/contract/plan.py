@@ -19,6 +19,7 @@ from dpsql.contract import parameters
 from dpsql.contract.arguments import CONDITION, DURING, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, hashable
 from dpsql.contract.events import Event
 from dpsql.contract.expression.judge import Judged
+from dpsql.contract.grant_fields import DEFAULTS
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout, has_no_target_code, target_of
 from dpsql.contract.measurement import Measurement
@@ -220,6 +221,10 @@ MOST_ROWS = 10**12
 NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
 
 
+# Fields of a plan that do not identify its call.
+NO_ARGUMENTS = ("principal", DEFAULTS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan(ABC):
     """The checked public arguments of one call.
@@ -258,6 +263,9 @@ class Plan(ABC):
         Periods whose rows the call sees, and whose blocks it charges; None for a dataset without periods.
     principal : str or None
         Principal of a gateway query; not a part of the query.
+    defaults : tuple of str
+        ``'epsilon'`` and ``'delta'``, if the call left them out and a default took their place; not a part of the
+        query: a call that states the same amounts is the same call.
     """
 
     source: str
@@ -275,6 +283,7 @@ class Plan(ABC):
     engine: str | None = None
     during: During | None = None
     principal: str | None = None
+    defaults: tuple[str, ...] = ()
 
     function: ClassVar[str]
     # All arguments after the source.
@@ -327,7 +336,7 @@ class Plan(ABC):
         return build(
             source=source,
             layout=layout,
-            epsilon=EPSILON.read(values),
+            epsilon=parameters.epsilon(values[EPSILON.name]),
             target_bounds=target_bounds,
             target_levels=target_levels,
             neighbours=NEIGHBOUR_RELATION.read(values) or "add_remove",
@@ -537,7 +546,8 @@ class Plan(ABC):
         """The call's arguments as JSON values, stored with the charge and compared on a replay."""
         record = self._record()
         del record["placement"], record["judged"]
-        record.pop("principal", None)
+        for name in NO_ARGUMENTS:
+            record.pop(name, None)
         if self.placement is not None and self.placement.content:
             record["content"] = self.placement.content  # the source's meaning, which may change under the same name
         if self.source.startswith(FRAME_PREFIX):
@@ -548,8 +558,9 @@ class Plan(ABC):
     def _record(self) -> dict[str, object]:
         """Return the fields by name, including the layout's fields."""
         record = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
-        if self.principal is None:
-            del record["principal"]
+        for name in NO_ARGUMENTS:
+            if not record[name]:
+                del record[name]
         during = None if self.during is None else self.during.to_json()
         return {**record, "layout": dict(vars(self.layout)), "during": during}
 
@@ -568,7 +579,9 @@ class Plan(ABC):
         layout = build_layout(**{name: hashable(value) for name, value in narrow(dict, record["layout"]).items()})
         rest: dict[str, object] = {}
         for attribute in fields(cls):
-            stored = record.get(attribute.name) if attribute.name == "principal" else record[attribute.name]
+            if attribute.name in NO_ARGUMENTS and attribute.name not in record:
+                continue
+            stored = record[attribute.name]
             if attribute.name == DURING.name:
                 rest[attribute.name] = None if stored is None else During.from_json(narrow(dict, stored))
             elif attribute.name in cls.arguments:
@@ -608,6 +621,8 @@ class Plan(ABC):
             record["views"] = placement.views
         if placement.engine:
             record["engine"] = placement.engine
+        if self.defaults:
+            record[DEFAULTS] = {name: str(getattr(self, name)) for name in self.defaults}
         return record
 
 

@@ -157,6 +157,23 @@ DECLARATIONS: dict[str, Signature] = {
         ),
         Argument("delta_total", "Delta that one person may lose over all periods together, below 1.", kind="Number"),
         Argument(
+            "default_epsilon",
+            "What a question spends that states no epsilon, at most the budget's. 'none' withdraws it.",
+            kind='Number | Literal["none"]',
+        ),
+        Argument(
+            "default_delta",
+            "What a question may spend of delta that needs one and states none. 'none' withdraws it.",
+            kind='Number | Literal["none"]',
+        ),
+        Argument(
+            "default_daily_epsilon",
+            "What the questions of one principal that state no epsilon may spend together on a day in UTC. 'none' "
+            "withdraws it.",
+            default_text="10 times default_epsilon",
+            kind='Number | Literal["none"]',
+        ),
+        Argument(
             "dated_ahead",
             "Whether rows may be dated in the future, where periods are new: what was spent before counts in later "
             "periods, too.",

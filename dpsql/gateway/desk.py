@@ -72,8 +72,11 @@ class NewCall(Protocol):
     """A private call without a stored answer; see `dpsql.gateway.desk.AskedCall`."""
 
     plan: Plan
-    epsilon_text: str
     in_call: bool
+
+    @property
+    def epsilon_text(self) -> str:
+        """The epsilon, as written."""
 
 
 @dataclass(frozen=True)
@@ -261,8 +264,6 @@ class AskedCall:
     ----------
     plan : Plan
         The latest result of `plan_of`; unset before, and for a call that reads no private rows.
-    epsilon_text : str
-        The epsilon, as written.
     in_call : bool
         Whether the call states epsilon, rather than a setting next to the statement.
     """
@@ -307,22 +308,20 @@ class AskedCall:
                 )
         self._arguments, self._grants = arguments, grants
         self.in_call = arguments.get("epsilon") is not None
-        function_name = QUERY if is_query else function
-        epsilon = request.epsilon_text
-        self._state("epsilon", request.settings.get("epsilon"), next((g.default_epsilon for g in grants), None))
-        self.epsilon_text = show(self._arguments.get("epsilon")) if epsilon is None else epsilon
-        if "delta" in _takes(function_name):
-            self._state("delta", request.settings.get("delta"), None)
-        share = bool(grants) and all(grant.share for grant in grants)
-        self._asker = replace(request.asker, share=share)
-
-    def _state(self, name: str, setting: str | None, usual: object) -> None:
-        """Give the call a missing argument."""
-        if self._arguments.get(name) is None:
-            if setting is not None:
+        self._epsilon_text = request.epsilon_text
+        for name in ("epsilon", "delta"):
+            setting = request.settings.get(name)
+            if setting is not None and arguments.get(name) is None and name in _takes(QUERY if is_query else function):
                 self._arguments |= values_of({name: {"number": setting}}, _none)
-            elif usual is not None:
-                self._arguments[name] = usual
+        share = bool(grants) and all(grant.share for grant in grants)
+        self._asker = replace(
+            request.asker, share=share, defaults=tuple(default for g in grants for default in g.defaults)
+        )
+
+    @property
+    def epsilon_text(self) -> str:
+        """The epsilon as written, or the default that the latest plan spends."""
+        return show(self.plan.epsilon) if self._epsilon_text is None else self._epsilon_text
 
     def cap_period(self, receipt: Mapping[str, Any]) -> str | None:
         """Return the calendar period whose cap counts a release; None if the cap has no periods."""

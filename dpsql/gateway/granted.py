@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from dpsql.contract.events import UNITS_PER_ONE
 from dpsql.contract.expression.kinds import has_labels
 from dpsql.contract.names import dotted, near_names, source_parts, source_sql
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.functions.registry import FUNCTIONS, QUERY
+from dpsql.ledger.budget import DEFAULT_NAMES, Budget
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.granting import GrantedBudget
 from dpsql.ledger.grants import Grant
@@ -106,12 +108,19 @@ class Granted:
                 "dataset": grant.dataset,
                 "role": grant.role,
                 "functions": functions_of(grant),
-                "default_epsilon": None if grant.default_epsilon is None else str(float(grant.default_epsilon)),
+                **self._defaults(grant),
                 "expires": grant.expires,
                 "share": grant.share,
             }
             for name, grant in sorted(self._of.items())
         ]
+
+    def _defaults(self, grant: Grant) -> dict[str, str | None]:
+        """Return what a question of a dataset spends that states no epsilon, and no delta where it needs one."""
+        amounts = (self._ledger.policy(grant.dataset) or Budget()).default_amounts
+        usual = {name: amounts.get(name) for name in ("default_epsilon", "default_delta")}
+        texts = {name: None if units is None else f"{units / UNITS_PER_ONE:.12g}" for name, units in usual.items()}
+        return texts | {f"default_{name}": str(float(amount)) for _, name, amount in grant.defaults}
 
     def described(self, name: str, context: Context) -> dict[str, Any]:
         """Return a name's public facts: columns, types, and the owner's declarations."""
@@ -166,7 +175,7 @@ class Granted:
         return pa.Table.from_pylist(rows, schema=pa.schema(list(zip(names, kinds, strict=True))))
 
 
-_WHOLE = ("neighbours", "privacy_unit", "max_rows_per_unit", "period", "period_of", "accountant")
+_WHOLE = ("neighbours", "privacy_unit", "max_rows_per_unit", "period", "period_of", "accountant", *DEFAULT_NAMES)
 
 
 def functions_of(grant: Grant) -> list[str]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dpsql.contract.covers import COVERING
 from dpsql.contract.events import Cost, cost_of
-from dpsql.contract.grant_fields import GRANT_FIELDS, NEVER, ROLES
+from dpsql.contract.grant_fields import DEFAULTS, GRANT_FIELDS, NEVER, ROLES
 from dpsql.errors import GatewayError
 from dpsql.functions.noise_statement import noise_statement
 from dpsql.functions.registry import FUNCTIONS, QUERY, check_askable
@@ -55,6 +55,7 @@ def stored_receipt(stored: StoredRelease, ledger: Ledger) -> dict[str, Any]:
         "event": event,
         "epsilon": _text(cost.epsilon),
         "delta": _text(cost.delta),
+        "defaults": (stored.lineage or {}).get(DEFAULTS, {}),
         "charged": False,
         "recorded_at": stored.recorded_at,
         "engine": None,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.contract.events import cost_of, units_up
+from dpsql.contract.events import cost_of, units_down, units_text, units_up
+from dpsql.contract.grant_fields import DEFAULTS
 from dpsql.contract.periods import first_day, following
 from dpsql.errors import BudgetError, GatewayError
 from dpsql.ledger import clock
@@ -110,6 +112,77 @@ def _since(transaction: Transaction, dataset: str, block: str, start: str, numbe
             transaction.composed.clear()
         transaction.composed[key] = (rows[-1]["sequence"], rows[-1]["hash"], spent)
     return spent
+
+
+def refuse_daily(
+    transaction: Transaction, principal: str | None, dataset: str, budget: Budget | None, needed: int
+) -> None:
+    """Raise if a question that states no epsilon is beyond what its principal may spend so on this day in UTC.
+
+    Parameters
+    ----------
+    transaction : Transaction
+    principal : str or None
+        Who asks through the gateway; None for all who ask on a connection of their own.
+    dataset : str
+    budget : Budget or None
+        The dataset's budget, which states the limit.
+    needed : int
+        The epsilon that the question costs one person, in units of 1e-18.
+
+    Raises
+    ------
+    BudgetError
+        B022: it depends on the ledger's entries for this principal alone.
+    """
+    most = None if budget is None else budget.daily_epsilon
+    if most is None:
+        return
+    start = clock.time_text(clock.now())[: len("2026-01-01")]
+    spent, limit = _spent_by_default(transaction, principal, dataset, start), units_down(most)
+    if spent + needed > limit:
+        raise BudgetError(
+            "B022",
+            f"calls that state no epsilon may spend {units_text(limit)} of dataset '{dataset}' per day in UTC; "
+            f"this one needs {units_text(needed)}, and {units_text(max(0, limit - spent))} remains of today. "
+            f"State it: epsilon := {units_text(needed)}. The data's owner can raise default_daily_epsilon.",
+        )
+
+
+def _spent_by_default(transaction: Transaction, principal: str | None, dataset: str, start: str) -> int:
+    """Return what a principal's questions without a stated epsilon spent of a dataset since a day began.
+
+    Entries count from the first entry recorded on this day or later: a clock that goes back makes no entry count less.
+    The process remembers its last sum with the last entry in it, as `_since` does.
+    """
+    key = (dataset, account_of(principal or ""), start, DEFAULTS)
+    memory = transaction.composed.get(key)
+    rows: list[Row] = []
+    spent = 0
+    if memory is not None:
+        last, end, total = memory
+        rows, spent = transaction.releases_since(dataset, last), total.epsilon or 0
+        memory = memory if rows and (rows[0]["sequence"], rows[0]["hash"]) == (last, end) else None
+        rows = rows[1:]
+    if memory is None:
+        rows, spent = transaction.releases_since(dataset, start), 0
+    spent += sum(by_default(row["lineage"], row["epsilon"]) for row in rows if row["principal"] == principal)
+    if rows:
+        if len(transaction.composed) >= _most_remembered:
+            transaction.composed.clear()
+        transaction.composed[key] = (rows[-1]["sequence"], rows[-1]["hash"], Spent(epsilon=spent))
+    return spent
+
+
+def by_default(lineage: str | None, charged: str | None) -> int:
+    """Return the epsilon of a release that states none, in units of 1e-18; 0 for one that states it.
+
+    It is the charge or, if that has no finite epsilon, the default itself.
+    """
+    if lineage is None or DEFAULTS not in lineage:
+        return 0
+    amount = json.loads(lineage).get(DEFAULTS, {}).get("epsilon")
+    return 0 if amount is None else units_up(Fraction(amount)) if charged is None else int(charged)
 
 
 _most_remembered = 1024

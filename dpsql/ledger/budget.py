@@ -26,6 +26,11 @@ ENUM_LABELS = ("private", "public")
 NO_UNIT = "row"  # value that withdraws a privacy unit
 # An owner's arguments about periods.
 PERIOD_NAMES = ("period", "period_of", "period_zone", "epsilon_total", "delta_total")
+# An owner's amounts for questions that state none; `NO_DEFAULT` withdraws one.
+DEFAULT_NAMES = ("default_epsilon", "default_delta", "default_daily_epsilon")
+NO_DEFAULT = "none"
+# How many defaults a principal may spend a day, if the owner does not say.
+DEFAULTS_A_DAY = 10
 _amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
 LEAST_RDP_DELTA = 1000  # units of 1e-18
 
@@ -63,6 +68,11 @@ class Budget:
         `period_of` is a dict by name, as for `Dated.tables`.
     epsilon_total, delta_total : Fraction or None
         Limits of one person's loss over all releases on all periods (see `dpsql.ledger.blocks`).
+    default_epsilon, default_delta : Fraction or None
+        What a question spends that states no epsilon, and may spend of delta if it needs one and states none.
+    default_daily_epsilon : Fraction or None
+        What the questions of one principal that state no epsilon may spend together on a day in UTC; by default
+        `DEFAULTS_A_DAY` times `default_epsilon`.
     """
 
     epsilon: Fraction | None = None
@@ -80,6 +90,9 @@ class Budget:
     period_zone: str | None = None
     epsilon_total: Fraction | None = None
     delta_total: Fraction | None = None
+    default_epsilon: Fraction | None = None
+    default_delta: Fraction | None = None
+    default_daily_epsilon: Fraction | None = None
 
     @classmethod
     def of(
@@ -99,6 +112,9 @@ class Budget:
         period_zone: object = None,
         epsilon_total: object = None,
         delta_total: object = None,
+        default_epsilon: object = None,
+        default_delta: object = None,
+        default_daily_epsilon: object = None,
         **bounds: object,
     ) -> Budget:
         """Check a data owner's arguments, all public, and return the budget.
@@ -131,6 +147,7 @@ class Budget:
         if dated is not None:
             _refuse_undatable(neighbours, privacy_unit, with_epsilon=epsilon is not None)
             neighbours = "add_remove"
+        defaults = _defaults(default_epsilon, default_delta, default_daily_epsilon)
         return cls(
             epsilon=_limit("epsilon", epsilon),
             delta=delta_limit,
@@ -149,13 +166,42 @@ class Budget:
             period_zone=None if dated is None else dated.zone,
             epsilon_total=totals[0],
             delta_total=totals[1],
-        )
+            **defaults,
+        ).with_possible_defaults()
+
+    def with_possible_defaults(self) -> Budget:
+        """Return this budget; raise if its own limits refuse every question that its defaults pay for.
+
+        Raises
+        ------
+        ParameterError
+            P024: a default is more than the limit.
+        """
+        limits = self.limits | {"daily": units_down(self.daily_epsilon or Fraction(0))}
+        for name, limit in (("epsilon", "epsilon"), ("delta", "delta"), ("epsilon", "daily")):
+            amount: Fraction | None = getattr(self, f"default_{name}")
+            if amount is not None and limit in limits and units_down(amount) > limits[limit]:
+                what = "default_daily_epsilon" if limit == "daily" else f"the budget's {name}"
+                raise ParameterError(
+                    "P024",
+                    f"default_{name} must be at most {what} of {units_text(limits[limit])}; got "
+                    f"{units_text(units_down(amount))}. Lower it, or leave it out.",
+                )
+        return self
+
+    @property
+    def daily_epsilon(self) -> Fraction | None:
+        """What one principal's questions without a stated epsilon may spend on a day; None without a limit."""
+        if self.default_daily_epsilon is not None or self.default_epsilon is None:
+            return self.default_daily_epsilon
+        return DEFAULTS_A_DAY * self.default_epsilon
 
     def restated(self, changes: Mapping[str, object]) -> Budget:
         """Return this budget with the owner's changes; omitted arguments keep their values.
 
         A budget in epsilon becomes a budget in rho, or vice versa, if the owner gives the other.
-        ``privacy_unit = 'row'`` withdraws the privacy unit, and ``period = 'none'`` the periods.
+        ``privacy_unit = 'row'`` withdraws the privacy unit, ``period = 'none'`` the periods, and
+        ``default_epsilon = 'none'`` that default.
         """
         amounts = {name: getattr(self, name) for name in ("epsilon", "delta", "rho")}
         if changes.get("rho") is not None:
@@ -168,6 +214,7 @@ class Budget:
         if changes.get("rho") is None:  # a rho budget has only one accountant
             terms["accountant"] = self.accountant
         terms |= {"claims": self.claims, "enum_labels": self.enum_labels}
+        terms |= {name: getattr(self, name) for name in DEFAULT_NAMES}
         if changes.get("period") != NO_PERIOD:
             terms |= {name: getattr(self, name) for name in PERIOD_NAMES if getattr(self, name) is not None}
         if changes.get("privacy_unit") == NO_UNIT:
@@ -195,6 +242,7 @@ class Budget:
         if self.period is not None:
             parts.append(f"for each {self.period} of {self.dated.text if self.dated else ''}")
             parts += [f"{name} {units_text(units)}" for name, units in self.total_limits.items()]
+        parts += [f"{name} {units_text(units)}" for name, units in self.default_amounts.items()]
         parts += [f"{name} {parameters.stored_text(value)}" for name, value in (self.bounds or {}).items()]
         return "; ".join(parts)
 
@@ -234,6 +282,12 @@ class Budget:
         return {name: units_down(limit) for name, limit in limits.items() if limit is not None}
 
     @property
+    def default_amounts(self) -> dict[str, int]:
+        """The amounts for questions that state none, in units of 1e-18; empty if the owner declared none."""
+        amounts = {name: getattr(self, name) for name in DEFAULT_NAMES} | {DEFAULT_NAMES[-1]: self.daily_epsilon}
+        return {name: units_down(amount) for name, amount in amounts.items() if amount is not None}
+
+    @property
     def text(self) -> str:
         """The limit in words: ``'epsilon 3, delta 1e-06'`` or ``'rho 0.5'``."""
         name, limit = ("epsilon", self.epsilon) if self.epsilon is not None else ("rho", self.rho)
@@ -258,7 +312,7 @@ class Budget:
             record["claims"] = self.claims
         if self.enum_labels != ENUM_LABELS[0]:
             record["enum_labels"] = self.enum_labels
-        for name in PERIOD_NAMES:
+        for name in (*PERIOD_NAMES, *DEFAULT_NAMES):
             term: str | dict[str, str | None] | Fraction | None = getattr(self, name)
             if term is not None:
                 record[name] = units_text(units_down(term)) if isinstance(term, Fraction) else term
@@ -270,12 +324,35 @@ class Budget:
         record = json.loads(text)
         for name in ("epsilon", "delta", "rho"):
             record[name] = None if record[name] is None else Fraction(record[name])
-        totals = {name: Fraction(record[name]) for name in ("epsilon_total", "delta_total") if name in record}
-        return cls(**record | totals)
+        amounts = ("epsilon_total", "delta_total", *DEFAULT_NAMES)
+        return cls(**record | {name: Fraction(record[name]) for name in amounts if name in record})
 
 
 # The budget of a replaced dataset: the smallest budget.
 ENDED = Budget(epsilon=Fraction(1, UNITS_PER_ONE), delta=Fraction(0))
+
+
+def default_amount(name: str, value: object, argument: str = "") -> Fraction | None:
+    """Return an owner's default of ``'epsilon'`` or ``'delta'``; None without one, or if it is withdrawn.
+
+    Raises
+    ------
+    ParameterError
+        P001, P024, P027: no question can spend that amount.
+    """
+    if value is None or value == NO_DEFAULT:
+        return None
+    argument = argument or f"default_{name}"
+    check = parameters.epsilon if name == "epsilon" else parameters.delta
+    return _in_units(argument, check(value, argument))
+
+
+def _defaults(epsilon: object, delta: object, daily: object) -> dict[str, Fraction | None]:
+    return {
+        "default_epsilon": default_amount("epsilon", epsilon),
+        "default_delta": default_amount("delta", delta),
+        "default_daily_epsilon": default_amount("epsilon", daily, "default_daily_epsilon"),
+    }
 
 
 def _limit(name: str, value: object) -> Fraction | None:

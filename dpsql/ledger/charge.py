@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from dpsql.contract.covers import covered
 from dpsql.contract.events import UNITS_PER_ONE, Cost, Event, cost_of, loss_text, units_up
+from dpsql.contract.grant_fields import DEFAULTS
 from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
-from dpsql.ledger.accounts import charge_account, of_account, refuse_cap
+from dpsql.ledger.accounts import by_default, charge_account, of_account, refuse_cap, refuse_daily
 from dpsql.ledger.blocks import FRESH, Blocks, Ended, charged_names, of_person, refuse_blocks
 from dpsql.ledger.budget import Budget, Spent, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import CARRY, MERGED, Amounts, Draft, canonical
@@ -248,7 +249,9 @@ class Charge:
         guarantee = guarantee_text(
             cost, self.neighbours, self.privacy_unit, self.max_rows_per_unit, self.row, self.lineage, within=within
         )
-        row = entry_row("release", key, self.function, arguments, guarantee=guarantee + f"; {remark}" * bool(remark))
+        usual = " and ".join(_defaults_of(self.lineage))
+        guarantee += f"; {usual} by default" * bool(usual) + f"; {remark}" * bool(remark)
+        row = entry_row("release", key, self.function, arguments, guarantee=guarantee)
         row = {**row, **_charged(cost)}
         row["name"], row["event"], row["lineage"] = self.name, event, json_text(self.lineage)
         row["principal"] = self.principal
@@ -266,6 +269,9 @@ class Charge:
             )
             if self.principal is not None:
                 refuse_cap(transaction, self.principal, key, self._of_person(cost))
+            if "epsilon" in _defaults_of(self.lineage):
+                needed = by_default(json_text(self.lineage), _charged(self._of_person(cost))["epsilon"])
+                refuse_daily(transaction, self.principal, key, state.budget, needed)
             during = self.during if key == self.keys[0] else None
             blocks = transaction.blocks(key, during.blocks) if during is not None and state.is_dated else Blocks()
             refuse_charge(key, state, blocks, during, cost, strict=self.strict)
@@ -361,6 +367,7 @@ def append_charges(
         return entry
 
     entry = append(keys[0], row)
+    usual = _defaults_of(json.loads(row["lineage"] or "{}"))
     for key in keys[1:]:
         append(
             key,
@@ -369,11 +376,17 @@ def append_charges(
                 "dataset": key,
                 "name": None,
                 "result": None,
-                "lineage": json_text({"of": entry.sequence}),
+                "lineage": json_text({"of": entry.sequence, **({DEFAULTS: usual} if usual else {})}),
                 "fingerprint": fingerprint_of(key, row["function"], row["arguments"]),
             },
         )
     return entry
+
+
+def _defaults_of(lineage: Mapping[str, object] | None) -> Mapping[str, object]:
+    """Return the amounts of a release that were defaults, by name."""
+    usual = (lineage or {}).get(DEFAULTS)
+    return usual if isinstance(usual, Mapping) else {}
 
 
 def append_budget(

@@ -432,7 +432,7 @@ class GrantedRow:
     cap, spent : str or None
         In words; for a cap by periods, the spending in the present period.
     releases : int
-    default_epsilon : float or None
+    default_epsilon, default_delta : float or None
     functions, sources : str or None
         Names, separated by commas.
     expires : str or None
@@ -446,6 +446,7 @@ class GrantedRow:
     spent: str
     releases: int
     default_epsilon: float | None
+    default_delta: float | None
     functions: str | None
     sources: str | None
     expires: str | None
@@ -647,6 +648,7 @@ def _granted_row(transaction: Transaction, grant: Grant) -> GrantedRow:
         ", ".join(amount for amount in amounts if amount != "delta 0"),
         budget.releases,
         None if grant.default_epsilon is None else float(grant.default_epsilon),
+        None if grant.default_delta is None else float(grant.default_delta),
         None if grant.functions is None else ", ".join(grant.functions),
         None if grant.sources is None else ", ".join(grant.sources),
         grant.expires,

@@ -19,11 +19,11 @@ from hashlib import sha256
 from typing import Any, TypedDict
 
 from dpsql.contract import parameters
-from dpsql.contract.grant_fields import NEVER, ROLES, USUAL_DAYS
+from dpsql.contract.grant_fields import NEVER, ROLES, USUAL_DAYS, Defaults
 from dpsql.contract.periods import PERIODS, block_of
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.ledger import clock
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import Budget, default_amount
 from dpsql.ledger.chain import GRANT, TOKEN, Row
 
 PREFIX = "dpsql_"
@@ -62,8 +62,8 @@ class Grant:
         UTC, and the next period begins at zero. None for a cap on all releases.
     subject : str or None
         The principal's name at the owner's identity provider.
-    default_epsilon : Fraction or None
-        The default cost of a question.
+    default_epsilon, default_delta : Fraction or None
+        The default cost of a question; they go before those of the data's owner.
     functions : tuple of str or None
         The functions that the principal may call; None for all.
     sources : tuple of str or None
@@ -88,6 +88,7 @@ class Grant:
     total: bool = False
     per: str | None = None
     subject: str | None = None
+    default_delta: Fraction | None = None
 
     @classmethod
     def of(
@@ -101,6 +102,7 @@ class Grant:
         rho: object = None,
         per: object = None,
         default_epsilon: object = None,
+        default_delta: object = None,
         functions: Iterable[str] | None = None,
         sources: Iterable[str] | None = None,
         days: object = USUAL_DAYS,
@@ -120,15 +122,13 @@ class Grant:
         cap = None if epsilon is None and rho is None else Budget.of(epsilon=epsilon, delta=delta, rho=rho)
         if cap is None and per is not None:
             raise ParameterError("P015", "per is of a cap. Give epsilon, and delta if need be, or rho beside it.")
-        spends = None
-        if default_epsilon is not None:
-            spends = Budget.of(epsilon=default_epsilon).epsilon
         return cls(
             principal=principal_named(principal),
             dataset=parameters.fold(parameters.text("dataset", dataset, hint="Give the name of a budget.")),
             role=parameters.choice("role", role, ROLES),
             cap=cap,
-            default_epsilon=spends,
+            default_epsilon=default_amount("epsilon", default_epsilon),
+            default_delta=default_amount("delta", default_delta),
             functions=_names("functions", functions),
             sources=_names("sources", sources),
             expires=after_days(days),
@@ -144,7 +144,7 @@ class Grant:
         record: dict[str, object] = {
             "role": self.role,
             "cap": None if self.cap is None else self.cap.to_json(),
-            "default_epsilon": None if self.default_epsilon is None else str(self.default_epsilon),
+            **{name: None if amount is None else str(amount) for name, amount in self._defaults.items()},
             "functions": None if self.functions is None else list(self.functions),
             "sources": None if self.sources is None else list(self.sources),
             "expires": self.expires,
@@ -155,13 +155,23 @@ class Grant:
         }
         return {name: value for name, value in record.items() if value is not None}
 
+    @property
+    def defaults(self) -> Defaults:
+        """The amounts that its questions spend if they state none, as `Asker.defaults`."""
+        amounts = (("epsilon", self.default_epsilon), ("delta", self.default_delta))
+        return tuple((self.dataset, name, amount) for name, amount in amounts if amount is not None)
+
+    @property
+    def _defaults(self) -> dict[str, Fraction | None]:
+        return {"default_epsilon": self.default_epsilon, "default_delta": self.default_delta}
+
     def texts(self, now: datetime) -> dict[str, str]:
         """Return the grant's terms as strings, by the names of `GRANT_FIELDS`, without omitted terms.
 
         Days are the remaining days, rounded up.
         """
         cap = self.cap or Budget()
-        amounts = {"epsilon": cap.epsilon, "delta": cap.delta, "rho": cap.rho, "default_epsilon": self.default_epsilon}
+        amounts = {"epsilon": cap.epsilon, "delta": cap.delta, "rho": cap.rho, **self._defaults}
         texts = {name: parameters.show(value) for name, value in amounts.items() if value is not None}
         texts |= {"dataset": self.dataset, "role": self.role, "per": self.per or "", "subject": self.subject or ""}
         texts |= {name: "true" for name in ("share", "total") if getattr(self, name)}
@@ -174,14 +184,17 @@ class Grant:
     def read(cls, row: GrantRow) -> Grant:
         """Return the grant of a row."""
         facts = row["facts"]
-        cap, spends = facts.get("cap"), facts.get("default_epsilon")
+        cap = facts.get("cap")
+        spends, chance = (
+            None if facts.get(name) is None else Fraction(facts[name]) for name in ("default_epsilon", "default_delta")
+        )
         functions, sources = (
             None if facts.get(name) is None else tuple(facts[name]) for name in ("functions", "sources")
         )
         return cls(
             row["principal"], row["dataset"], facts["role"], None if cap is None else Budget.from_json(cap),
-            None if spends is None else Fraction(spends), functions, sources, facts.get("expires"),
-            bool(facts.get("share")), bool(facts.get("total")), facts.get("per"), facts.get("subject"),
+            spends, functions, sources, facts.get("expires"),
+            bool(facts.get("share")), bool(facts.get("total")), facts.get("per"), facts.get("subject"), chance,
         )  # fmt: skip
 
     @property

@@ -107,6 +107,8 @@ def _limits(budget: Budget) -> Iterator[tuple[str, str | None, str | None]]:
             yield name, None, _sql(setting)
     for name, units in budget.total_limits.items():
         yield name, None, f"{units / UNITS_PER_ONE:.12g}"
+    for name, units in budget.default_amounts.items():
+        yield name, None, f"{units / UNITS_PER_ONE:.12g}"
     for name, value in (budget.bounds or {}).items():
         if isinstance(value, Mapping) and name in (*BOUND_NAMES, "keys"):
             for column, entry in value.items():

@@ -247,6 +247,11 @@ class Statements:
         exists, and for each the hash of the row before it in the chain.
     of_account_from : Select
         The rows of `:block` of `:dataset` from entry `:start` on, likewise.
+    releases_since : Select
+        The releases of `:dataset` from the first row recorded at `:start` or later, and for each the hash of the row
+        before it in the chain.
+    releases_from : Select
+        The releases of `:dataset` from entry `:start` on, likewise.
     last_of_accounts : Select
         The last row of each account, a dataset's own or a block's, among the entries after `:since` up to `:until`, and
         for each the hash of the row before it.
@@ -281,6 +286,12 @@ class Statements:
         self.of_account = query.where(_of_account(row), row.c.sequence >= first).order_by(row.c.sequence)
         from_entry = row.c.sequence >= bindparam("start")
         self.of_account_from = query.where(_of_account(row), from_entry).order_by(row.c.sequence)
+        whole = (inner.c.dataset == bindparam("dataset")) & inner.c.block.is_(None)
+        begin = select(func.min(inner.c.sequence)).where(whole, inner.c.recorded_at >= bindparam("start"))
+        released = (row.c.dataset == bindparam("dataset")) & row.c.block.is_(None) & (row.c.kind == "release")
+        self.releases_since = query.where(released, row.c.sequence >= begin.scalar_subquery())
+        self.releases_since = self.releases_since.order_by(row.c.sequence)
+        self.releases_from = query.where(released, from_entry).order_by(row.c.sequence)
         between = (inner.c.sequence > bindparam("since")) & (inner.c.sequence <= bindparam("until"))
         newest = select(func.max(inner.c.sequence)).where(between).group_by(inner.c.dataset, inner.c.block)
         self.last_of_accounts = query.where(row.c.sequence.in_(newest)).order_by(row.c.sequence)

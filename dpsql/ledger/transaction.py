@@ -359,6 +359,12 @@ class Transaction:
             raise self._damaged(rows[0]["sequence"])
         return [row for row in rows if row is not rows[0] or row["recorded_at"] >= start]
 
+    def releases_since(self, dataset: str, start: str | int) -> list[Row]:
+        """Return the rows of a dataset's releases from the first row recorded at `start` or later, or from a number."""
+        statements = self.statements
+        statement = statements.releases_from if isinstance(start, int) else statements.releases_since
+        return self.verified(statement, dataset=dataset, start=start)
+
     def verified(self, statement: Select[Any], **parameters: object) -> list[Row]:
         """Return the rows that a statement finds, each verified."""
         return [self._verify(row[:-1], row[-1]) for row in self._connection.execute(statement, parameters).all()]

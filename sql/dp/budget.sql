@@ -7,7 +7,8 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
   target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, tables := NULL, merge := NULL, mark := true,
   source := true, replace := false, engine := NULL, claims := NULL, enum_labels := NULL, period := NULL,
-  period_of := NULL, period_zone := NULL, epsilon_total := NULL, delta_total := NULL, dated_ahead := true
+  period_of := NULL, period_zone := NULL, epsilon_total := NULL, delta_total := NULL, default_epsilon := NULL,
+  default_delta := NULL, default_daily_epsilon := NULL, dated_ahead := true
 ) AS
   dpsql_said(system.main.dpsql_protect(
     dataset,
@@ -18,7 +19,8 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       public := public, tables := tables, merge := merge, mark := mark, source := source, replace := replace,
       engine := engine, claims := claims, enum_labels := enum_labels, period := period, period_of := period_of,
       period_zone := period_zone, epsilon_total := epsilon_total, delta_total := delta_total,
-      dated_ahead := dated_ahead),
+      default_epsilon := default_epsilon, default_delta := default_delta,
+      default_daily_epsilon := default_daily_epsilon, dated_ahead := dated_ahead),
     CASE WHEN source AND engine IS NULL AND tables IS NULL THEN dpsql_reads(dataset) END,
     CASE WHEN source AND engine IS NULL THEN dpsql_texts() END,
     CASE WHEN engine IS NULL THEN

@@ -295,6 +295,56 @@ def test_a_grant_says_which_functions_and_what_they_spend(served: Served) -> Non
     assert served.code("eve", **count()) == "G009"
 
 
+def test_the_order_of_what_a_question_spends(tmp_path: Path) -> None:
+    """The statement goes before SET, SET before the grant, and the grant before the owner; delta where it is needed."""
+    gateway = made(tmp_path, ana={"default_epsilon": 0.2, "default_delta": 1e-7}, ben={})
+    with dpsql.Context(gateway.database) as context:
+        context.dp_protect(
+            "patients",
+            epsilon=100,
+            delta=1e-3,
+            default_epsilon=0.4,
+            default_delta=1e-6,
+            default_daily_epsilon=1.6,
+            replace=True,
+        )
+        served = Served(Desk(context, Audit(gateway.log), QUICK, buckets=AT_ONCE), gateway, context)
+
+        def spent(principal: str, age: int, sql: str = "", **settings: str) -> tuple[str, str, str]:
+            number_ = {"epsilon": number(settings.pop("stated"))} if "stated" in settings else {}
+            arguments = {"tree": tree_of(sql or f"SELECT count(*) FROM patients WHERE age > {age}"), **number_}
+            reply, _ = served.ask(principal, function="dp_query", source=None, arguments=arguments, settings=settings)
+            if "error" in reply:
+                return reply["error"]["code"], "", ""
+            [receipt] = reply["receipts"]
+            return receipt["epsilon"], receipt["delta"], ",".join(receipt["defaults"])
+
+        ages = "SELECT age, count(*) FROM patients GROUP BY age"
+        assert spent("ana", 1, stated="0.3", epsilon="0.5") == ("0.3", "0", "")
+        assert spent("ana", 2, epsilon="0.5") == ("0.5", "0", "")
+        assert spent("ana", 3) == ("0.2", "0", "epsilon")
+        assert spent("ben", 4) == ("0.4", "0", "epsilon")
+        halves = ages.replace("age", "age * 1.5", 1).replace("BY age", "BY 1")
+        assert spent("ana", 0, halves, delta="1e-5") == ("0.2", "1e-05", "epsilon")
+        assert spent("ana", 0, halves) == ("0.2", "1e-07", "delta,epsilon")
+        assert spent("ben", 0, halves) == ("0.4", "1e-06", "delta,epsilon")
+        assert spent("ben", 5)[0] == "0.4"
+        usual = [{"function": "dp_count", "source": "patients", "arguments": {"by": by}} for by in (None, "ward")]
+        assert served.code("ben", calls=usual) == "B022"  # together, though each would fit
+        reply, _ = served.ask("ben", calls=[usual[0], count("5")])
+        assert [receipt["epsilon"] for receipt in reply["receipts"]] == ["0.4", "5"]
+        assert spent("ben", 7)[0] == "B022"
+        assert spent("ben", 7, epsilon="0.4") == ("0.4", "0", "")
+        assert spent("ben", 5) == ("0.4", "0", "epsilon")  # stored
+        assert spent("ana", 8) == ("0.2", "0", "epsilon")
+        listed = {principal: served.ask(principal, "datasets")[0]["datasets"][0] for principal in ("ana", "ben")}
+        assert [(row["default_epsilon"], row["default_delta"]) for row in listed.values()] == [
+            ("0.2", "1e-07"),
+            ("0.4", "1e-06"),
+        ]
+        assert served.ask("ben", "describe", name="patients")[0]["describe"]["stated"]["default_epsilon"] == "0.4"
+
+
 def test_keys_of_what_is_not_public_are_refused_alike(served: Served) -> None:
     told = [
         str(served.ask("ana", **count(by="ward", keys=name))[0]["error"]).replace(name, "?")

@@ -107,7 +107,7 @@ def sources(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
         ("", "", "n"): CatalogueTable((*path, "n"), columns_of_table(con, "n"), False, ("u",)),
         ("", "", "p"): CatalogueTable((*path, "p"), columns_of_table(con, "p")),
     }
-    found = split(read_tree(tree_of(con, sql)), Catalogue(tables, TYPING), Options(delta=True, zone="Asia/Kolkata"))
+    found = split(read_tree(tree_of(con, sql)), Catalogue(tables, TYPING), Options(zone="Asia/Kolkata"))
     return [core.source for core in found.cores]
 
 

@@ -101,7 +101,10 @@ def split_of(con: duckdb.DuckDBPyConnection, sql: str, *, delta: bool = True, **
         options.setdefault("columns", tuple((name, kind) for name, kind, *_ in shown))
     except duckdb.Error:
         pass
-    return split(query, catalogue_of(con), Options(delta=delta, now=NOW, **options))  # type: ignore[arg-type]
+    found = split(query, catalogue_of(con), Options(now=NOW, **options))  # type: ignore[arg-type]
+    if not delta:
+        found.refuse_lacking(sql)
+    return found
 
 
 def answered_exactly(con: duckdb.DuckDBPyConnection, found: Split) -> list[tuple[object, ...]]:

@@ -230,7 +230,7 @@ source : str or frame
     Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
 target : required
     Name of the target's column: numeric, text or boolean.
-epsilon : required
+epsilon : required where the owner states no default_epsilon
     Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
 failure : default 0.01
     Chance, at most, that either claim about a clear interval is false, between 0 and 1.

@@ -155,8 +155,6 @@ class Options:
         Public keys of grouping columns, by the name of the column or of the result's column.
     private_keys : bool
         Whether all keys are private (``keys := 'private'``).
-    delta : bool
-        Whether the caller gives a delta, which allows private keys where no keys are public.
     lower, upper : mapping of str to Fraction
         Bounds by column; ``''`` for all columns.
     errors : bool
@@ -176,7 +174,6 @@ class Options:
 
     keys: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     private_keys: bool = False
-    delta: bool = False
     lower: Mapping[str, Fraction] = field(default_factory=dict)
     upper: Mapping[str, Fraction] = field(default_factory=dict)
     errors: bool = False

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from dpsql.contract.expression.functions import POST, listed
+from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
 from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns, released
@@ -763,12 +764,14 @@ class CoreSelect:
         key_values: KeyValues | None = self.work.caller_keys(name) if name else None
         if key_values is None and not self.work.options.private_keys:
             key_values = self.stage.keys.find(group) or self.env.joined.get(fold(name))
-        if key_values is None and not (self.work.options.delta or self.work.options.private_keys):
-            raise ParameterError(
-                "P065",
-                f"sql groups by {show(name or f'its column {number + 1}')}, whose values are private. Give "
-                f"keys := {{{identifier(name) if name else 'column'}: [...]}} from public knowledge, or "
-                "keys := 'private' with delta.",
+        if key_values is None and not self.work.options.private_keys and self.work.lacking is None:
+            what = show(name or f"its column {number + 1}")
+            listed = f"keys := {{{identifier(name) if name else 'column'}: [...]}}"
+            self.work.lacking = (
+                f"sql groups by {what}, whose values are private. Free: {self._free_way(group, expression.type)}list "
+                f"them, {listed}, from public knowledge; or join a public table of them. Or pay for private keys: "
+                "delta := 1e-6.",
+                group.begins,
             )
         column = f"k{number}"
         if key_values is None:
@@ -778,6 +781,21 @@ class CoreSelect:
             QueryKey(column, expression.type.sql, key_values.values, key_values.query, key_values.origin),
             False,
         )
+
+    def _free_way(self, group: Expr, kind: Type) -> str:
+        """Return how conditions make the values of a group public, for a date and for an integer; else ``''``."""
+        columns = [part for part in group.walk() if part.what == "item"]
+        dates = [
+            part
+            for part in columns
+            if self.stage.scope.column(part).type.kind in ("DATE", "TIMESTAMP", ZONED_TIMESTAMP)
+        ]
+        if dates:
+            day = identifier(self.stage.scope.column(dates[0]).name)
+            return f"bound the date in WHERE, {day} >= DATE '2026-01-01' AND {day} < DATE '2027-01-01'; "
+        if group.what == "item" and kind.kind in INTEGERS:
+            return f"bound it in WHERE, {identifier(self.stage.scope.column(group).name)} BETWEEN 0 AND 99; "
+        return ""
 
     def _group_name(self, group: Expr) -> str:
         """Return the name of a group in the result, else of its column."""

@@ -505,6 +505,7 @@ class Splitting:
     intervals: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.intervals`
     without_rows: dict[str, str] = field(default_factory=dict)  # of public SQL, SQL with its columns that reads nothing
     differs: bool = False  # as `Split.differs`
+    lacking: tuple[str, int | None] | None = None  # as `Split.lacking`
 
     def revised(self, differs: bool = True) -> bool:
         """Return whether to differ from earlier versions; note the difference even if the caller wants none."""

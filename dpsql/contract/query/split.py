@@ -14,6 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.contract.query.nodes import pointing
+from dpsql.errors import ParameterError
+
 
 @dataclass(frozen=True, order=True)
 class NoisyNumbers:
@@ -213,6 +216,8 @@ class Split:
         resulting column. `error_names` names their columns.
     differs : bool
         Whether earlier versions split the query differently; `Options.earlier` restores their split.
+    lacking : tuple of (str, int or None), or None
+        Why the query needs a delta, and where: the first group without public keys, whose keys are private here.
     """
 
     cores: tuple[QueryCore, ...]
@@ -222,6 +227,21 @@ class Split:
     notes: tuple[str, ...] = ()
     intervals: tuple[tuple[str, str, NoisyNumbers], ...] = ()
     differs: bool = False
+    lacking: tuple[str, int | None] | None = None
+
+    def refuse_lacking(self, sql: str) -> None:
+        """Raise if the query has a group without public keys; `sql` is its text.
+
+        Raises
+        ------
+        ParameterError
+            P065.
+        """
+        if self.lacking is not None:
+            with pointing(sql):
+                error = ParameterError("P065", self.lacking[0])
+                error.offset = self.lacking[1]
+                raise error
 
 
 def error_names(aggregate: str, numbers: NoisyNumbers) -> tuple[str, str, str, str]:

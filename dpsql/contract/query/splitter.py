@@ -625,6 +625,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         tuple(splitter.work.notes),
         tuple(splitter.work.intervals),
         splitter.work.differs,
+        splitter.work.lacking,
     )
 
 

@@ -34,11 +34,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from dpsql.contract.call import check_named
-from dpsql.contract.keys import MOST_GROUPS, key_text
+from dpsql.contract.grant_fields import Defaults
+from dpsql.contract.keys import MOST_GROUPS, PRIVATE, key_text
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import fold, list_items, narrow, show, text
 from dpsql.contract.periods import DATED, Dated
@@ -49,7 +52,7 @@ from dpsql.contract.query.nodes import Expr, Select, TableRef
 from dpsql.contract.query.splitter import split
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage import paths
-from dpsql.engines.duckdb.lineage.queries import grouped_source
+from dpsql.engines.duckdb.lineage.queries import grouped_source, types_of
 from dpsql.engines.duckdb.lineage.refusals import undated
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.releases import PastReleases, catalogued_sql, rows_sql
@@ -59,7 +62,7 @@ from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.engines.duckdb.typed_expression import TYPES, TYPING, ColumnTypes, column_types, judged, types_query
 from dpsql.engines.port import PART
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
-from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.functions.grouped.plan import KEYS, GroupedPlan
 from dpsql.functions.query_bounds import CoreBoundsPlan
 from dpsql.functions.query_rows import RowsPlan
 from dpsql.functions.registry import FUNCTIONS, function_of
@@ -139,6 +142,7 @@ class Planner:
         *,
         seen: Seen | None = None,
         aggregate: bool = False,
+        granted: Defaults = (),
     ) -> Plan:
         """Check a call's public arguments, after adding the owner's terms for the dataset.
 
@@ -152,6 +156,8 @@ class Planner:
             Plans of the tables that the source may read, see `Sources.spellings`; missing if nothing is protected. One
             more plan shows the types of the condition's columns, see `condition_queries`.
         aggregate : bool
+        granted : Defaults
+            The defaults of the asker's grants.
 
         Returns
         -------
@@ -211,8 +217,10 @@ class Planner:
         if governed and seen and placement is not None:
             arguments = _with_public_keys(function, arguments, terms, placement, seen)
 
-        def planned(owner_terms: Mapping[str, object]) -> Plan:
-            plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, owner_terms)
+        def planned(owner_terms: Mapping[str, object], usual: Mapping[str, object]) -> Plan:
+            values = {**arguments, "dataset": dataset, **usual}
+            plan: Plan = function_of(function).plan.from_arguments(name, values, owner_terms)
+            plan = replace(plan, defaults=tuple(amount for amount in usual if amount != KEYS.name))
             if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
                 plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
                 if placement is not None and placement.governed and plan.keys_table is not None:
@@ -223,17 +231,64 @@ class Planner:
                 plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
             return replace(plan, placement=placement)
 
-        plan = planned(terms)
+        usual: Mapping[str, object] = {}
+        if function_of(function).spends:
+            datasets = (dataset,) if placement is None else placement.charged
+            amount = partial(self._sources.usual, arguments=arguments, datasets=datasets, granted=granted)
+            kinds = _key_types(arguments, seen, placement)
+            plan, usual = self._with_defaults(partial(planned, terms), arguments, kinds, amount)
+        else:
+            plan = planned(terms, usual)
         if placement is None:
             return plan
         if placement.once and plan.release is not None:
             # Earlier versions counted the owner's declared number of rows; their releases keep that name.
             policy = self._owner_terms(function, dataset, aggregate).get("max_rows_per_unit")
-            earlier = planned({**terms, "max_rows_per_unit": placement.rows_per_unit or policy})
+            earlier = planned({**terms, "max_rows_per_unit": placement.rows_per_unit or policy}, usual)
             plan = plan if self._past.replay(earlier) is None else earlier
         if governed and seen:
             self._refuse_absent(plan, seen)
         return plan
+
+    def _with_defaults(
+        self,
+        planned: Callable[[Mapping[str, object]], Plan],
+        arguments: Mapping[str, object],
+        kinds: Mapping[str, str],
+        usual: Callable[[str], Mapping[str, object]],
+    ) -> tuple[Plan, Mapping[str, object]]:
+        """Return the plan of a call, and the arguments that it leaves out and gets: amounts, and private keys.
+
+        A default of delta is spent if the call is refused without one and not with it, or if its keys are missing. Both
+        follow from arguments, declarations and types, and so from no row.
+
+        Parameters
+        ----------
+        planned : callable
+            Returns the plan with more arguments.
+        arguments : mapping
+        kinds : mapping
+            The SQL types of the source's columns, see `_key_types`.
+        usual : callable
+            Returns the default of ``'epsilon'`` or ``'delta'``, by its name; empty without one.
+        """
+        more, refusal = usual("epsilon"), None
+        try:
+            plan = planned(more)
+        except ParameterError as error:
+            refusal = error
+        else:
+            if not (isinstance(plan, GroupedPlan) and plan.lacks_keys(kinds)):
+                return plan, more
+        chance = usual("delta")
+        if refusal is None:
+            if not chance and arguments.get("delta") is None:
+                return plan, more
+            return planned({**more, **chance, KEYS.name: PRIVATE}), {**more, **chance, KEYS.name: PRIVATE}
+        with suppress(ParameterError):
+            if chance:
+                return planned({**more, **chance}), {**more, **chance}
+        raise refusal
 
     def _refuse_absent(self, plan: Plan, seen: Seen) -> None:
         """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate refuses."""
@@ -374,6 +429,15 @@ def public_texts(query: str | None) -> list[str | None]:
     rows = f"(SELECT v FROM ({query}) AS listed(v) LIMIT {MOST_GROUPS + 1})"
     texts: list[str | None] = json.loads(PARSER.value(f"SELECT CAST({call('to_json', listed)} AS VARCHAR) FROM {rows}"))
     return texts
+
+
+def _key_types(arguments: Mapping[str, object], seen: Seen | None, placement: Placement | None) -> dict[str, str]:
+    """Return the SQL types of a source's columns as the call reads them, folded; empty if no keys can be missing."""
+    node = paths.read_plan(seen[0][1]) if seen and arguments.get("by") is not None else None
+    if node is None or arguments.get(KEYS.name) is not None or placement is None:
+        return {}
+    texts = {fold(name) for name, _ in placement.texts}
+    return {fold(name): "VARCHAR" if fold(name) in texts else kind for name, kind in types_of(node)}
 
 
 def _as_read(types: ColumnTypes | None, placement: Placement | None) -> ColumnTypes | None:

@@ -29,10 +29,9 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import EPSILON
 from dpsql.contract.covers import COVERS
 from dpsql.contract.expression import functions
-from dpsql.contract.grant_fields import USUAL_AGE, Asker
+from dpsql.contract.grant_fields import USUAL_AGE, Asker, Defaults
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
@@ -404,7 +403,6 @@ def read_options(
     return Options(
         keys=listed,
         private_keys=private,
-        delta=arguments.get("delta") is not None,
         lower=_bounds("lower", arguments.get("lower")),
         upper=_bounds("upper", arguments.get("upper")),
         now=now,
@@ -643,7 +641,8 @@ class QueryPlanner:
             return None, read.split, tuple(free)
         placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
         free |= dict.fromkeys(path for entry in placed for path in entry.placement.free)
-        statement = self._statement(sql, read, placed, arguments, tuple(free), earlier=earlier)
+        granted = () if asker is None else asker.defaults
+        statement = self._statement(sql, read, placed, arguments, tuple(free), granted, earlier=earlier)
         if asker is not None:
             statement = replace(statement, plan=self._past.asked_by(statement.plan, asker))
         return statement, read.split, tuple(free)
@@ -812,17 +811,24 @@ class QueryPlanner:
         placed: Sequence[PlacedCore],
         arguments: Given,
         free: tuple[paths.Path, ...],
+        granted: Defaults,
         *,
         earlier: bool,
     ) -> QueryStatement:
-        """Return the plan of a query's parts, which reads `free` tables, under its name."""
-        filled = ARGUMENTS.fill(arguments)
-        epsilon = EPSILON.read(filled)
-        delta = ARGUMENTS["delta"].read(filled)
-        filled["during"] = during_of(placed, filled["during"])
-        spent: Any = narrow(type(epsilon), epsilon), delta
-        parts, answers = parts_of_cores(placed, filled, *spent, earlier=earlier)
+        """Return the plan of a query's parts, which reads `free` tables, under its name.
+
+        Private keys alone need a delta, so a default of delta is spent for them alone.
+        """
         charged = tuple(dict.fromkeys(name for core in placed for name in core.placement.charged))
+        usual = self._sources.usual("epsilon", arguments, charged, granted)
+        if any(core.core.private_keys for core in placed):
+            usual |= self._sources.usual("delta", arguments, charged, granted)
+        filled = ARGUMENTS.fill({**arguments, **usual})
+        epsilon, delta = parameters.epsilon(filled["epsilon"]), ARGUMENTS["delta"].read(filled)
+        if delta is None:
+            read.split.refuse_lacking(sql)
+        filled["during"] = during_of(placed, filled["during"])
+        parts, answers = parts_of_cores(placed, filled, epsilon, delta, earlier=earlier)  # type: ignore[arg-type]
         first = placed[0].placement
         dated = [part.plan.during for part in parts if part.plan.during is not None]
         if dated and len(charged) > 1:
@@ -860,7 +866,7 @@ class QueryPlanner:
         plan = QueryPlan(
             source=SOURCE,
             layout=Layout("wide", "", (), None, None, None, None, unit and (self._unit(charged[0]) or unit)),
-            epsilon=narrow(type(epsilon), epsilon),  # type: ignore[arg-type]
+            epsilon=epsilon,
             target_bounds=None,
             target_levels=None,
             neighbours=parts[0].plan.neighbours,
@@ -869,6 +875,7 @@ class QueryPlanner:
             release=None if release is None else parameters.text("release", release, hint="Give the release a name."),
             placement=placement,
             during=dated[0] if dated else None,
+            defaults=tuple(usual),
             delta=delta,  # type: ignore[arg-type]
             parts=parts,
             untold=filled[LEFT_OUT_SHARE.name] is not None and LEFT_OUT_SHARE.read(filled) is None,

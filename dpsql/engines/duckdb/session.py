@@ -27,6 +27,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from dpsql.contract.arguments import EPSILON
 from dpsql.contract.call import Call
 from dpsql.contract.events import composed
 from dpsql.contract.fold import Collector
@@ -237,8 +238,12 @@ class Session(Calls):
         The check treats different periods of one dataset as the same period.
         """
         for plan in plans:
-            events = [peer.event for peer in plans if set(peer.charged) & set(plan.charged)]
-            self.ledger.check(replace(self._charge(plan), event=composed(events), name=None))
+            peers = [peer for peer in plans if set(peer.charged) & set(plan.charged)]
+            charge = replace(self._charge(plan), name=None)
+            self.ledger.check(replace(charge, event=composed([peer.event for peer in peers]), lineage=None))
+            usual = [peer.event for peer in peers if EPSILON.name in peer.defaults]
+            if EPSILON.name in plan.defaults:  # a day bounds what those calls spend that state no epsilon
+                self.ledger.check(replace(charge, event=composed(usual)))
 
     def _is_reserved(self, plan: Plan) -> bool:
         """Whether a driver that died or still runs has charged a call of several passes on an engine."""

@@ -44,7 +44,7 @@ from dpsql.contract.arguments import (
 )
 from dpsql.contract.call import Call, TargetCode, check_condition, check_ids, refuse_lossless, require
 from dpsql.contract.fold import Batch, RowTransform
-from dpsql.contract.keys import Lists, PublicKeys, read_keys
+from dpsql.contract.keys import Lists, PublicKeys, read_keys, values_of
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, narrow, show
 from dpsql.contract.plan import COLLECTED, GROUPED, Pass, Plan, Quantity
@@ -279,6 +279,16 @@ class GroupedPlan(Plan):
         by = parameters.narrow(tuple, arguments["by"])
         keys = read_keys(arguments.get("keys"), by) if by else PublicKeys(())
         return cls._contribution(arguments, layout, keys, other=arguments.get("other") is True).rows
+
+    def lacks_keys(self, kinds: Mapping[str, str]) -> bool:
+        """Return whether a column of `by` has neither keys nor a type that lists them, of known SQL types.
+
+        Private keys may take the place of all keys.
+        """
+        if not self.takes_private_keys or self.keys is None or self.keys_table is not None or self.other:
+            return False
+        lacking = [fold(name) for name, keys in zip(self.by, self.keys, strict=True) if keys is None]
+        return any(name in kinds and values_of(kinds[name]) is None for name in lacking)
 
     @property
     def target_blocks(self) -> Sequence[ValueBlock | None]:

@@ -55,7 +55,7 @@ from dpsql.gateway.problems import Problem, problem_of
 # Arguments that the gateway sets itself (G016).
 _STATED = {"engine", "release", "dataset"}
 # Common arguments, in addition to the required ones.
-_USUAL = ("by", "keys", "lower", "upper", "bins", "n_bins", "quantiles", "delta", "condition", "during")
+_USUAL = ("epsilon", "by", "keys", "lower", "upper", "bins", "n_bins", "quantiles", "delta", "condition", "during")
 _MOST_BOXES = 40
 _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?").fullmatch
 

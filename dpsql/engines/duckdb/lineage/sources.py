@@ -25,12 +25,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import duckdb
 
+from dpsql.contract.grant_fields import Defaults
 from dpsql.contract.names import ATTACHED, MARKED, TableName, did_you_mean, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.plan import Placement
@@ -419,15 +421,19 @@ class Standing:
                 names = [] if node is None else [name for name in bound.output(node) or () if fold(name) in private]
                 listed = budgets.setdefault(declaration.dataset, [])
                 listed += [name for name in names if name not in listed]
-        return [(name, columns, self._declaring_labels(name)) for name, columns in budgets.items() if columns]
+        return [
+            (name, columns, self._restating(name, "enum_labels := 'public'"))
+            for name, columns in budgets.items()
+            if columns
+        ]
 
-    def _declaring_labels(self, name: str) -> str:
-        """Return the statement that declares the labels of a budget's tables."""
+    def _restating(self, name: str, setting: str) -> str:
+        """Return the statement that changes one setting of a budget."""
         row = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
         entries = () if row is None or row.lineage is None else row.lineage.get("tables") or ()
         listed = ", ".join(f"{identifier(str(entry['name']))}: {literal(path_text(entry))}" for entry in entries)
         tables = f"tables := {{{listed}}}, " if listed else ""
-        return f"SELECT dp_protect({literal(name)}, {tables}enum_labels := 'public', replace := true);"
+        return f"SELECT dp_protect({literal(name)}, {tables}{setting}, replace := true);"
 
     def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
         """Return the undeclared tables, each with the statements that would declare it.
@@ -570,6 +576,13 @@ _TYPED = re.compile(r"\b(columns|types|dtypes)\b", re.I)
 _FOLDERS = re.compile(r"""(\*\*|\*[^'"/]*/|=[^'"/]*/)[^'"]*\.parquet|\bhive_partitioning\b""", re.I)
 _FOLDERS_TYPED = re.compile(r"\bhive_types(_autocast)?\b|\bhive_partitioning\W+(false\b|(CAST\()?'f)", re.I)
 _UNCHECKED = "; its text is not checked: a file with text that is not UTF-8 ends a call, a table is checked when filled"
+
+
+def _default_of(name: str, dataset: str, policy: Budget | None, granted: Defaults) -> Fraction | None:
+    """Return the default of a budget: of the asker's grant, else of the owner; None without one."""
+    own = [amount for of, what, amount in granted if (fold(of), what) == (fold(dataset), name)]
+    stated: Fraction | None = None if policy is None else getattr(policy, f"default_{name}")
+    return own[0] if own else stated
 
 
 def columns_of_source(seen: Seen) -> list[str] | None:
@@ -754,6 +767,44 @@ class Sources(Judgements):
         message = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
         message += private_labels_text(budget.enum_labels, [] if table is None else [(table.columns, table.node)])
         return f"{message}{'' if table is None or table.checked else _UNCHECKED}{alike}"
+
+    def usual(
+        self, name: str, arguments: Mapping[str, object], datasets: Sequence[str], granted: Defaults
+    ) -> dict[str, Fraction]:
+        """Return the default of ``'epsilon'`` or ``'delta'`` for a call that leaves it out, by its name.
+
+        Of each budget it is the default of the asker's grant or, without one, of the owner; of several budgets, the
+        smallest. All follow from declarations, and from no row.
+
+        Parameters
+        ----------
+        name : str
+        arguments : mapping
+        datasets : sequence of str
+            The charged budgets.
+        granted : tuple of (str, str, Fraction)
+            As `Asker.defaults`.
+
+        Raises
+        ------
+        ParameterError
+            P001: the call states no epsilon, and nobody else does.
+        """
+        if arguments.get(name) is not None:
+            return {}
+        policies = {dataset: self._ledger.policy(dataset) for dataset in datasets}
+        amounts = [_default_of(name, dataset, policy, granted) for dataset, policy in policies.items()]
+        known = [amount for amount in amounts if amount is not None]
+        if name == "epsilon" and not known and any(policies.values()):
+            declaring = self._restating(
+                next(dataset for dataset in datasets if policies[dataset]), "default_epsilon := 0.1"
+            )
+            raise ParameterError(
+                "P001",
+                "epsilon is missing. Give epsilon := 1.0, or what else the call may spend. Or let the data's owner "
+                f"state what calls without it spend: {declaring}",
+            )
+        return {name: min(known)} if known else {}
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
         """Return the budget of a name, and the recorded facts about its tables."""
