@@ -63,7 +63,13 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
         else:
             prefixes = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
         out += [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
+        out += [_listed_query(source_parts(source)[0])] if len(parts) == 1 else []
     return out + [declared_query(view) for view in views]
+
+
+def _listed_query(name: str) -> str:
+    """Return the query that DuckDB binds only if the temporary database has a name; it finds no Python variable."""
+    return f"/* listed */ FROM system.main.pragma_table_info({text(f'temp.main.{identifier(name)}')})"
 
 
 def is_nameless(source: str) -> bool:
@@ -144,10 +150,12 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
         same = [query for query, plan in candidates if plan == text]
     else:
         # Plans that DuckDB cannot serialize cannot be compared. A name under temp may be a Python variable, which
-        # DuckDB finds in every schema: a plain name stands for a later candidate only if the first finds nothing.
+        # DuckDB finds in every schema, but only where the catalog has no such name: a plain name stands for a later
+        # candidate only if the catalog has none under temp.
         same = [query for query, plan in candidates if not is_missing(plan) and read_plan(plan) is None]
         if len(source_parts(source)) == 1 and not is_missing(candidates[0][1]):
-            same = []
+            listed = dict(seen).get(_listed_query(source_parts(source)[0]), "")
+            same = [query for query in same if query != candidates[0][0]] if is_missing(listed) else []
     if not same:
         return None
     database, schema, name = parts_of(same[0].removeprefix(FROM))
@@ -305,7 +313,12 @@ def shape_of(scan: bound.Node) -> list[str]:
     """Return the columns of the table that a scan reads, each with its type."""
     names, types = bound.listed(scan, "names"), bound.listed(scan, "returned_types")
     kinds = (type_of(bound.as_node(kind)).sql for kind in types)
-    return [f"{identifier(fold(str(name)))} {kind}" for name, kind in zip(names, kinds, strict=True)]
+    return shape_of_columns(zip(map(str, names), kinds, strict=True))
+
+
+def shape_of_columns(columns: Iterable[tuple[str, str]]) -> list[str]:
+    """Return columns with their types in the form that declarations keep."""
+    return [f"{identifier(fold(name))} {kind}" for name, kind in columns]
 
 
 def shape_of_table(node: bound.Node | None) -> list[str]:

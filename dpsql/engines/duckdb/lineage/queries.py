@@ -16,10 +16,10 @@ from dpsql.contract.expression.kinds import Type, type_of
 from dpsql.contract.keys import key_text
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, PathKey
-from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text
+from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text, output_types
 from dpsql.engines.duckdb.lineage.paths import refuse_other_columns
 from dpsql.engines.duckdb.lineage.placing import is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
@@ -27,14 +27,15 @@ from dpsql.engines.duckdb.lineage.rows import Key, Leaf
 from dpsql.engines.duckdb.lineage.stability import GENERATORS, Reading, loose_of
 from dpsql.engines.duckdb.lineage.texts import Catalogued, objects
 from dpsql.errors import InternalError, SourceError
-from dpsql.rendering import identifier
+from dpsql.parsing import PARSER
+from dpsql.rendering import cast, identifier
 
 if TYPE_CHECKING:
     from dpsql.ledger.budget import Budget
 
 Reference = tuple[str, str, str]
 Plans = Mapping[str, str]
-_NULLABLE, _KEY = 2, 3  # the columns of DESCRIBE for NULL and for keys
+_NAME, _TYPE, _NULLABLE, _KEY = range(4)  # the columns of DESCRIBE
 _PARENT = "/* parent */ "
 # Catalog functions, with their columns that depend on rows.
 _CATALOG: Mapping[str, frozenset[str]] = {
@@ -72,6 +73,12 @@ def described(reference: Reference) -> str:
     return f"SELECT * FROM (DESCRIBE {spelled(reference)})"
 
 
+def described_columns(plan: str) -> tuple[tuple[str, str], ...]:
+    """Return the columns with their types, as SQL, from the plan of a DESCRIBE; none if it shows none."""
+    names, types = _cells(plan, _NAME), _cells(plan, _TYPE)
+    return tuple(zip(map(str, names), map(str, types), strict=True))
+
+
 def required_columns(plan: str) -> frozenset[str]:
     """Return the folded NOT NULL columns from the plan of a `described` query; none if it shows none."""
     return frozenset(name for name, null in _column_cells(plan, _NULLABLE) if null == "NO")
@@ -84,13 +91,166 @@ def single_columns(plan: str) -> frozenset[str]:
 
 def _column_cells(plan: str, column: int) -> list[tuple[str, object]]:
     """Return folded column names, each with its cell in a column of DESCRIBE."""
+    names = (fold(str(name)) for name in _cells(plan, _NAME))
+    return list(zip(names, _cells(plan, column), strict=True))
+
+
+def _cells(plan: str, column: int) -> list[object]:
+    """Return the cells of a column of DESCRIBE, from its plan."""
     node = paths.read_plan(plan)
     for operator in () if node is None else bound.operators(node):
         values = bound.as_node(operator.get("collection") or {}).get("values")
         if isinstance(values, list) and len(values) > column:
-            names, cells = ([bound.as_node(value).get("value") for value in values[at]] for at in (0, column))
-            return [(fold(str(name)), cell) for name, cell in zip(names, cells, strict=True)]
+            return [bound.as_node(value).get("value") for value in values[column]]
     return []
+
+
+@dataclass(frozen=True)
+class FileView:
+    """A declared view over files, which a query names.
+
+    DuckDB does not serialise the plan of what reads a file. So a query's texts are written twice, and differ in the FROM
+    item of this view alone: `item` runs, and in its place `twin` is judged, which has the same columns and types, and no
+    row. `bound.twin_sql` marks the twin with the view and the digest of its words, and lineage reads the twin as a scan
+    of the view, as the owner declared it. That the view still has these words is judged when the statement runs
+    (`placing.read_texts`), as for a function that reads it.
+    """
+
+    path: paths.Path
+    digest: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def item(self) -> str:
+        """The FROM item that reads the view. Its columns keep their judged types if the files change meanwhile."""
+        listed = ", ".join(f"{cast(identifier(name), kind)} AS {identifier(name)}" for name, kind in self.columns)
+        return f"(SELECT {listed} FROM {path_sql(self.path)})"
+
+    @property
+    def twin(self) -> str:
+        """The FROM item that is judged in place of `item`."""
+        return bound.twin_sql(self.path, self.digest, self.columns)
+
+    @property
+    def node(self) -> bound.Node | None:
+        """The plan that reads all of the twin; None if DuckDB without users' types does not bind it."""
+        return paths.read_plan(PARSER.plan(f"SELECT * FROM {self.twin}"))
+
+
+def file_view(path: paths.Path, plan: str, declarations: Declarations, catalog: paths.Catalog) -> FileView | None:
+    """Return a declared view over files, from the plan of its `described` query; None for anything else.
+
+    Raises
+    ------
+    SourceError
+        S068: the files have other columns or types than at the declaration, or cannot be read. S069: rows may have
+        made the values of a column's type.
+    """
+    declared = [entry for entry in declarations.about(catalog.table(path), path[0]) if entry.is_over_files]
+    if not declared:
+        return None
+    columns = described_columns(plan)
+    shape = paths.shape_of_columns(columns)
+    if not columns or any(entry.bound and list(entry.bound) != shape for entry in declared):
+        raise refusals.other_files(catalog.display(path))
+    view = FileView(path, "\n".join(sorted({str(entry.view) for entry in declared})), columns)
+    node = view.node
+    if node is None or any(any(kind.labels) for kind in output_types(node)):
+        raise refusals.text_of_files(catalog.display(path), "a column is an ENUM, or has a type that users made")
+    return view
+
+
+def names_and_types(plan: str, *, of_description: bool, as_text: bool) -> tuple[tuple[str, str], ...] | None:
+    """Return names and SQL types of a query's columns, from its plan or that of a DESCRIBE of it; None without one."""
+    node = paths.read_plan(plan)
+    if of_description:
+        nulls = [f"{cast('NULL', kind)} AS {identifier(name)}" for name, kind in described_columns(plan)]
+        node = paths.read_plan(PARSER.plan(f"SELECT {', '.join(nulls)}")) if nulls else None
+    return None if node is None else types_of(node, as_text=as_text)
+
+
+def required_columns(plan: str) -> frozenset[str]:
+    """Return the folded NOT NULL columns from the plan of a `described` query; none if it shows none."""
+    return frozenset(name for name, null in _column_cells(plan, _NULLABLE) if null == "NO")
+
+
+def single_columns(plan: str) -> frozenset[str]:
+    """Return the folded column that alone is the primary key, from the plan of a `described` query."""
+    return paths.primary_key(_column_cells(plan, _KEY))
+
+
+def _column_cells(plan: str, column: int) -> list[tuple[str, object]]:
+    """Return folded column names, each with its cell in a column of DESCRIBE."""
+    names = (fold(str(name)) for name in _cells(plan, _NAME))
+    return list(zip(names, _cells(plan, column), strict=True))
+
+
+def _cells(plan: str, column: int) -> list[object]:
+    """Return the cells of a column of DESCRIBE, from its plan."""
+    node = paths.read_plan(plan)
+    for operator in () if node is None else bound.operators(node):
+        values = bound.as_node(operator.get("collection") or {}).get("values")
+        if isinstance(values, list) and len(values) > column:
+            return [bound.as_node(value).get("value") for value in values[column]]
+    return []
+
+
+@dataclass(frozen=True)
+class FileView:
+    """A declared view over files, which a query names.
+
+    DuckDB does not serialise the plan of what reads a file. So a query's texts are written twice, and differ in the FROM
+    item of this view alone: `item` runs, and in its place `twin` is judged, which has the same columns and types, and no
+    row. `bound.twin_sql` marks the twin with the view and the digest of its words, and lineage reads the twin as a scan
+    of the view, as the owner declared it. That the view still has these words is judged when the statement runs
+    (`placing.read_texts`), as for a function that reads it.
+    """
+
+    path: paths.Path
+    digest: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def item(self) -> str:
+        """The FROM item that reads the view. Its columns keep their judged types if the files change meanwhile."""
+        listed = ", ".join(f"{cast(identifier(name), kind)} AS {identifier(name)}" for name, kind in self.columns)
+        return f"(SELECT {listed} FROM {path_sql(self.path)})"
+
+    @property
+    def twin(self) -> str:
+        """The FROM item that is judged in place of `item`."""
+        return bound.twin_sql(self.path, self.digest, self.columns)
+
+    @property
+    def node(self) -> bound.Node | None:
+        """The plan that reads all of the twin; None if DuckDB without users' types does not bind it."""
+        return paths.read_plan(PARSER.plan(f"SELECT * FROM {self.twin}"))
+
+
+def file_view(path: paths.Path, plan: str, declarations: Declarations, catalog: paths.Catalog) -> FileView | None:
+    """Return a declared view over files, from the plan of its `described` query; None for anything else.
+
+    Raises
+    ------
+    SourceError
+        S068: the files have other columns or types than at the declaration, or cannot be read.
+    """
+    declared = [entry for entry in declarations.about(catalog.table(path), path[0]) if entry.is_over_files]
+    if not declared:
+        return None
+    columns = described_columns(plan)
+    shape = paths.shape_of_columns(columns)
+    if not columns or any(entry.bound and list(entry.bound) != shape for entry in declared):
+        raise refusals.other_files(catalog.display(path))
+    return FileView(path, "\n".join(sorted({str(entry.view) for entry in declared})), columns)
+
+
+def described_types(plan: str, *, as_text: bool = False) -> tuple[tuple[str, str], ...] | None:
+    """Return names and SQL types, as `types_of`, from the plan of a DESCRIBE of a query; None if it shows none."""
+    columns = described_columns(plan)
+    nulls = ", ".join(f"{cast('NULL', kind)} AS {identifier(name)}" for name, kind in columns)
+    node = paths.read_plan(PARSER.plan(f"SELECT {nulls}")) if columns else None
+    return None if node is None else types_of(node, as_text=as_text)
 
 
 def parent_path(query: str) -> paths.Path | None:

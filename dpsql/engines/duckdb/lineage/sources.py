@@ -55,9 +55,11 @@ from dpsql.engines.duckdb.lineage.placing import (
     is_direct,
     joined_from,
     joined_query,
+    of_view_over_files,
     place,
     read_texts,
     refuse_lost_keys,
+    refuse_other_readers,
     text_digest,
 )
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
@@ -383,17 +385,22 @@ class Standing:
 
     def _types(self, path: paths.Path | None) -> dict[str, str]:
         """Return the types of a table's columns, without their parameters; none for a missing table."""
-        cursor = None if path is None else self._cursor()
-        if cursor is None or path is None:
-            return {}
+        columns = () if path is None else self._columns(path)
+        return {fold(name): kind.partition("(")[0] for name, kind in columns}
+
+    def _columns(self, path: paths.Path) -> tuple[tuple[str, str], ...]:
+        """Return the columns of a table or view with their types; none for one that other connections lack."""
+        cursor = self._cursor()
+        if cursor is None:
+            return ()
         with cursor:
             try:
                 rows = cursor.execute(
                     f"SELECT column_name, column_type FROM (DESCRIBE {'.'.join(map(identifier, path))})"
                 ).fetchall()
             except duckdb.Error:
-                return {}
-        return {fold(name): kind.partition("(")[0] for name, kind in rows}
+                return ()
+        return tuple((str(name), str(kind)) for name, kind in rows)
 
     def undeclared_labels(self) -> list[tuple[str, list[str], str]]:
         """Return budgets with private labels, the columns with these labels, and the statement to paste."""
@@ -520,6 +527,12 @@ class Judgements(Standing):
         """Raise if the FROM items of a query name anything that calls a forbidden function."""
         if self._is_known(placement, catalogued, catalog):
             return
+        declarations = self.declarations()
+        for path in placement.files:
+            view = of_view_over_files(path, declarations, catalog)
+            _, _, unseen = read_texts(view, catalogued, declarations, catalog, is_judged=False)
+            refuse_other_readers(view, catalogued)
+            self.refuse_other_tables(unseen, catalogued.numbers)
         read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
         self._note(placement, catalogued, catalog)
 
@@ -971,17 +984,19 @@ class Sources(Judgements):
         A declaration that `is_permanent` outlives the session, and so names a database without a database ID by its
         alias; any other holds for the object that is attached now. `labels` adds digests of public labels.
         """
-        view = None
+        view, columns = None, ()
         if table.engine is None:
             form = paths.view_form(table.seen[0][1])
             if table.node is None or not is_shown(table.node):
-                view = text_digest(table.path, table.texts)
+                view, columns = text_digest(table.path, table.texts), self._columns(table.path)
             elif table.is_traced_view:
                 view = "" if form is None else paths.digest(form)
         own = self.catalog().table(table.path)
         if is_permanent and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
         facts: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
+        if columns:
+            facts["bound"] = paths.shape_of_columns(columns)
         return {**facts, "labels": digests(table.columns, table.node)} if labels else facts
 
     def _declare_public(self, table: Owned, *, forced: bool = False) -> None:
