@@ -693,7 +693,9 @@ class QueryPlanner:
             node = paths.read_plan(plan)
             if path is None or (node is not None and is_shown(node)):
                 return node
-            view = reading.file_view(path, plans.get(reading.described(path), ""), binding.declarations, binding.catalog)
+            view = reading.file_view(
+                path, plans.get(reading.described(path), ""), binding.declarations, binding.catalog
+            )
             if view is None:
                 return node
             files[folded(path)], keys[folded(path)] = view, frozenset()
@@ -958,14 +960,14 @@ def _twins(
         I036: they differ elsewhere.
     """
     forms = []
-    for text, judged in zip(_texts(split, errors=errors), _texts(twins, errors=errors), strict=True):
+    for sql, judged in zip(_texts(split, errors=errors), _texts(twins, errors=errors), strict=True):
         back = judged
         for view in files:
             back = back.replace(view.twin, view.item)
-        if back != text:
+        if back != sql:
             raise InternalError("I036", "what was written of the query is not what was judged. Report it.")
-        if judged != text:
-            forms.append((text, judged))
+        if judged != sql:
+            forms.append((sql, judged))
     return tuple(forms)
 
 

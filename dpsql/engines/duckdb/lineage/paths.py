@@ -62,14 +62,17 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
             prefixes = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
         else:
             prefixes = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
-        out += [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
-        out += [_listed_query(source_parts(source)[0])] if len(parts) == 1 else []
+        named = [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
+        out += [*named, *(map(_listed, named) if len(parts) == 1 else ())]
     return out + [declared_query(view) for view in views]
 
 
-def _listed_query(name: str) -> str:
-    """Return the query that DuckDB binds only if the temporary database has a name; it finds no Python variable."""
-    return f"/* listed */ FROM system.main.pragma_table_info({text(f'temp.main.{identifier(name)}')})"
+def _listed(query: str) -> str:
+    """Return the query that DuckDB binds only if the catalog has the table of another query.
+
+    Unlike FROM, it never finds a Python variable.
+    """
+    return f"/* listed */ FROM system.main.pragma_table_info({text(query.removeprefix(FROM))})"
 
 
 def is_nameless(source: str) -> bool:
@@ -150,12 +153,13 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
         same = [query for query, plan in candidates if plan == text]
     else:
         # Plans that DuckDB cannot serialize cannot be compared. A name under temp may be a Python variable, which
-        # DuckDB finds in every schema, but only where the catalog has no such name: a plain name stands for a later
-        # candidate only if the catalog has none under temp.
+        # DuckDB finds in every schema, but only where the catalog has no such name: then a plain name stands for the
+        # first candidate that the catalog has.
         same = [query for query, plan in candidates if not is_missing(plan) and read_plan(plan) is None]
         if len(source_parts(source)) == 1 and not is_missing(candidates[0][1]):
-            listed = dict(seen).get(_listed_query(source_parts(source)[0]), "")
-            same = [query for query in same if query != candidates[0][0]] if is_missing(listed) else []
+            plans = dict(seen)
+            listed = [query for query, _ in candidates if not is_missing(plans.get(_listed(query), ""))]
+            same = [query for query in same if query in listed[:1] and query != candidates[0][0]]
     if not same:
         return None
     database, schema, name = parts_of(same[0].removeprefix(FROM))

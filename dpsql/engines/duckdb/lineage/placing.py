@@ -441,7 +441,9 @@ def refuse_other_readers(view: Placement, texts: Catalogued) -> None:
     """
     closure = Closure(view.written, texts)
     closure.source_of_rows(parts_of(view.source)[2])
-    views, tables = ({fold(path[2]) for path in listed} for listed in ((known.path for known in texts.views), texts.tables))
+    views, tables = (
+        {fold(path[2]) for path in listed} for listed in ((known.path for known in texts.views), texts.tables)
+    )
     named = [spelled for name, spelled in closure.relations.items() if name not in views - tables]
     reasons = [f"it names {show(name)}, which is no Parquet file" for name in named if not _is_parquet(name)]
     for reader, options in closure.readers:

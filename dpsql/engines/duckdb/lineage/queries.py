@@ -109,11 +109,14 @@ def _cells(plan: str, column: int) -> list[object]:
 class FileView:
     """A declared view over files, which a query names.
 
-    DuckDB does not serialise the plan of what reads a file. So a query's texts are written twice, and differ in the FROM
-    item of this view alone: `item` runs, and in its place `twin` is judged, which has the same columns and types, and no
-    row. `bound.twin_sql` marks the twin with the view and the digest of its words, and lineage reads the twin as a scan
-    of the view, as the owner declared it. That the view still has these words is judged when the statement runs
-    (`placing.read_texts`), as for a function that reads it.
+    DuckDB does not serialise the plan of what reads a file. So a query's texts are written twice, and the two forms
+    differ in the FROM item of this view alone: one has `item`, and runs. The other has `twin`, an item with the same
+    columns and types and no row, and its plan is judged. *Proof sketch*: the plan of `twin` tells which view it stands
+    for and in which words (`bound.twin_sql`), and lineage takes it for a scan of the view as its owner declared it. By
+    the induction of `stability`, what is shown of the judged text holds for any rows of the view, so for those of
+    `item`: the same expressions, with the same types and no collation, over the same columns. When the statement runs,
+    its gate makes sure that the view has the words of the twin, and that these read each row for itself
+    (`placing.read_texts`, `placing.refuse_other_readers`).
     """
 
     path: paths.Path
@@ -166,90 +169,6 @@ def names_and_types(plan: str, *, of_description: bool, as_text: bool) -> tuple[
     if of_description:
         nulls = [f"{cast('NULL', kind)} AS {identifier(name)}" for name, kind in described_columns(plan)]
         node = paths.read_plan(PARSER.plan(f"SELECT {', '.join(nulls)}")) if nulls else None
-    return None if node is None else types_of(node, as_text=as_text)
-
-
-def required_columns(plan: str) -> frozenset[str]:
-    """Return the folded NOT NULL columns from the plan of a `described` query; none if it shows none."""
-    return frozenset(name for name, null in _column_cells(plan, _NULLABLE) if null == "NO")
-
-
-def single_columns(plan: str) -> frozenset[str]:
-    """Return the folded column that alone is the primary key, from the plan of a `described` query."""
-    return paths.primary_key(_column_cells(plan, _KEY))
-
-
-def _column_cells(plan: str, column: int) -> list[tuple[str, object]]:
-    """Return folded column names, each with its cell in a column of DESCRIBE."""
-    names = (fold(str(name)) for name in _cells(plan, _NAME))
-    return list(zip(names, _cells(plan, column), strict=True))
-
-
-def _cells(plan: str, column: int) -> list[object]:
-    """Return the cells of a column of DESCRIBE, from its plan."""
-    node = paths.read_plan(plan)
-    for operator in () if node is None else bound.operators(node):
-        values = bound.as_node(operator.get("collection") or {}).get("values")
-        if isinstance(values, list) and len(values) > column:
-            return [bound.as_node(value).get("value") for value in values[column]]
-    return []
-
-
-@dataclass(frozen=True)
-class FileView:
-    """A declared view over files, which a query names.
-
-    DuckDB does not serialise the plan of what reads a file. So a query's texts are written twice, and differ in the FROM
-    item of this view alone: `item` runs, and in its place `twin` is judged, which has the same columns and types, and no
-    row. `bound.twin_sql` marks the twin with the view and the digest of its words, and lineage reads the twin as a scan
-    of the view, as the owner declared it. That the view still has these words is judged when the statement runs
-    (`placing.read_texts`), as for a function that reads it.
-    """
-
-    path: paths.Path
-    digest: str
-    columns: tuple[tuple[str, str], ...]
-
-    @property
-    def item(self) -> str:
-        """The FROM item that reads the view. Its columns keep their judged types if the files change meanwhile."""
-        listed = ", ".join(f"{cast(identifier(name), kind)} AS {identifier(name)}" for name, kind in self.columns)
-        return f"(SELECT {listed} FROM {path_sql(self.path)})"
-
-    @property
-    def twin(self) -> str:
-        """The FROM item that is judged in place of `item`."""
-        return bound.twin_sql(self.path, self.digest, self.columns)
-
-    @property
-    def node(self) -> bound.Node | None:
-        """The plan that reads all of the twin; None if DuckDB without users' types does not bind it."""
-        return paths.read_plan(PARSER.plan(f"SELECT * FROM {self.twin}"))
-
-
-def file_view(path: paths.Path, plan: str, declarations: Declarations, catalog: paths.Catalog) -> FileView | None:
-    """Return a declared view over files, from the plan of its `described` query; None for anything else.
-
-    Raises
-    ------
-    SourceError
-        S068: the files have other columns or types than at the declaration, or cannot be read.
-    """
-    declared = [entry for entry in declarations.about(catalog.table(path), path[0]) if entry.is_over_files]
-    if not declared:
-        return None
-    columns = described_columns(plan)
-    shape = paths.shape_of_columns(columns)
-    if not columns or any(entry.bound and list(entry.bound) != shape for entry in declared):
-        raise refusals.other_files(catalog.display(path))
-    return FileView(path, "\n".join(sorted({str(entry.view) for entry in declared})), columns)
-
-
-def described_types(plan: str, *, as_text: bool = False) -> tuple[tuple[str, str], ...] | None:
-    """Return names and SQL types, as `types_of`, from the plan of a DESCRIBE of a query; None if it shows none."""
-    columns = described_columns(plan)
-    nulls = ", ".join(f"{cast('NULL', kind)} AS {identifier(name)}" for name, kind in columns)
-    node = paths.read_plan(PARSER.plan(f"SELECT {nulls}")) if columns else None
     return None if node is None else types_of(node, as_text=as_text)
 
 

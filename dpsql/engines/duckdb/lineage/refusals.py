@@ -112,7 +112,7 @@ def text_of_files(view: str, why: str) -> SourceError:
     return SourceError(
         "S069",
         f"plain SQL does not read the files of the view {show(view)}: {why}. Load them, CREATE TABLE t AS FROM "
-        f"{identifier(view.split('.')[-1])}, and protect the table; or ask a function, such as dp_count({literal(view)}).",
+        f"{view}, and protect t; or ask a function, such as dp_count({literal(view)}).",
     )
 
 

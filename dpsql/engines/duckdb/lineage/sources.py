@@ -62,7 +62,7 @@ from dpsql.engines.duckdb.lineage.placing import (
     refuse_other_readers,
     text_digest,
 )
-from dpsql.engines.duckdb.lineage.queries import read_query_texts
+from dpsql.engines.duckdb.lineage.queries import FileView, read_query_texts
 from dpsql.engines.duckdb.lineage.refusals import declaring, refuse_alike, second_budget
 from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.lineage.texts import Catalogued
@@ -620,6 +620,12 @@ class Owned:
     seen: Seen = ()  # the queries and plans that show its inputs
     node: bound.Node | None = None  # its plan; None if DuckDB cannot serialise it
     texts: Catalogued = field(default_factory=Catalogued)
+    described: tuple[tuple[str, str], ...] = ()  # the columns of a view over files with their types, if they are known
+
+    @property
+    def shown(self) -> bound.Node | None:
+        """A plan with its columns: its own or, if DuckDB cannot serialise that, of a twin; None for neither."""
+        return self.node or (FileView(self.path, "", self.described).node if self.described else None)
 
     @property
     def engine(self) -> str | None:
@@ -976,7 +982,8 @@ class Sources(Judgements):
             )
         node = paths.read_plan(seen[0][1])
         columns = [] if node is None else bound.output(node) or []
-        return Owned(own, table, tuple(columns), seen, node, texts)
+        described = self._columns(own) if node is None or not is_shown(node) else ()
+        return Owned(own, table, tuple(columns), seen, node, texts, described)
 
     def facts(self, table: Owned, *, is_permanent: bool = False, labels: bool = False) -> Facts:
         """Return the facts about a table that the ledger records with its declaration.
@@ -984,19 +991,19 @@ class Sources(Judgements):
         A declaration that `is_permanent` outlives the session, and so names a database without a database ID by its
         alias; any other holds for the object that is attached now. `labels` adds digests of public labels.
         """
-        view, columns = None, ()
+        view = None
         if table.engine is None:
             form = paths.view_form(table.seen[0][1])
             if table.node is None or not is_shown(table.node):
-                view, columns = text_digest(table.path, table.texts), self._columns(table.path)
+                view = text_digest(table.path, table.texts)
             elif table.is_traced_view:
                 view = "" if form is None else paths.digest(form)
         own = self.catalog().table(table.path)
         if is_permanent and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
         facts: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
-        if columns:
-            facts["bound"] = paths.shape_of_columns(columns)
+        if table.described:
+            facts["bound"] = paths.shape_of_columns(table.described)
         return {**facts, "labels": digests(table.columns, table.node)} if labels else facts
 
     def _declare_public(self, table: Owned, *, forced: bool = False) -> None:
