@@ -76,8 +76,8 @@ FAILED_ON_ENGINE = (
     "source are there, unchanged since it was opened, and of the same types; and report it if it stays."
 )
 FAILED_ON_FILES = (
-    "failed after it asked for rows of files or frames. A charge stands, and nothing was released. Let the owner of the source "
-    "check that all of its files are there, undamaged, and have the same columns and types."
+    "failed after it asked for rows of files or frames. A charge stands, and nothing was released. Let the owner check "
+    "that all files of the source are there, undamaged, and have the same columns and types."
 )
 
 
