@@ -35,7 +35,6 @@ from dpsql.contract.grant_fields import USUAL_AGE, Asker
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
-from dpsql.contract.names import dotted
 from dpsql.contract.parameters import fold, list_items, narrow, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.plan import Placement
@@ -529,7 +528,7 @@ class QueryPlanner:
             declarations = replace(declarations, listed=(*declarations.listed, claim))
         binding = Binding(declarations, self._sources.catalog(), search_path, database, now, zone, claim)
         self._bindings[threading.get_ident()] = binding
-        queries = [_original(text), *_views(binding)]
+        queries, reads_files = _views(binding), False
         for reference in references:
             if is_catalog(reference):
                 continue
@@ -538,8 +537,8 @@ class QueryPlanner:
             queries += [*spelled, reading.described(reference), *parents]
             files = [path for path in _positions(spelled, parents) if _is_over_files(path, binding)]
             queries += [reading.described(path) for path in files]
-            queries += [_described(text)] if files else []
-        return list(dict.fromkeys(queries))
+            reads_files = reads_files or bool(files)
+        return list(dict.fromkeys([_described(text) if reads_files else _original(text), *queries]))
 
     def cores(self, sql: object, tree: object, arguments: Given, seen: Seen) -> list[str]:
         """Return the texts that DuckDB plans next: of cores, of public keys, and of the final statement."""
@@ -721,8 +720,8 @@ class QueryPlanner:
             if path is not None and node is None:
                 raise SourceError(
                     "S018",
-                    f"the plan of {show(name)} cannot be read, as of what reads a file. Ask a function, such as "
-                    f"dp_count({show(dotted(part for part in reference if part))}), or make a table of it.",
+                    f"the plan of {show(name)} cannot be read, as of what reads a file. Name a view that is declared "
+                    "(dp_protect, dp_derive or dp_public) and names Parquet files alone; or make a table of it.",
                 )
             if path is None or node is None:
                 raise SourceError(
@@ -740,11 +739,11 @@ class QueryPlanner:
                 parent = shown(parent_path, plans[spelling])
                 if parent_path is not None and parent is not None:
                     parents[folded(parent_path)] = table(parent_path, parent)
-        described = _described(sql) if files else _original(sql)
+        described = _described(sql) if _described(sql) in plans else _original(sql)
         # If one column has private labels, all ENUMs are text: equal labels would reveal private ones.
         private = any(source.private for source in (*tables.values(), *parents.values()))
         as_text = private and not replayed
-        original = reading.names_and_types(plans[described], of_description=bool(files), as_text=as_text)
+        original = reading.names_and_types(plans[described], described=described != _original(sql), as_text=as_text)
         names = original or ()
         options = read_options(arguments, binding.now, names or None, earlier=replayed)
 

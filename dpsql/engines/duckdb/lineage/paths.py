@@ -63,7 +63,7 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
         else:
             prefixes = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
         named = [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
-        out += [*named, *(map(_listed, named) if len(parts) == 1 else ())]
+        out += [*named, *(map(_listed, named) if len(named) > 1 else ())]
     return out + [declared_query(view) for view in views]
 
 
@@ -156,10 +156,12 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
         # DuckDB finds in every schema, but only where the catalog has no such name: then a plain name stands for the
         # first candidate that the catalog has.
         same = [query for query, plan in candidates if not is_missing(plan) and read_plan(plan) is None]
-        if len(source_parts(source)) == 1 and not is_missing(candidates[0][1]):
-            plans = dict(seen)
-            listed = [query for query, _ in candidates if not is_missing(plans.get(_listed(query), ""))]
+        count, plans = len(source_parts(source)), dict(seen)
+        listed = [query for query, _ in candidates if read_plan(plans.get(_listed(query), "")) is not None]
+        if count == 1 and not is_missing(candidates[0][1]):
             same = [query for query in same if query in listed[:1] and query != candidates[0][0]]
+        elif count == 2 and len(same) > 1:  # of a missing schema DuckDB says otherwise than of a missing table
+            same = [query for query in same if query in listed[:1]] or same
     if not same:
         return None
     database, schema, name = parts_of(same[0].removeprefix(FROM))

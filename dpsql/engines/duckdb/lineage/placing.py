@@ -447,8 +447,8 @@ def refuse_other_readers(view: Placement, texts: Catalogued) -> None:
     named = [spelled for name, spelled in closure.relations.items() if name not in views - tables]
     reasons = [f"it names {show(name)}, which is no Parquet file" for name in named if not _is_parquet(name)]
     for reader, options in closure.readers:
-        reasons += [f"{reader}() reads it"] if reader not in _PARQUET else []
-        reasons += [f"of read_parquet it gives {option or 'something'}" for option in options if option not in _OPTIONS]
+        reasons += [f"{reader}() is a reader of other files than Parquet"] if reader not in _PARQUET else []
+        reasons += [f"{reader}() has {option or 'another argument'}" for option in options if option not in _OPTIONS]
     reasons += [f"{word} tells of other rows" for word in sorted(closure.words & _ADDED)]
     reasons += ["it names a collation"] if closure.collated else []
     reasons += ["the paths of its files are no literals"] if closure.hidden else []

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpsql.contract.expression.kinds import Type, type_of
@@ -134,7 +135,7 @@ class FileView:
         """The FROM item that is judged in place of `item`."""
         return bound.twin_sql(self.path, self.digest, self.columns)
 
-    @property
+    @cached_property
     def node(self) -> bound.Node | None:
         """The plan that reads all of the twin; None if DuckDB without users' types does not bind it."""
         return paths.read_plan(PARSER.plan(f"SELECT * FROM {self.twin}"))
@@ -157,16 +158,15 @@ def file_view(path: paths.Path, plan: str, declarations: Declarations, catalog: 
     if not columns or any(entry.bound and list(entry.bound) != shape for entry in declared):
         raise refusals.other_files(catalog.display(path))
     view = FileView(path, "\n".join(sorted({str(entry.view) for entry in declared})), columns)
-    node = view.node
-    if node is None or any(any(kind.labels) for kind in output_types(node)):
+    if view.node is None or any(any(kind.labels) for kind in output_types(view.node)):
         raise refusals.text_of_files(catalog.display(path), "a column is an ENUM, or has a type that users made")
     return view
 
 
-def names_and_types(plan: str, *, of_description: bool, as_text: bool) -> tuple[tuple[str, str], ...] | None:
-    """Return names and SQL types of a query's columns, from its plan or that of a DESCRIBE of it; None without one."""
+def names_and_types(plan: str, *, described: bool, as_text: bool) -> tuple[tuple[str, str], ...] | None:
+    """Return names and SQL types of a query's columns, from its plan or, if `described`, that of a DESCRIBE of it."""
     node = paths.read_plan(plan)
-    if of_description:
+    if described:
         nulls = [f"{cast('NULL', kind)} AS {identifier(name)}" for name, kind in described_columns(plan)]
         node = paths.read_plan(PARSER.plan(f"SELECT {', '.join(nulls)}")) if nulls else None
     return None if node is None else types_of(node, as_text=as_text)

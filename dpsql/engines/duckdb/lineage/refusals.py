@@ -111,8 +111,8 @@ def text_of_files(view: str, why: str) -> SourceError:
     """Return the refusal of a view over files that plain SQL does not read."""
     return SourceError(
         "S069",
-        f"plain SQL does not read the files of the view {show(view)}: {why}. Load them, CREATE TABLE t AS FROM "
-        f"{view}, and protect t; or ask a function, such as dp_count({literal(view)}).",
+        f"plain SQL does not read the files of the view {show(view)}: {why}. It reads Parquet files, row by row. "
+        f"Load the rows, CREATE TABLE t AS FROM {view}, and protect t; or ask a function: dp_count({literal(view)}).",
     )
 
 
