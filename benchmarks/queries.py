@@ -15,6 +15,9 @@ its columns, asked in turn: no way to bound a person's rows does without the joi
 With ``--ties ROWS`` it is queries of one table of so many rows, ten of each person: those that choose among a person's
 rows or among equal values, and others. Each is asked in turn as it is written, and as the caller's order alone would
 have it, which is not private.
+
+With ``--files ROWS`` it is the average of a column of a Parquet file with so many rows, ten of each person: by
+dp_query, and by dp_avg. Each is asked in turn, of the file and of a table with its rows.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from typing import Any
 
@@ -175,6 +179,34 @@ def ties(rows: int, runs: int) -> None:
                 )
 
 
+def of_files(rows: int, runs: int) -> None:
+    """Print the CPU time of an average by dp_query and by dp_avg, of a file and of a table, and their ratios."""
+    with tempfile.TemporaryDirectory() as folder, dpsql.connect() as con:
+        con.execute(VISITS.format(rows=rows, people=rows // 10))
+        con.execute(f"COPY visits TO '{folder}/visits.parquet'")
+        con.execute(f"CREATE VIEW files AS FROM '{folder}/visits.parquet'")
+        for budget, stated in (("rows", ""), ("people", ", privacy_unit := 'person', max_rows_per_unit := 20")):
+            taken: dict[tuple[str, str], list[float]] = {}
+            for source in ("files", "visits"):
+                con.execute(f"SELECT dp_protect('{source}', epsilon := 1e9, replace := true{stated})")
+            for run in range(runs):
+                for source in ("files", "visits"):
+                    sql, ends = (
+                        literal(f"SELECT avg(n) FROM {source}"),
+                        f"lower := 0, upper := {50 + run}, epsilon := 1",
+                    )
+                    query, call = f"FROM dp_query({sql}, {ends})", f"FROM dp_avg('{source}', target := 'n', {ends})"
+                    taken.setdefault((source, "dp_query"), []).append(measured(con, query)[0])
+                    taken.setdefault((source, "dp_avg"), []).append(measured(con, call)[0])
+            for source in ("files", "visits"):
+                query_ms, call_ms = (statistics.median(taken[source, name]) for name in ("dp_query", "dp_avg"))
+                print(
+                    f"{budget:<7} {source:<7} dp_query {query_ms:8.1f} ms of CPU, dp_avg {call_ms:8.1f} ms: "
+                    f"{query_ms / call_ms:.3f} x",
+                    flush=True,
+                )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--customers", type=int, default=10_000)
@@ -184,7 +216,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="numbers of statements, such as 1,6")
     parser.add_argument("--floor", action="store_true", help="Q1 alone, beside SQL with the same cap")
     parser.add_argument("--ties", type=int, default=0, metavar="ROWS", help="queries that choose among rows that tie")
+    parser.add_argument("--files", type=int, default=0, metavar="ROWS", help="an average over a Parquet file")
     options = parser.parse_args()
+    if options.files:
+        of_files(options.files, options.runs)
+        return
     if options.ties:
         ties(options.ties, options.runs)
         return

@@ -102,6 +102,8 @@ class Placement:
         them with one spelling.
     engine : str
         Engine that holds the source, and its version; ``''`` for DuckDB.
+    files : tuple of (str, str, str)
+        Paths of the views over files that a query reads. Their texts are judged when the statement runs.
     """
 
     counter: int
@@ -135,6 +137,7 @@ class Placement:
     free: tuple[tuple[str, str, str], ...] = field(default=(), compare=False)
     keyed: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
     loose: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    files: tuple[tuple[str, str, str], ...] = field(default=(), compare=False)
 
     @property
     def is_plain(self) -> bool:

@@ -237,6 +237,8 @@ class Facts(TypedDict, total=False):
         For a derived table: whether its own uncharged budget has ended.
     shape : sequence of str
         For a public table: its columns with their types.
+    bound : sequence of str
+        For a view over files: its columns with their types; omitted if they are not known.
     without : sequence of sequence of str
         For a public table: the protected and derived tables of its database that were missing at the declaration.
     forced : bool
@@ -257,6 +259,7 @@ class Facts(TypedDict, total=False):
     labels: Mapping[str, str]
     merged_into: str
     in_place: bool
+    bound: Sequence[str]
     shape: Sequence[str]
     without: Sequence[Sequence[str]]
     forced: bool

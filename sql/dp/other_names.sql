@@ -81,7 +81,8 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
   target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, tables := NULL, merge := NULL, mark := NULL,
   source := NULL, replace := NULL, engine := NULL, claims := NULL, enum_labels := NULL, period := NULL,
-  period_of := NULL, period_zone := NULL, epsilon_total := NULL, delta_total := NULL, dated_ahead := NULL
+  period_of := NULL, period_zone := NULL, epsilon_total := NULL, delta_total := NULL, default_epsilon := NULL,
+  default_delta := NULL, default_daily_epsilon := NULL, dated_ahead := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_other_name(
     'dp_protect', dataset,
@@ -92,7 +93,8 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       public := public, tables := tables, merge := merge, mark := mark, source := source, replace := replace,
       engine := engine, claims := claims, enum_labels := enum_labels, period := period, period_of := period_of,
       period_zone := period_zone, epsilon_total := epsilon_total, delta_total := delta_total,
-      dated_ahead := dated_ahead))));
+      default_epsilon := default_epsilon, default_delta := default_delta,
+      default_daily_epsilon := default_daily_epsilon, dated_ahead := dated_ahead))));
 
 CREATE OR REPLACE TEMP MACRO dp_public(
   source, force := NULL, engine := NULL

@@ -33,7 +33,8 @@ from support.sql_text import literal
 EXPECTED = Path(__file__).with_name("expected_queries.json")
 SAMPLE = 29  # one of so many cases runs by default
 # Sources whose plan says which table they read, with the columns' types; others are refused, or give the same.
-TRACED = ("table", "temp table", "table in a file", "view", "view with casts")
+FILES = ("parquet by pyarrow", "parquet by polars", "parquet by duckdb")
+TRACED = ("table", "temp table", "table in a file", "view", "view with casts", *FILES)
 UNTRACED = ("DPSQL-P111", "DPSQL-S014", "DPSQL-S018", "DPSQL-S020")
 COLLATED = ("DPSQL-S012", "DPSQL-S017", "DPSQL-P084", "DPSQL-P104")
 BOUNDS = {"a": (-4, 4), "b": (-4, 4), "s": (0, 1), "z": (-2, 2), "v": (-2, 2), "k": (-16, 16)}
@@ -264,7 +265,8 @@ def _refusals(case: Case) -> tuple[str, ...]:
     """Return the codes that a place may be refused with: of texts with a collation, as several persons' texts may be one."""
     code = REFUSED.get(case.setting.name)
     untraced = UNTRACED if case.source not in TRACED else ()
-    return (*([code] if code else []), *(COLLATED if _is_collated(case) else ()), *untraced)
+    collated = (*COLLATED, *(("DPSQL-S069",) if case.source in FILES else ())) if _is_collated(case) else ()
+    return (*([code] if code else []), *collated, *untraced)
 
 
 def check(case: Case, calls: ExactCalls, native: Native, folder: Path, names: Sequence[str]) -> None:

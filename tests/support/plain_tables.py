@@ -6,7 +6,10 @@ NaN, infinities, dates without end, keys that repeat, rows of nobody, and text t
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
+
+import duckdb
 
 from support.several import without
 
@@ -106,7 +109,7 @@ Database = dict[str, list[tuple[Any, ...]]]
 
 
 def create(con: Any, protect: str = PROTECT) -> None:
-    """Make the tables, the public ones with rows, a view over two of them, and protect them."""
+    """Make the tables, the public ones with rows, and a view over two of them; protect them, if anybody does."""
     con.execute("CREATE TYPE KIND AS ENUM ('a', 'b', 'c')")
     for table, columns in COLUMNS.items():
         con.execute(f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})")
@@ -115,6 +118,8 @@ def create(con: Any, protect: str = PROTECT) -> None:
         "INSERT INTO calendar SELECT d, date_trunc('month', d), day(d) = 1 FROM range(DATE '2024-01-30', DATE '2024-03-02', INTERVAL 1 day) r(d)"
     )
     con.execute("CREATE VIEW bought AS SELECT who, orders.x, ward, price, qty FROM orders JOIN lines ON ok = o")
+    if not protect:
+        return
     con.execute(protect)
     for table in ("wards", "calendar"):
         con.execute(f"SELECT dp_public('{table}')")
@@ -170,3 +175,34 @@ def neighbours(database: Database) -> list[Database]:
     others = [without(database, person) for person in PEOPLE]
     turned = [{table: rows[::-1] for table, rows in one.items()} for one in others if one != database]
     return [database, *turned]
+
+
+# The tables that views over Parquet files can be: those whose rows name their person, and public ones.
+IN_FILES = ("people", "orders", "wards", "calendar")
+PROTECT_FILES = f"""
+SELECT dp_protect('shop', epsilon := 1e11, delta := 0.09, max_rows_per_unit := {CAP},
+  keys := {{sex: ['F', 'M', 'f'], ward: ['A', 'B', 'x']}},
+  lower := {{age: 0, x: -4, n: 0}}, upper := {{age: 120, x: 4, n: 9}}, tables := {{people: 'id', orders: 'who'}})
+"""
+
+
+def create_in_files(con: Any, folder: Path) -> None:
+    """Make the tables of `IN_FILES` as views over Parquet files without rows of people, and protect them."""
+    con.execute("SET enable_external_file_cache = false")  # a file that is written anew within a moment
+    with duckdb.connect() as plain:
+        create(plain, protect="")
+        for table in IN_FILES:
+            plain.execute(f"COPY {table} TO '{folder / table}.parquet'")
+            con.execute(f"CREATE VIEW {table} AS FROM '{folder / table}.parquet'")
+    con.execute(PROTECT_FILES)
+    for table in ("wards", "calendar"):
+        con.execute(f"SELECT dp_public('{table}')")
+
+
+def fill_files(folder: Path, database: Database) -> None:
+    """Write files with these rows in place of those of `create_in_files`."""
+    with duckdb.connect() as plain:
+        create(plain, protect="")
+        fill(plain, database)
+        for table in ("people", "orders"):
+            plain.execute(f"COPY {table} TO '{folder / table}.parquet' (ROW_GROUP_SIZE 2048)")

@@ -77,6 +77,8 @@ class CatalogueTable:
         The columns read as text, each with the SQL that reads it: their labels may be private.
     loose : tuple of (str, str)
         The numeric columns without a fixed spelling, with their types; see `Placement.loose`.
+    item : str
+        The FROM item that reads the table, if it is not its name.
     """
 
     path: Path
@@ -90,6 +92,7 @@ class CatalogueTable:
     by_unit: bool = True
     texts: tuple[tuple[str, str], ...] = ()
     loose: tuple[tuple[str, str], ...] = ()
+    item: str = ""
 
     def column(self, name: str) -> CatalogueColumn | None:
         """Return a column by its name."""

@@ -521,7 +521,8 @@ class Splitting:
             self._column(table, column, fold(column.name) in units, keys.get(fold(column.name)))
             for column in table.columns
         )
-        source = with_one_spelling(path, table.loose) if self.revised(bool(table.loose)) else path
+        item = table.item or path
+        source = with_one_spelling(item, table.loose) if self.revised(bool(table.loose)) else item
         sql = read_as_text(source, table.texts)
         if table.public:
             self.without_rows[sql] = nulls_sql((column.name, column.type) for column in table.columns)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from dpsql.contract.parameters import fold, show
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.query_planner import QueryStatement
 from dpsql.engines.duckdb.session import FAILED, Answered, Session, Turns, run_query
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
@@ -136,7 +137,7 @@ def _create(turns: Turns, schema: pa.Schema) -> None:
 
 def _fill(session: Session, turns: Turns, query: QueryStatement, rows: FrameRows) -> None:
     """Insert the rows, with the columns that a query reads; charge the query if that fails."""
-    names = _read_columns(turns, query) or [rows.schema.names[0]]
+    names = _read_columns(turns, query, rows.schema.names) or [rows.schema.names[0]]
     listed = ", ".join(map(identifier, names))
     try:
         table = rows.read(names)
@@ -151,12 +152,14 @@ def _fill(session: Session, turns: Turns, query: QueryStatement, rows: FrameRows
     raise InternalError("I001", f"{query.plan.function} {FAILED}")
 
 
-def _read_columns(turns: Turns, query: QueryStatement) -> list[str]:
-    """Return the frame's columns that the cores of a query read, from DuckDB's plans."""
+def _read_columns(turns: Turns, query: QueryStatement, every: Sequence[str]) -> list[str]:
+    """Return the frame's columns that the cores of a query read, from DuckDB's plans; beside files `every` column."""
     names: dict[str, None] = {}
     for _, plan in turns.plans(core.source for core in query.split.cores):
         node = paths.read_plan(plan)
-        for scan in () if node is None else bound.scans(node):
+        if node is None or not is_shown(node):
+            return list(every)
+        for scan in bound.scans(node):
             if bound.table_of(scan) == _PATH:
                 names.update(dict.fromkeys(name for name in bound.scanned_columns(scan) if name is not None))
     return list(names)

@@ -22,7 +22,7 @@ import json
 import secrets
 import threading
 import zoneinfo
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -46,11 +46,12 @@ from dpsql.contract.query.relations import UnboundError
 from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
-from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, missing_table, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
+from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.planner import part_of_query
 from dpsql.engines.duckdb.releases import PastReleases, digest_of, stored_query, tables_sql, texts_sql
 from dpsql.engines.duckdb.steps.step import Frame, Step, key_types
@@ -354,6 +355,12 @@ class ReadQuery:
     private: bool = False  # whether a column has private labels
     before: ReadQuery | None = None  # split by earlier versions: labels were public, DuckDB chose among ties
     refusal: DpsqlError | None = None  # of differences from `before`
+    files: tuple[reading.FileView, ...] = ()  # the views over files that it reads
+    twins: tuple[tuple[str, str], ...] = ()  # each text that reads such a view, with its judged form
+
+    def judged(self, text: str) -> str:
+        """Return the form of a text whose plan is judged: it reads the twins of views over files."""
+        return dict(self.twins).get(text, text)
 
     @property
     def differs(self) -> bool:
@@ -534,22 +541,23 @@ class QueryPlanner:
             declarations = replace(declarations, listed=(*declarations.listed, claim))
         binding = Binding(declarations, self._sources.catalog(), search_path, database, now, zone, claim)
         self._bindings[threading.get_ident()] = binding
-        queries = [_original(text), *_views(binding)]
+        queries, reads_files = _views(binding), False
         for reference in references:
             if is_catalog(reference):
                 continue
             spelled = _spellings(reference, binding)
-            queries += [
-                *spelled,
-                reading.described(reference),
-                *reading.parents_of(spelled, binding.declarations, binding.catalog),
-            ]
-        return list(dict.fromkeys(queries))
+            parents = reading.parents_of(spelled, binding.declarations, binding.catalog)
+            queries += [*spelled, reading.described(reference), *parents]
+            files = [path for path in _positions(spelled, parents) if _is_over_files(path, binding)]
+            queries += [reading.described(path) for path in files]
+            reads_files = reads_files or bool(files)
+        return list(dict.fromkeys([_described(text) if reads_files else _original(text), *queries]))
 
     def cores(self, sql: object, tree: object, arguments: Given, seen: Seen) -> list[str]:
         """Return the texts that DuckDB plans next: of cores, of public keys, and of the final statement."""
         read = self._read(sql, tree, arguments, seen)
-        return list(dict.fromkeys(text for form in read.forms for text in _texts(form.split)))
+        texts = (form.judged(text) for form in read.forms for text in _texts(form.split))
+        return list(dict.fromkeys(texts))
 
     def plan(
         self,
@@ -634,10 +642,13 @@ class QueryPlanner:
             for key in core.keys:
                 if key.query is not None:
                     free |= dict.fromkeys(
-                        reading.refuse_people(_node(plans, key.query), "a list of keys", *read.declared)
+                        reading.refuse_people(_node(plans, read.judged(key.query)), "a list of keys", *read.declared)
                     )
         free = free if read.binding.declarations.governed else {}
         if not read.split.cores:
+            for view in read.files:
+                if any(view.item in text for text, _ in read.twins):
+                    raise refusals.text_of_files(read.declared[1].display(view.path), "nothing private is asked")
             return None, read.split, tuple(free)
         placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
         free |= dict.fromkeys(path for entry in placed for path in entry.placement.free)
@@ -695,6 +706,20 @@ class QueryPlanner:
 
         keys: dict[paths.Path, frozenset[str]] = {}
         catalog = binding.catalog.knowing(keys)
+        files: dict[paths.Path, reading.FileView] = {}
+
+        def shown(path: paths.Path | None, plan: str) -> bound.Node | None:
+            """Return the plan that reads a table, of a view over files that of its twin."""
+            node = paths.read_plan(plan)
+            if path is None or (node is not None and is_shown(node)):
+                return node
+            view = reading.file_view(
+                path, plans.get(reading.described(path), ""), binding.declarations, binding.catalog
+            )
+            if view is None:
+                return node
+            files[folded(path)], keys[folded(path)] = view, frozenset()
+            return view.node
 
         def table(path: paths.Path, node: bound.Node, description: str = "") -> reading.SeenTable:
             context = views, binding.declarations, catalog, self._ledger.policy
@@ -713,12 +738,13 @@ class QueryPlanner:
                 written = dotted(part for part in reference if part)
                 step = "SHOW ALL TABLES lists what there is."
                 raise missing_table(written, binding.declarations.protected, step)
-            path, node = paths.pinned_path(name, listed), paths.read_plan(listed[0][1])
+            path = paths.pinned_path(name, listed)
+            node = shown(path, listed[0][1])
             if path is not None and node is None:
                 raise SourceError(
                     "S018",
-                    f"the plan of {show(name)} cannot be read, as of what reads a file. Ask a function, such as "
-                    f"dp_count({show(dotted(part for part in reference if part))}), or make a table of it.",
+                    f"the plan of {show(name)} cannot be read, as of what reads a file. Name a view that is declared "
+                    "(dp_protect, dp_derive or dp_public) and names Parquet files alone; or make a table of it.",
                 )
             if path is None or node is None:
                 raise SourceError(
@@ -732,41 +758,50 @@ class QueryPlanner:
             direct = direct and relation.direct and is_stored(node)
             tables[folded(reference)] = relation
             for spelling in reading.parents_of(spelled, binding.declarations, binding.catalog):
-                parent_path, parent = reading.parent_path(spelling), paths.read_plan(plans[spelling])
+                parent_path = reading.parent_path(spelling)
+                parent = shown(parent_path, plans[spelling])
                 if parent_path is not None and parent is not None:
                     parents[folded(parent_path)] = table(parent_path, parent)
-        original = paths.read_plan(plans[_original(sql)])
+        described = _described(sql) if _described(sql) in plans else _original(sql)
         # If one column has private labels, all ENUMs are text: equal labels would reveal private ones.
         private = any(source.private for source in (*tables.values(), *parents.values()))
-        names = () if original is None else reading.types_of(original, as_text=private and not replayed)
+        as_text = private and not replayed
+        original = reading.names_and_types(plans[described], described=described != _original(sql), as_text=as_text)
+        names = original or ()
         options = read_options(arguments, binding.now, names or None, earlier=replayed)
 
         def unbound() -> ParameterError:
-            why = paths.why_unread(plans[_original(sql)])
+            why = paths.why_unread(plans[described])
             lacking = paths.lacking_function(why)
             step = meant_in_sql(lacking, functions.listed()) if lacking else ""
             said = f"DuckDB has no function {show(lacking)}." if lacking else f"DuckDB does not bind the query: {why}"
             return ParameterError("P101", f"{said} {step or 'Check its names and types.'}")
 
+        def split_over(items: Mapping[paths.Path, str]) -> Split:
+            """Return the split of the query, with these FROM items of views over files."""
+            catalogue = Catalogue(_tables(tables, as_text, items), TYPING, _tables(parents, as_text, items))
+            return split(query, catalogue, options)
+
         try:
-            as_text = private and not replayed
-            catalogue = Catalogue(_tables(tables, as_text), TYPING, _tables(parents, as_text))
-            found_split = split(query, catalogue, options)
+            found_split = split_over({path: view.item for path, view in files.items()})
+            twins = split_over({path: view.twin for path, view in files.items()}) if files else found_split
         except (ParameterError, SourceError) as error:
-            lacks = original is None and paths.lacking_function(paths.why_unread(plans[_original(sql)]))
+            lacks = original is None and paths.lacking_function(paths.why_unread(plans[described]))
             if lacks or (original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070")):
                 raise unbound() from None  # a function that DuckDB lacks is in no view, either
             raise
         if original is None:
             raise unbound()
-        return ReadQuery(found_split, replace(binding, catalog=catalog), direct, names, private)
+        read = ReadQuery(found_split, replace(binding, catalog=catalog), direct and not files, names, private)
+        forms = _twins(found_split, twins, files.values())
+        return replace(read, files=tuple(files.values()), twins=forms)
 
     def _refuse_other_columns(
         self, read: ReadQuery, arguments: Given, plans: Mapping[str, str]
     ) -> tuple[paths.Path, ...]:
         """Raise unless the post text reads no protected rows and returns the query's columns; return its tables."""
         errors = arguments.get("errors") is True
-        node = _node(plans, stub_sql(read.split))
+        node = _node(plans, read.judged(stub_sql(read.split)))
         free = reading.refuse_people(node, "the query", *read.declared, listing=plans.get(reading.SHOW_TABLES, ""))
         types = () if node is None else reading.types_of(node)
         names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
@@ -786,11 +821,12 @@ class QueryPlanner:
         """Return a core with the origin of its rows, from its own plan."""
         declarations, catalog = read.declared
         views = [(text, plan) for text, plan in seen if text in _views(read.binding)]
-        placement = place_text(SOURCE, plans[core.source], views, declarations, catalog, replayed=replayed)
+        plan = plans[read.judged(core.source)]
+        placement = place_text(SOURCE, plan, views, declarations, catalog, replayed=replayed)
         if not placement.charged:
             raise InternalError("I037", "a part of the query reads no rows of people. Report it.")
         content = placement.content
-        if _ZONED in plans[core.source]:
+        if _ZONED in plan:
             content = paths.digest(f"{content}\n{read.binding.now.tzinfo}")
         policy = self._ledger.policy(placement.charged[0])
         terms: dict[str, object] = {}
@@ -859,6 +895,7 @@ class QueryPlanner:
             enums=any(core.placement.enums for core in placed),
             free=free,
             keyed=tuple(dict.fromkeys(key for core in placed for key in core.placement.keyed)),
+            files=tuple(view.path for view in read.files),
         )
         # Not `read.placement`: an equal query before may have left it.
         placement = self._sources.with_judgement(placement, self._bindings[threading.get_ident()].catalog)
@@ -925,11 +962,53 @@ def _views(binding: Binding) -> list[str]:
     return list(dict.fromkeys(paths.declared_query(path) for path in declared if path is not None))
 
 
+def _described(sql: str) -> str:
+    """Return the query whose plan shows names and types of a query that reads files."""
+    return f"SELECT * FROM (DESCRIBE {_original(sql)})"
+
+
+def _positions(spelled: Sequence[str], parents: Sequence[str]) -> list[paths.Path]:
+    """Return the paths that a name may stand for, and the tables along their paths."""
+    along = map(reading.parent_path, parents)
+    return [*paths.candidate_paths(spelled), *(path for path in along if path is not None)]
+
+
+def _is_over_files(path: paths.Path, binding: Binding) -> bool:
+    """Whether a path is that of a declared view over files."""
+    return any(entry.is_over_files for entry in binding.declarations.about(binding.catalog.table(path), path[0]))
+
+
 def _tables(
-    seen: Mapping[tuple[str, str, str], reading.SeenTable], private: bool
+    seen: Mapping[tuple[str, str, str], reading.SeenTable], private: bool, items: Mapping[paths.Path, str]
 ) -> dict[tuple[str, str, str], CatalogueTable]:
-    """Return the seen tables; if a column has `private` labels, with text instead of ENUMs."""
-    return {name: source.as_text() if private else source.table for name, source in seen.items()}
+    """Return the seen tables; if a column has `private` labels, with text instead of ENUMs.
+
+    `items` are the FROM items of tables that are not read by their names, by their folded paths.
+    """
+    tables = {name: source.as_text() if private else source.table for name, source in seen.items()}
+    return {name: replace(table, item=items.get(folded(table.path), "")) for name, table in tables.items()}
+
+
+def _twins(split: Split, twins: Split, files: Iterable[reading.FileView]) -> tuple[tuple[str, str], ...]:
+    """Return the texts of a split that read views over files, each with its judged form.
+
+    Judged is what runs: the two forms of a text differ in the FROM items of these views alone.
+
+    Raises
+    ------
+    InternalError
+        I036: they differ elsewhere.
+    """
+    forms = []
+    for sql, judged in zip(_texts(split), _texts(twins), strict=True):
+        back = judged
+        for view in files:
+            back = back.replace(view.twin, view.item)
+        if back != sql:
+            raise InternalError("I036", "what was written of the query is not what was judged. Report it.")
+        if judged != sql:
+            forms.append((sql, judged))
+    return tuple(forms)
 
 
 def _spellings(reference: reading.Reference, binding: Binding) -> list[str]:

@@ -76,6 +76,19 @@ FAILED_ON_ENGINE = (
     "failed after it asked the engine for rows. A charge stands, and nothing was released. Check that all files of the "
     "source are there, unchanged since it was opened, and of the same types; and report it if it stays."
 )
+FAILED_ON_FILES = (
+    "failed after it asked for rows of files or frames. A charge stands, and nothing was released. Let the owner check "
+    "that all files of the source are there, undamaged, and have the same columns and types."
+)
+
+
+def failure_of(plan: Plan) -> str:
+    """Return what to say of a call that failed after it may have read rows; it follows from the source alone."""
+    placement = plan.placement
+    if placement is not None and placement.engine:
+        return FAILED_ON_ENGINE
+    reads_files = placement is not None and placement.governed and (bool(placement.files) or not placement.seen)
+    return FAILED_ON_FILES if reads_files else FAILED
 
 
 class Session(Calls):
@@ -423,9 +436,7 @@ class Session(Calls):
             self._charge_failure(running)
             if not isinstance(failure, Exception):
                 raise
-        placement = running.call.plan.placement
-        failed = FAILED if placement is None or not placement.engine else FAILED_ON_ENGINE
-        raise InternalError("I001", f"{running.function} {failed}")
+        raise InternalError("I001", f"{running.function} {failure_of(running.call.plan)}")
 
     def release(self, running: RunningCall, draw: Callable[[], object]) -> Entry:
         """Charge a call and draw in one durable transaction."""
@@ -635,7 +646,7 @@ def run_release(
         if not failed and not stopped and released():
             raise AfterReleaseError from None
         if failed or (not stopped and _charge_unless_refused(session, turns, statement, plan, error)):
-            raise InternalError("I001", f"{plan.function} {FAILED}") from None
+            raise InternalError("I001", f"{plan.function} {failure_of(plan)}") from None
         reason = str(error).splitlines()[0] if isinstance(error, NAMING_ERRORS) else "DuckDB cannot read it."
         check = "Check the source's name" + ("." if plan.condition is None else ", and the types in the condition.")
         raise SourceError("S001", f"source {show(plan.source)}: {reason} {check}") from None

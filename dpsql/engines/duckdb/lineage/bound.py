@@ -8,11 +8,12 @@ nothing, reads no row, and does not depend on the rows. This module alone reads 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.spending_record import of_mark, record_named
+from dpsql.rendering import cast, identifier, text
 
 Node = Mapping[str, object]
 
@@ -49,6 +50,10 @@ PLAIN_TYPES = frozenset(
 # Types without text, and types whose text DuckDB checks for UTF-8 when it stores them, also inside other types. VARIANT
 # is not among them. The plan contains the labels of an ENUM, and would not be UTF-8 otherwise.
 _CHECKED = PLAIN_TYPES | {"TIME_NS", "TIME WITH TIME ZONE", "ENUM", "STRUCT", "LIST", "ARRAY", "MAP", "UNION"}
+
+
+# The first word of the text that marks the twin of a view over files.
+_TWIN = "dpsql_file "
 
 
 class UnreadableError(Exception):
@@ -168,11 +173,40 @@ def _of_label(expression: dict[str, object]) -> dict[str, object]:
     return inner if isinstance(inner, dict) and type_of(inner) == "ENUM" else expression
 
 
+def twin_sql(path: tuple[str, str, str], digest: str, columns: Iterable[tuple[str, str]]) -> str:
+    """Return the FROM item of an empty twin of a view over files: its columns by name and type, and no row.
+
+    DuckDB does not serialise the plan of what reads a file. So queries are judged over the twin, whose scan tells which
+    view it stands for, and in which words. It never runs.
+    """
+    marked = text(f"{_TWIN}{json.dumps([*path, digest])}")
+    nulls = ", ".join(f"{cast('NULL', kind)} AS {identifier(name)}" for name, kind in columns)
+    return f"(SELECT {nulls} FROM system.main.repeat({marked}, 0))"
+
+
+def is_twin(node: Node) -> bool:
+    """Whether a scan is that of a twin of a view over files."""
+    return _marked(node) is not None
+
+
+def _marked(node: Node) -> tuple[str, str, str] | None:
+    """Return the view that the scan of a twin stands for; None for any other scan."""
+    arguments = listed(node, "parameters")
+    mark = as_node(arguments[0]).get("value") if arguments and function_of(node) == "repeat" else None
+    if not isinstance(mark, str) or not mark.startswith(_TWIN):
+        return None
+    database, schema, name, _ = json.loads(mark.removeprefix(_TWIN))
+    return database, schema, name
+
+
 def table_of(node: Node) -> tuple[str, str, str] | None:
-    """Return the database, schema and name of the table that a scan reads; None for a scan of anything else."""
+    """Return the database, schema and name of the table that a scan reads; None for a scan of anything else.
+
+    The scan of a twin counts as a scan of its view.
+    """
     data = node.get("function_data")
     if function_of(node) != "seq_scan":
-        return None
+        return _marked(node)
     parts = [str(data.get(part) or "") for part in ("catalog", "schema", "table")] if isinstance(data, dict) else []
     if len(parts) != 3 or not all(parts):
         raise UnreadableError("a scan without its table")
@@ -191,8 +225,8 @@ def function_of(node: Node) -> str:
 
 
 def is_checked(node: Node) -> bool:
-    """Whether a scan reads a table of DuckDB, with only types whose text DuckDB checked when it stored the rows."""
-    return table_of(node) is not None and _are_checked(listed(node, "returned_types"))
+    """Whether a scan reads a stored table, with only types whose text DuckDB checked when it stored the rows."""
+    return table_of(node) is not None and not is_twin(node) and _are_checked(listed(node, "returned_types"))
 
 
 def _are_checked(value: object) -> bool:

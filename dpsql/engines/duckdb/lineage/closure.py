@@ -177,6 +177,10 @@ class Closure:
     calls: bool = False  # whether a text names a function, a macro or a type, which users may replace
     defined: set[str] = field(default_factory=set)  # the names of WITH queries, folded
     ordered: list[str] = field(default_factory=list)  # expressions in texts that the order of rows decides
+    readers: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # each with the names of its options
+    hidden: bool = False  # whether a reader reads something that is no literal
+    words: set[str] = field(default_factory=set)  # the last parts of the names of columns, folded
+    collated: bool = False  # whether a text names a collation
     _calls: int = 0
     _depth: int = 0
 
@@ -310,6 +314,9 @@ class Closure:
     def _expression(self, sort: str, tree: Node, bindings: Bindings) -> tuple[str, ...]:
         if sort not in _EXPRESSIONS:
             raise self._unreadable()
+        self.collated = self.collated or sort == "COLLATE"
+        names = tree.get("column_names") if sort == "COLUMN_REF" else None
+        self.words |= {fold(str(names[-1]))} if isinstance(names, list) and names else set()
         if sort == "CONSTANT":
             return ("value", "literal")
         if sort in ("FUNCTION", "WINDOW"):
@@ -374,9 +381,15 @@ class Closure:
             self._by_text(name, _Text(arguments[0][1] if arguments else None, bindings))
         elif name in _TYPED or (listed is not None and listed.group == "reader"):
             self._texts_of_types(arguments)
-            file = _Text(arguments[0][1], bindings).literal if arguments and table else None
-            if file is not None:
-                self.files[file] = None
+            if table:
+                self._reader(name, arguments, bindings)
+
+    def _reader(self, name: str, arguments: Arguments, bindings: Bindings) -> None:
+        """Note the files and the options of a reader in FROM."""
+        files = [part.literal for _, first in arguments[:1] for part in _Text(first, bindings).listed]
+        self.files.update((file, None) for file in files if file is not None)
+        self.hidden = self.hidden or None in files
+        self.readers.append((name, tuple(_option(option, argument) for option, argument in arguments[1:])))
 
     def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, bindings: Bindings) -> None:
         """Read the body of a macro, with the bindings of its parameters."""
@@ -432,6 +445,12 @@ def _by_name(listed: Iterable[_Entry]) -> dict[str, list[_Entry]]:
     for entry in listed:
         groups.setdefault(fold(entry.path[2]), []).append(entry)
     return groups
+
+
+def _option(name: str | None, argument: Tree) -> str:
+    """Return the name of an option of a reader, `name := value` or `name = value`; ``''`` for any other argument."""
+    sides = argument if isinstance(argument, dict) and argument.get("type") == "COMPARE_EQUAL" else {}
+    return fold(name) if name is not None else word_of(sides.get("left"))
 
 
 def _predicted_source(tree: Tree) -> Tree:

@@ -74,6 +74,8 @@ class Declaration:
     # the protected and derived tables of its database that were missing then.
     shape: tuple[str, ...] = ()
     without: tuple[TableName, ...] = ()
+    # Of a view over files: its columns with their types at the declaration; empty in ledgers that did not store them.
+    bound: tuple[str, ...] = ()
     forced: bool = False  # whether its owner declared it although a protected table had its columns
     # Of one of several tables whose budget has periods: its name in the budget, and its declared date.
     table_date: tuple[str, str | None] | None = None
@@ -115,11 +117,17 @@ class Declaration:
             date=column if table_date is None else table_date[1] if path is None else None,
             shape=tuple(facts.get("shape", ())),
             without=tuple(TableName(*table) for table in facts.get("without", ())),
+            bound=tuple(facts.get("bound", ())),
             forced=facts.get("forced") is True,
             table_date=table_date,
             shares_budget=kind == PROTECT and "name" in facts,
             labels=dict(facts.get("labels", {})),
         )
+
+    @property
+    def is_over_files(self) -> bool:
+        """Whether it is of a view whose plan DuckDB cannot serialize: one over files or frames."""
+        return str(self.view or "").startswith(BY_TEXT)
 
     def place_in(self, alias: str) -> tuple[str, str, str] | None:
         """Return the table's path in a database attached under `alias`; None for rows of no catalog."""

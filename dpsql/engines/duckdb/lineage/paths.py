@@ -62,8 +62,17 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
             prefixes = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
         else:
             prefixes = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
-        out += [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
+        named = [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
+        out += [*named, *(map(_listed, named) if len(named) > 1 else ())]
     return out + [declared_query(view) for view in views]
+
+
+def _listed(query: str) -> str:
+    """Return the query that DuckDB binds only if the catalog has the table of another query.
+
+    Unlike FROM, it never finds a Python variable.
+    """
+    return f"/* listed */ FROM system.main.pragma_table_info({text(query.removeprefix(FROM))})"
 
 
 def is_nameless(source: str) -> bool:
@@ -158,10 +167,15 @@ def pinned_path(source: str, seen: Sequence[tuple[str, str]]) -> Path | None:
         same = [query for query, plan in candidates if plan == text]
     else:
         # Plans that DuckDB cannot serialize cannot be compared. A name under temp may be a Python variable, which
-        # DuckDB finds in every schema: a plain name stands for a later candidate only if the first finds nothing.
+        # DuckDB finds in every schema, but only where the catalog has no such name: then a plain name stands for the
+        # first candidate that the catalog has.
         same = [query for query, plan in candidates if not is_missing(plan) and read_plan(plan) is None]
-        if len(source_parts(source)) == 1 and not is_missing(candidates[0][1]):
-            same = []
+        count, plans = len(source_parts(source)), dict(seen)
+        listed = [query for query, _ in candidates if read_plan(plans.get(_listed(query), "")) is not None]
+        if count == 1 and not is_missing(candidates[0][1]):
+            same = [query for query in same if query in listed[:1] and query != candidates[0][0]]
+        elif count == 2 and len(same) > 1:  # of a missing schema DuckDB says otherwise than of a missing table
+            same = [query for query in same if query in listed[:1]] or same
     if not same:
         return None
     database, schema, name = parts_of(same[0].removeprefix(FROM))
@@ -325,7 +339,12 @@ def shape_of(scan: bound.Node) -> list[str]:
     """Return the columns of the table that a scan reads, each with its type."""
     names, types = bound.listed(scan, "names"), bound.listed(scan, "returned_types")
     kinds = (type_of(bound.as_node(kind)).sql for kind in types)
-    return [f"{identifier(fold(str(name)))} {kind}" for name, kind in zip(names, kinds, strict=True)]
+    return shape_of_columns(zip(map(str, names), kinds, strict=True))
+
+
+def shape_of_columns(columns: Iterable[tuple[str, str]]) -> list[str]:
+    """Return columns with their types in the form that declarations keep."""
+    return [f"{identifier(fold(name))} {kind}" for name, kind in columns]
 
 
 def shape_of_table(node: bound.Node | None) -> list[str]:

@@ -423,6 +423,55 @@ def _unseen(
     )
 
 
+def of_view_over_files(path: paths.Path, declarations: Declarations, catalog: paths.Catalog) -> Placement:
+    """Place a declared view over files alone, as a function that reads it."""
+    name = catalog.display(path)
+    charged = declarations.roots(declarations.about(catalog.table(path), path[0]))
+    return Placement(declarations.counter, charged or (name,), name, paths.pinned(path), (name,))
+
+
+# The options of `read_parquet` that leave each row its own: neither the names of files nor places in them, nor columns
+# that other files have. Where hive partitions are read, their types are the owner's (`sources.Sources.protect`).
+_OPTIONS = frozenset(("hive_partitioning", "hive_types", "hive_types_autocast"))
+_PARQUET = frozenset(("read_parquet", "parquet_scan"))
+# Columns that DuckDB adds to those of files: they tell of other rows or of the names of files.
+_ADDED = frozenset(("filename", "file_index", "file_row_number", "rowid"))
+
+
+def refuse_other_readers(view: Placement, texts: Catalogued) -> None:
+    """Raise if a view over files has a text that plain SQL does not read.
+
+    Plain SQL writes expressions and groups over the columns of the view, judged by the types of its twin. So the text
+    reads nothing but Parquet files, in which a row is what it is whatever other rows are there; and no column has a
+    collation, which no DESCRIBE shows.
+
+    Raises
+    ------
+    SourceError
+        S069.
+    """
+    closure = Closure(view.written, texts)
+    closure.source_of_rows(parts_of(view.source)[2])
+    views, tables = (
+        {fold(path[2]) for path in listed} for listed in ((known.path for known in texts.views), texts.tables)
+    )
+    named = [spelled for name, spelled in closure.relations.items() if name not in views - tables]
+    reasons = [f"it names {show(name)}, which is no Parquet file" for name in named if not _is_parquet(name)]
+    for reader, options in closure.readers:
+        reasons += [f"{reader}() is a reader of other files than Parquet"] if reader not in _PARQUET else []
+        reasons += [f"{reader}() has {option or 'another argument'}" for option in options if option not in _OPTIONS]
+    reasons += [f"{word} tells of other rows" for word in sorted(closure.words & _ADDED)]
+    reasons += ["it names a collation"] if closure.collated else []
+    reasons += ["the paths of its files are no literals"] if closure.hidden else []
+    reasons += [] if named or closure.readers else ["it names no Parquet file"]
+    for why in reasons[:1]:
+        raise refusals.text_of_files(view.written, why)
+
+
+def _is_parquet(name: str) -> bool:
+    return name.lower().endswith(".parquet")
+
+
 def has_content(node: bound.Node, own: paths.Path | None) -> bool:
     """Whether a plan gives a source its meaning: a table has its path instead, and some plans show nothing."""
     return not is_direct(node, own) and is_shown(node)

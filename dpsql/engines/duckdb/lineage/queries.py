@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpsql.contract.expression.kinds import Type, type_of
@@ -18,10 +19,10 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.plan import Placement
 from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, PathKey
-from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text
+from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text, output_types
 from dpsql.engines.duckdb.lineage.paths import refuse_other_columns
 from dpsql.engines.duckdb.lineage.placing import is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
@@ -29,14 +30,15 @@ from dpsql.engines.duckdb.lineage.rows import Key, Leaf
 from dpsql.engines.duckdb.lineage.stability import GENERATORS, Reading, loose_of
 from dpsql.engines.duckdb.lineage.texts import Catalogued, objects
 from dpsql.errors import InternalError, SourceError
-from dpsql.rendering import identifier
+from dpsql.parsing import PARSER
+from dpsql.rendering import cast, identifier
 
 if TYPE_CHECKING:
     from dpsql.ledger.budget import Budget
 
 Reference = tuple[str, str, str]
 Plans = Mapping[str, str]
-_NULLABLE, _KEY = 2, 3  # the columns of DESCRIBE for NULL and for keys
+_NAME, _TYPE, _NULLABLE, _KEY = range(4)  # the columns of DESCRIBE
 _PARENT = "/* parent */ "
 # Catalog functions, with their columns that depend on rows.
 _CATALOG: Mapping[str, frozenset[str]] = {
@@ -74,6 +76,12 @@ def described(reference: Reference) -> str:
     return f"SELECT * FROM (DESCRIBE {spelled(reference)})"
 
 
+def described_columns(plan: str) -> tuple[tuple[str, str], ...]:
+    """Return the columns with their types, as SQL, from the plan of a DESCRIBE; none if it shows none."""
+    names, types = _cells(plan, _NAME), _cells(plan, _TYPE)
+    return tuple(zip(map(str, names), map(str, types), strict=True))
+
+
 def required_columns(plan: str) -> frozenset[str]:
     """Return the folded NOT NULL columns from the plan of a `described` query; none if it shows none."""
     return frozenset(name for name, null in _column_cells(plan, _NULLABLE) if null == "NO")
@@ -86,13 +94,84 @@ def single_columns(plan: str) -> frozenset[str]:
 
 def _column_cells(plan: str, column: int) -> list[tuple[str, object]]:
     """Return folded column names, each with its cell in a column of DESCRIBE."""
+    names = (fold(str(name)) for name in _cells(plan, _NAME))
+    return list(zip(names, _cells(plan, column), strict=True))
+
+
+def _cells(plan: str, column: int) -> list[object]:
+    """Return the cells of a column of DESCRIBE, from its plan."""
     node = paths.read_plan(plan)
     for operator in () if node is None else bound.operators(node):
         values = bound.as_node(operator.get("collection") or {}).get("values")
         if isinstance(values, list) and len(values) > column:
-            names, cells = ([bound.as_node(value).get("value") for value in values[at]] for at in (0, column))
-            return [(fold(str(name)), cell) for name, cell in zip(names, cells, strict=True)]
+            return [bound.as_node(value).get("value") for value in values[column]]
     return []
+
+
+@dataclass(frozen=True)
+class FileView:
+    """A declared view over files, which a query names.
+
+    DuckDB does not serialise the plan of what reads a file. So a query's texts are written twice, and the two forms
+    differ in the FROM item of this view alone: one has `item`, and runs. The other has `twin`, an item with the same
+    columns and types and no row, and its plan is judged. *Proof sketch*: the plan of `twin` tells which view it stands
+    for and in which words (`bound.twin_sql`), and lineage takes it for a scan of the view as its owner declared it. By
+    the induction of `stability`, what is shown of the judged text holds for any rows of the view, so for those of
+    `item`: the same expressions, with the same types and no collation, over the same columns. When the statement runs,
+    its gate makes sure that the view has the words of the twin, and that these read each row for itself
+    (`placing.read_texts`, `placing.refuse_other_readers`).
+    """
+
+    path: paths.Path
+    digest: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def item(self) -> str:
+        """The FROM item that reads the view. Its columns keep their judged types if the files change meanwhile."""
+        listed = ", ".join(f"{cast(identifier(name), kind)} AS {identifier(name)}" for name, kind in self.columns)
+        return f"(SELECT {listed} FROM {path_sql(self.path)})"
+
+    @property
+    def twin(self) -> str:
+        """The FROM item that is judged in place of `item`."""
+        return bound.twin_sql(self.path, self.digest, self.columns)
+
+    @cached_property
+    def node(self) -> bound.Node | None:
+        """The plan that reads all of the twin; None if DuckDB without users' types does not bind it."""
+        return paths.read_plan(PARSER.plan(f"SELECT * FROM {self.twin}"))
+
+
+def file_view(path: paths.Path, plan: str, declarations: Declarations, catalog: paths.Catalog) -> FileView | None:
+    """Return a declared view over files, from the plan of its `described` query; None for anything else.
+
+    Raises
+    ------
+    SourceError
+        S068: the files have other columns or types than at the declaration, or cannot be read. S069: rows may have
+        made the values of a column's type.
+    """
+    declared = [entry for entry in declarations.about(catalog.table(path), path[0]) if entry.is_over_files]
+    if not declared:
+        return None
+    columns = described_columns(plan)
+    shape = paths.shape_of_columns(columns)
+    if not columns or any(entry.bound and list(entry.bound) != shape for entry in declared):
+        raise refusals.other_files(catalog.display(path))
+    view = FileView(path, "\n".join(sorted({str(entry.view) for entry in declared})), columns)
+    if view.node is None or any(any(kind.labels) for kind in output_types(view.node)):
+        raise refusals.text_of_files(catalog.display(path), "a column is an ENUM, or has a type that users made")
+    return view
+
+
+def names_and_types(plan: str, *, described: bool, as_text: bool) -> tuple[tuple[str, str], ...] | None:
+    """Return names and SQL types of a query's columns, from its plan or, if `described`, that of a DESCRIBE of it."""
+    node = paths.read_plan(plan)
+    if described:
+        nulls = [f"{cast('NULL', kind)} AS {identifier(name)}" for name, kind in described_columns(plan)]
+        node = paths.read_plan(PARSER.plan(f"SELECT {', '.join(nulls)}")) if nulls else None
+    return None if node is None else types_of(node, as_text=as_text)
 
 
 def parent_path(query: str) -> paths.Path | None:

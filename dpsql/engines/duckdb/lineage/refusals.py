@@ -98,6 +98,24 @@ def beside_unseen(source: str, table: str, files: Sequence[str]) -> SourceError:
     )
 
 
+def other_files(view: str) -> SourceError:
+    """Return the refusal of a view whose files are not those that its owner declared; the fault is the source's."""
+    return SourceError(
+        "S068",
+        f"the files of the view {show(view)} are missing, cannot be read, or have other columns or types than when it "
+        "was declared. Its owner puts them back, or declares the view again.",
+    )
+
+
+def text_of_files(view: str, why: str) -> SourceError:
+    """Return the refusal of a view over files that plain SQL does not read."""
+    return SourceError(
+        "S069",
+        f"plain SQL does not read the files of the view {show(view)}: {why}. It reads Parquet files, row by row. "
+        f"Load the rows, CREATE TABLE t AS FROM {view}, and protect t; or ask a function: dp_count({literal(view)}).",
+    )
+
+
 def other_columns(table: str) -> BudgetError:
     """Return the refusal of a public table with other columns or types than its declaration."""
     return BudgetError(

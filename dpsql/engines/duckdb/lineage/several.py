@@ -426,7 +426,7 @@ def _facts(sources: Sources, entries: Sequence[TableEntry], caps: Mapping[str, i
                 "not compared as they are. Give both columns one type.",
             )
         for side in (entry, parent):
-            if side.table.is_traced_view:
+            if side.table.is_traced_view or side.table.described:
                 raise ParameterError(
                     "P111", f"a path leads through tables, and {show(side.name)} is a view. Make it one."
                 )
@@ -473,14 +473,15 @@ def _kind(entry: TableEntry, column: str) -> str:
 
 def _expression(entry: TableEntry, column: str) -> object:
     """Return a column's expression in its table's plan."""
-    names = [fold(name) for name in entry.table.columns]
-    if entry.table.node is None or not names:
+    node = entry.table.shown
+    names = [] if node is None else [fold(name) for name in bound.output(node) or ()]
+    if node is None or not names:
         raise ParameterError(
             "P111", f"the types of {show(entry.name)} cannot be seen. Make it a table: CREATE TABLE ... AS FROM ...."
         )
     if fold(column) not in names:
         raise SourceError("S002", f"there is no column {show(column)} in {show(entry.name)}. Check its name.")
-    return bound.listed(entry.table.node, "expressions")[names.index(fold(column))]
+    return bound.listed(node, "expressions")[names.index(fold(column))]
 
 
 def _refuse_endless(tables: Sequence[Facts]) -> None:

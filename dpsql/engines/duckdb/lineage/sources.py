@@ -56,12 +56,14 @@ from dpsql.engines.duckdb.lineage.placing import (
     is_direct,
     joined_from,
     joined_query,
+    of_view_over_files,
     place,
     read_texts,
     refuse_lost_keys,
+    refuse_other_readers,
     text_digest,
 )
-from dpsql.engines.duckdb.lineage.queries import read_query_texts
+from dpsql.engines.duckdb.lineage.queries import FileView, read_query_texts
 from dpsql.engines.duckdb.lineage.refusals import declaring, refuse_alike, second_budget
 from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.lineage.texts import Catalogued
@@ -384,17 +386,22 @@ class Standing:
 
     def _types(self, path: paths.Path | None) -> dict[str, str]:
         """Return the types of a table's columns, without their parameters; none for a missing table."""
-        cursor = None if path is None else self._cursor()
-        if cursor is None or path is None:
-            return {}
+        columns = () if path is None else self._columns(path)
+        return {fold(name): kind.partition("(")[0] for name, kind in columns}
+
+    def _columns(self, path: paths.Path) -> tuple[tuple[str, str], ...]:
+        """Return the columns of a table or view with their types; none for one that other connections lack."""
+        cursor = self._cursor()
+        if cursor is None:
+            return ()
         with cursor:
             try:
                 rows = cursor.execute(
                     f"SELECT column_name, column_type FROM (DESCRIBE {'.'.join(map(identifier, path))})"
                 ).fetchall()
             except duckdb.Error:
-                return {}
-        return {fold(name): kind.partition("(")[0] for name, kind in rows}
+                return ()
+        return tuple((str(name), str(kind)) for name, kind in rows)
 
     def undeclared_labels(self) -> list[tuple[str, list[str], str]]:
         """Return budgets with private labels, the columns with these labels, and the statement to paste."""
@@ -525,6 +532,12 @@ class Judgements(Standing):
         """Raise if the FROM items of a query name anything that calls a forbidden function."""
         if self._is_known(placement, catalogued, catalog):
             return
+        declarations = self.declarations()
+        for path in placement.files:
+            view = of_view_over_files(path, declarations, catalog)
+            _, _, unseen = read_texts(view, catalogued, declarations, catalog, is_judged=False)
+            refuse_other_readers(view, catalogued)
+            self.refuse_other_tables(unseen, catalogued.numbers)
         read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
         self._note(placement, catalogued, catalog)
 
@@ -619,6 +632,12 @@ class Owned:
     seen: Seen = ()  # the queries and plans that show its inputs
     node: bound.Node | None = None  # its plan; None if DuckDB cannot serialise it
     texts: Catalogued = field(default_factory=Catalogued)
+    described: tuple[tuple[str, str], ...] = ()  # the columns of a view over files with their types, if they are known
+
+    @property
+    def shown(self) -> bound.Node | None:
+        """A plan with its columns: its own or, if DuckDB cannot serialise that, of a twin; None for neither."""
+        return self.node or (FileView(self.path, "", self.described).node if self.described else None)
 
     @property
     def engine(self) -> str | None:
@@ -1013,7 +1032,8 @@ class Sources(Judgements):
             )
         node = paths.read_plan(seen[0][1])
         columns = [] if node is None else bound.output(node) or []
-        return Owned(own, table, tuple(columns), seen, node, texts)
+        described = self._columns(own) if node is None or not is_shown(node) else ()
+        return Owned(own, table, tuple(columns), seen, node, texts, described)
 
     def facts(self, table: Owned, *, is_permanent: bool = False, labels: bool = False) -> Facts:
         """Return the facts about a table that the ledger records with its declaration.
@@ -1032,6 +1052,8 @@ class Sources(Judgements):
         if is_permanent and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
         facts: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
+        if table.described:
+            facts["bound"] = paths.shape_of_columns(table.described)
         return {**facts, "labels": digests(table.columns, table.node)} if labels else facts
 
     def _declare_public(self, table: Owned, *, forced: bool = False) -> None:

@@ -551,9 +551,12 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
     """Compute columns.
 
     A scan that needs no column shows rowid. If no expression above the scan reads a column, also none of a filter such
-    as ``WHERE 1 = 1``, none reads rowid: each row is the same constant, however many rows there are.
+    as ``WHERE 1 = 1``, none reads rowid: each row is the same constant, however many rows there are. The NULLs of a
+    twin stand for the columns of its view, whose rows are those of a table.
     """
     expressions = bound.listed(node, "expressions")
+    if [child for child in bound.children(node) if bound.kind(child) == "GET" and bound.is_twin(child)]:
+        return _twin(walking, node)
     for child in bound.children(node):
         scan, read = child, list(expressions)
         while bound.kind(scan) == "FILTER":
@@ -573,6 +576,25 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
         tells=out.tells | orders.tells(expressions, rows),
         loose=frozenset(column for column, is_loose in enumerate(loose) if is_loose),
     )
+
+
+def _twin(walking: _Walk, node: bound.Node) -> Rows:
+    """Return the rows of the view over files that a twin stands for."""
+    [scan] = bound.children(node)
+    table, names = bound.table_of(scan), bound.output(node)
+    if table is None or names is None or not all(map(_is_null, bound.listed(node, "expressions"))):
+        raise bound.UnreadableError("a twin with values")
+    walking.seen.add(id(scan))
+    return leaf_rows(walking.leaf(table, walking.covered) or PUBLIC, names)
+
+
+def _is_null(expression: object) -> bool:
+    """Whether an expression is NULL, cast to a type."""
+    node = bound.as_node(expression)
+    if node.get("type") == "OPERATOR_CAST":
+        return _is_null((bound.arguments(node) or [node.get("child")])[0])
+    value = node.get("value")
+    return node.get("type") == "VALUE_CONSTANT" and isinstance(value, dict) and value.get("is_null") is True
 
 
 def _same(walking: _Walk, node: bound.Node) -> Rows:
