@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from dpsql.contract.json import Json
 from dpsql.contract.keys import MOST_GROUPS, PRIVATE, RELEASED, PublicKeys
-from dpsql.contract.parameters import fold, show
+from dpsql.contract.parameters import fold, narrow, show
 from dpsql.contract.plan import Placement, Plan
 from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.errors import InternalError, ParameterError
@@ -127,6 +127,8 @@ def pairs_of(core: QueryCore) -> list[ColumnPair]:
     return list(pairs.values())
 
 
+# From this epsilon of a column's bounds on, noise for all of a person's rows leaves fewer rows beyond the ends.
+ALL_ROWS = 8
 # The parts that are drawn before the parts that share epsilon.
 _BEFORE = (RowsPlan, CoreBoundsPlan)
 # The source's name in messages and in the ledger.
@@ -253,17 +255,18 @@ def parts_of_cores(
         first, once = len(drafts) + len(lacking[:1]), placed.placement.once
         answers[number] = Answers(first, margin=margin, limit=limit, once=once, earlier=earlier)
         own = _parts(number, placed.core, shared, answers[number], of_finest)
-        for draft in [*_bounds(number, shared, lacking, earlier=earlier), *own]:
+        for draft in [*_bounds(number, shared, lacking), *own]:
             part = replace(draft, bounds_of=bounds) if draft.needs else draft
             is_stated = limit is None or draft.arguments["max_rows_per_unit"] != most[-1]
             drafts.append(part if is_stated else replace(part, rows_of=limit, takes_delta=False))
     needing = [draft for draft in drafts if draft.needs_delta] or [draft for draft in drafts if draft.takes_delta]
     shares = _shares(drafts, epsilon)
     parts = []
-    for draft, share in zip(drafts, shares, strict=True):
+    for drafted, share in zip(drafts, shares, strict=True):
+        draft = drafted if earlier else _by_persons(drafted, share)
         placed = cores[draft.core]
         settings = {**draft.arguments, "epsilon": share}
-        if delta is not None and any(draft is candidate for candidate in needing):
+        if delta is not None and any(drafted is candidate for candidate in needing):
             settings["delta"] = delta / len(needing)
         plan, unused = _planned(draft.kind, settings, placed, arguments.get(LEFT_OUT_SHARE.name))
         item = _item(placed.core, draft.more)
@@ -377,18 +380,25 @@ def _rows(number: int, shared: Mapping[str, object], limits: Sequence[int]) -> _
     return _Part(number, RowsPlan, arguments, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
 
 
-def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str], *, earlier: bool) -> Iterator[_Part]:
-    """Yield the part that draws the bounds of some columns over all groups of a core; nothing if all have bounds.
-
-    One row of each person counts: n persons with m rows each show as much under noise for one row as their rows do
-    under noise for m, and persons with fewer rows more.
-    """
+def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str]) -> Iterator[_Part]:
+    """Yield the part that draws the bounds of some columns over all groups of a core; nothing if all have bounds."""
     if columns:
         names = ("dataset", "neighbours", "during", "privacy_unit", "max_rows_per_unit")
         arguments = {name: shared[name] for name in names if name in shared}
-        if _has_unit(shared) and not earlier:
-            arguments["max_rows_per_unit"] = 1
         yield _Part(number, CoreBoundsPlan, {**arguments, "target": list(columns), "by": None}, takes_delta=False)
+
+
+def _by_persons(part: _Part, epsilon: Fraction) -> _Part:
+    """Return the part; one that draws bounds at less than `ALL_ROWS` for each column with one row of each person.
+
+    n persons with m rows each show as much under noise for one row as their rows do under noise for m, and persons with
+    fewer rows more. But rows that are not drawn from may lie beyond the ends, about as many as a person has: with much
+    epsilon all rows leave fewer.
+    """
+    columns = len(narrow(list, part.arguments["target"])) if part.kind is CoreBoundsPlan else 0
+    if not columns or not _has_unit(part.arguments) or epsilon / columns >= ALL_ROWS:
+        return part
+    return replace(part, arguments={**part.arguments, "max_rows_per_unit": 1}, rows_of=None)
 
 
 def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
