@@ -13,6 +13,7 @@ import duckdb
 from rich.table import Table
 
 from dpsql.cli.output import Result
+from dpsql.contract.names import IN_SELECT, OTHER_NAMES
 
 
 class Prompted(Protocol):
@@ -90,9 +91,12 @@ class KnownNames:
 
     @cached_property
     def functions(self) -> list[KnownFunction]:
-        """Every ``dp_`` and ``exact_`` function."""
-        rows = self._read(_functions_sql)
-        return [KnownFunction(name, kind == "table_macro", tuple(arguments)) for name, kind, arguments in rows]
+        """Every ``dp_`` and ``exact_`` function, without other names and places, which only say what to write."""
+        return [
+            KnownFunction(name, kind == "table_macro", tuple(arguments))
+            for name, kind, arguments in self._read(_functions_sql)
+            if name not in OTHER_NAMES and (name not in IN_SELECT or kind != "table_macro")
+        ]
 
     @cached_property
     def keywords(self) -> list[str]:

@@ -216,10 +216,10 @@ def _split(tokens: Sequence[re.Match[str]]) -> tuple[list[list[re.Match[str]]], 
 
 def _argument(part: list[re.Match[str]]) -> _Argument:
     texts = tuple(token[0] for token in part)
-    named = len(part) > 1 and texts[1] in (":=", "=>", "=", ":") and _NAME.match(texts[0].strip('"'))
-    value = part[2:] if named else part
+    has_name = len(part) > 1 and texts[1] in (":=", "=>", "=", ":") and _NAME.match(texts[0].strip('"'))
+    value = part[2:] if has_name else part
     end = (value[0].start(), value[-1].end()) if value else (part[-1].end(), part[-1].end())
-    if not named:
+    if not has_name:
         return _Argument("", "", texts, (end,))
     return _Argument(fold(texts[0].strip('"')), texts[1], texts[2:], (part[0].span(), part[1].span(), end))
 
@@ -264,24 +264,24 @@ def _edits(call: _Called, statement: str) -> Iterator[tuple[tuple[int, int], str
             yield (call.span[1] - 1, call.span[1] - 1), f", {name} := {needed[name]}"
     parameters = [*MANUAL[function].arguments]
     for position, argument in enumerate(call.arguments):
-        place = argument.spans[-1]
-        value = statement[slice(*place)]
+        span = argument.spans[-1]
+        value = statement[slice(*span)]
         meant = [argument.name] if argument.name in parameters else [*MEANT.get(argument.name, ())]
         meant = meant or near_names(argument.name, parameters, 1)
         ends = _PAIR.fullmatch(value)
         if len(meant) == 2 and ends is not None:
-            yield (argument.spans[0][0], place[1]), f"{meant[0]} := {ends[1].strip()}, {meant[1]} := {ends[2].strip()}"
+            yield (argument.spans[0][0], span[1]), f"{meant[0]} := {ends[1].strip()}, {meant[1]} := {ends[2].strip()}"
             continue
         if argument.name and argument.name not in parameters:
             yield argument.spans[0], meant[0] if len(meant) == 1 else ""  # none, or several: no remedy is the only one
         if argument.sign in ("=", ":"):
-            yield (argument.spans[0][1], place[0]), " := "
+            yield (argument.spans[0][1], span[0]), " := "
         if meant == ["condition"] and argument.is_bare:
-            yield place, _quoted(value)
+            yield span, _quoted(value)
         if position == 0 and not argument.name and value.startswith("(") and function != QUERY:
-            yield place, f"{_VIEW}{value[1:-1].strip()};"
+            yield span, f"{_VIEW}{value[1:-1].strip()};"
         if position == 0 and function in IN_SELECT and argument.is_bare and len(argument.value) == 1:
-            yield place, _quoted(value)
+            yield span, _quoted(value)
 
 
 def _quoted(sql: str) -> str:
@@ -445,8 +445,12 @@ def _result_column(message: str, calls: Sequence[_Called], statement: str) -> st
         return f"{returned}, some of them with details := true alone."
     if "condition" not in parameters:
         return f"{returned}."
-    found = _FILTERED.fullmatch(statement.strip())
-    line = f" Write {found['call']}, condition := {_quoted(found['where'].strip())});" if found is not None else ""
+    filtered = _FILTERED.fullmatch(statement.strip())
+    line = (
+        f" Write {filtered['call']}, condition := {_quoted(filtered['where'].strip())});"
+        if filtered is not None
+        else ""
+    )
     return (
         f"{returned}, and the columns of by. WHERE chooses rows of that result; condition := '...' chooses rows of the "
         f"source.{line}"

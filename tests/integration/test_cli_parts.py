@@ -78,7 +78,7 @@ def test_split_all_takes_the_last_statement_without_semicolon_and_knows_the_line
 
 def test_clean_message_keeps_the_coded_line_alone(runner: Runner) -> None:
     for arguments, code in (("epsilon := 0, lower := 0, upper := 5", "P001"), ("epsilon := 1, lower := 5", "P003")):
-        with pytest.raises(duckdb.Error, match="UDF") as caught:
+        with pytest.raises(duckdb.Error, match="Invalid Input Error: ") as caught:
             runner.connection.execute(f"FROM dp_sis('patients', target := 're lapse', k := 1, {arguments})")
         message = clean_message(caught.value)
         assert message.startswith(f"[DPSQL-{code}] ")

@@ -25,6 +25,7 @@ import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from dpsql.contract.boundary import public_sql
+from dpsql.contract.names import OTHER_NAMES
 from dpsql.contract.parameters import show
 from dpsql.engines.attached import Engines
 from dpsql.engines.duckdb.lineage.sources import Sources
@@ -336,8 +337,10 @@ def _comments_sql(macros: str) -> str:
     DuckDB stores no description and no example of a macro, only a comment.
     """
     defined = re.findall(r"^CREATE OR REPLACE MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S)
+    comments = {name: f"{other.why}. Call {other.function}." for name, other in OTHER_NAMES.items()}
+    comments |= {name: page.comment for name, page in MANUAL.items()}
     return "".join(
-        f"COMMENT ON MACRO {kind} {path} IS {text(MANUAL[name].comment)};\n"
+        f"COMMENT ON MACRO {kind} {path} IS {text(comments[name])};\n"
         for path, name, kind in dict.fromkeys(defined)
-        if name in MANUAL
+        if name in comments
     )

@@ -735,9 +735,9 @@ class QueryPlanner:
             listed = [(text, plans[text]) for text in spelled]
             name = reading.spelled(reference)
             if paths.is_missing(listed[0][1]) or paths.has_no_place(listed[0][1]):
-                written = dotted(part for part in reference if part)
+                spelling = dotted(part for part in reference if part)
                 step = "SHOW ALL TABLES lists what there is."
-                raise missing_table(written, binding.declarations.protected, step)
+                raise missing_table(spelling, binding.declarations.protected, step)
             path = paths.pinned_path(name, listed)
             node = shown(path, listed[0][1])
             if path is not None and node is None:
@@ -774,8 +774,8 @@ class QueryPlanner:
             why = paths.why_unread(plans[described])
             lacking = paths.lacking_function(why)
             step = meant_in_sql(lacking, functions.listed()) if lacking else ""
-            said = f"DuckDB has no function {show(lacking)}." if lacking else f"DuckDB does not bind the query: {why}"
-            return ParameterError("P101", f"{said} {step or 'Check its names and types.'}")
+            reason = f"DuckDB has no function {show(lacking)}." if lacking else f"DuckDB does not bind the query: {why}"
+            return ParameterError("P101", f"{reason} {step or 'Check its names and types.'}")
 
         def split_over(items: Mapping[paths.Path, str]) -> Split:
             """Return the split of the query, with these FROM items of views over files."""
