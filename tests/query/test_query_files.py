@@ -252,6 +252,21 @@ def test_a_public_view_on_files_gives_keys_and_is_joined(con: Any, folder: Path)
     assert code(lambda: ask(con, "SELECT * FROM wards")) == "S068"
 
 
+def test_nobody_writes_a_twin(con: Any) -> None:
+    """What looks like the scan of a twin counts as a scan of the view that it names; any other text is a text."""
+    for mark in ("x", "[1]", '["hospital", "main", "visits", ""]', '["a", "b", "c", "d", "e"]', "{}", "7"):
+        twin = f"repeat('dpsql_file {mark}', 3)"
+        con.execute(f"CREATE OR REPLACE VIEW twin AS SELECT NULL::BIGINT AS patient, 'A' AS ward FROM {twin}")
+        asked = (
+            "FROM dp_count('twin', epsilon := 1)",
+            "FROM dp_query('SELECT count(*) FROM twin', epsilon := 1)",
+            f"FROM dp_query($$SELECT * FROM {twin}$$, epsilon := 1)",
+        )
+        codes = [code(lambda sql=sql: con.execute(sql).fetchall()) for sql in asked]  # type: ignore[misc]
+        assert codes == (["S014"] * 3 if "visits" in mark else ["B006", "", ""]), mark
+    assert spent(con) == 0
+
+
 def test_protected_files_stand_in_no_free_part(con: Any) -> None:
     before = spent(con)
     for sql in (

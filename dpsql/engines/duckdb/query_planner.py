@@ -648,7 +648,7 @@ class QueryPlanner:
         if not read.split.cores:
             for view in read.files:
                 if any(view.item in text for text, _ in read.twins):
-                    raise refusals.text_of_files(read.declared[1].display(view.path), "nothing private is asked")
+                    raise refusals.text_of_files(read.declared[1].display(view.path), "the query asks of nobody")
             return None, read.split, tuple(free)
         placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
         free |= dict.fromkeys(path for entry in placed for path in entry.placement.free)

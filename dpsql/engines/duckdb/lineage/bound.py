@@ -195,7 +195,10 @@ def _marked(node: Node) -> tuple[str, str, str] | None:
     mark = as_node(arguments[0]).get("value") if arguments and function_of(node) == "repeat" else None
     if not isinstance(mark, str) or not mark.startswith(_TWIN):
         return None
-    database, schema, name, _ = json.loads(mark.removeprefix(_TWIN))
+    try:
+        database, schema, name, _ = map(str, json.loads(mark.removeprefix(_TWIN)))
+    except (ValueError, TypeError):
+        return None  # a text of a caller, repeated
     return database, schema, name
 
 
