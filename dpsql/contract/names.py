@@ -359,11 +359,11 @@ def _slips(word: str, name: str) -> int:
     """Return the number of letters to leave out, add, change or swap with the next (optimal string alignment)."""
     above: list[int] = []
     row = list(range(len(name) + 1))
-    for place, letter in enumerate(word):
-        before, above, row = above, row, [place + 1]
+    for position, letter in enumerate(word):
+        before, above, row = above, row, [position + 1]
         for index, other in enumerate(name):
             cost = min(above[index + 1] + 1, row[index] + 1, above[index] + (letter != other))
-            if place and index and letter == name[index - 1] and word[place - 1] == other:
+            if position and index and letter == name[index - 1] and word[position - 1] == other:
                 cost = min(cost, before[index - 1] + 1)
             row.append(cost)
     return row[-1]

@@ -134,8 +134,8 @@ class CoreBoundsCall(GroupedCall):
         if not isinstance(collector, TargetMagnitudes):
             return self
         by_unit = self.plan.layout.privacy_unit is not None and self.plan.contribution.rows == 1
-        drawn = drawn_of(self.plan.bounds_parts, collector)
-        return replace(self, private_bounds=tuple(replace(interval, by_unit=by_unit) for interval in drawn))
+        intervals = drawn_of(self.plan.bounds_parts, collector)
+        return replace(self, private_bounds=tuple(replace(interval, by_unit=by_unit) for interval in intervals))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Return the end of the part: it reads no row again."""

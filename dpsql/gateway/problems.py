@@ -63,10 +63,10 @@ def advised(error: DpsqlError, sql: str) -> DpsqlError:
 
     Plain SQL has settings and no arguments: here `keys`, `lower` and the like are arguments of ``dp_query``.
     """
-    named = _ARGUMENT.search(error.message)
-    if named is None or error.hint is not None or "dp_query" in sql.lower() or "$$" in sql:
+    argument_word = _ARGUMENT.search(error.message)
+    if argument_word is None or error.hint is not None or "dp_query" in sql.lower() or "$$" in sql:
         return error
-    argument = _PRIVATE_KEYS[1] if error.code == _PRIVATE_KEYS[0] else named[1]
+    argument = _PRIVATE_KEYS[1] if error.code == _PRIVATE_KEYS[0] else argument_word[1]
     error.saying(f"{error.message} Here these are arguments of dp_query.")
     error.hint = f"FROM dp_query($${sql.strip().rstrip(';')}$$, {argument})"
     return error

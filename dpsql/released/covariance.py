@@ -126,14 +126,14 @@ def rows_needed(block: Block, lattice: Lattice, name: str, *, confidence: float)
     The arguments are public, and so is the number; `name` and `confidence` are those of `nothing_left`.
     """
 
-    def left(rows: int) -> bool:
+    def has_some(rows: int) -> bool:
         lost = nothing_left(expected_block(block, lattice, rows), name, confidence=confidence)
         return lost is None or not lost.any()
 
     most = 1
-    while not left(most) and most < 1 << 40:
+    while not has_some(most) and most < 1 << 40:
         most *= 2
-    return bisect_left(range(most), True, most // 2, key=left)
+    return bisect_left(range(most), True, most // 2, key=has_some)
 
 
 class _GroupMoments:

@@ -616,14 +616,15 @@ class QueryPlanner:
                     return replace(statement, replayed=True), division, free
         if read.refusal is not None:
             raise read.refusal
-        found = self._compose(*question, read, asker)
-        if found[0] is None or not has_earlier_parts(found[0].plan) or self._past.replay(found[0].plan) is not None:
-            return found
+        composed = self._compose(*question, read, asker)
+        plan = None if composed[0] is None else composed[0].plan
+        if plan is None or not has_earlier_parts(plan) or self._past.replay(plan) is not None:
+            return composed
         with suppress(DpsqlError):
             statement, division, free = self._compose(*question, read, asker, earlier=True)
             if statement is not None and self._past.replay(statement.plan) is not None:
                 return replace(statement, replayed=True), division, free
-        return found
+        return composed
 
     def _compose(
         self,
@@ -708,7 +709,7 @@ class QueryPlanner:
         catalog = binding.catalog.knowing(keys)
         files: dict[paths.Path, reading.FileView] = {}
 
-        def shown(path: paths.Path | None, plan: str) -> bound.Node | None:
+        def plan_of(path: paths.Path | None, plan: str) -> bound.Node | None:
             """Return the plan that reads a table, of a view over files that of its twin."""
             node = paths.read_plan(plan)
             if path is None or (node is not None and is_shown(node)):
@@ -739,7 +740,7 @@ class QueryPlanner:
                 step = "SHOW ALL TABLES lists what there is."
                 raise missing_table(spelling, binding.declarations.protected, step)
             path = paths.pinned_path(name, listed)
-            node = shown(path, listed[0][1])
+            node = plan_of(path, listed[0][1])
             if path is not None and node is None:
                 raise SourceError(
                     "S018",
@@ -759,7 +760,7 @@ class QueryPlanner:
             tables[folded(reference)] = relation
             for spelling in reading.parents_of(spelled, binding.declarations, binding.catalog):
                 parent_path = reading.parent_path(spelling)
-                parent = shown(parent_path, plans[spelling])
+                parent = plan_of(parent_path, plans[spelling])
                 if parent_path is not None and parent is not None:
                     parents[folded(parent_path)] = table(parent_path, parent)
         described = _described(sql) if _described(sql) in plans else _original(sql)

@@ -653,11 +653,11 @@ class AggregateCall(DrawnBoundsCall):
             return ""
         part, least = self.plan.part, math.ceil(self.plan.part.least_count)
         counted = "units" if self.plan.counts_units or self.plan.merges_units else "rows"
-        shown = f"keys are shown that about {least} {counted} have, or more"
+        remark = f"keys are shown that about {least} {counted} have, or more"
         if part.weighs_units and part.contribution.groups > 1:
             most = part.contribution.groups
-            return f"{shown}, each with one key, or about {math.ceil(least * math.sqrt(most))} with {most} keys each"
-        return shown
+            return f"{remark}, each with one key, or about {math.ceil(least * math.sqrt(most))} with {most} keys each"
+        return remark
 
     def check(self) -> None:
         """Raise if the keys do not fit the types, or if the noise cannot be drawn."""

@@ -62,8 +62,8 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
             prefixes = [["temp", "main"], *(schema if len(schema) == 2 else [here, *schema] for schema in schemas)]
         else:
             prefixes = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
-        named = [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
-        out += [*named, *(map(_listed, named) if len(named) > 1 else ())]
+        pinned = [FROM + ".".join([*prefix, parts[-1]]) for prefix in prefixes]
+        out += [*pinned, *(map(_listed, pinned) if len(pinned) > 1 else ())]
     return out + [declared_query(view) for view in views]
 
 

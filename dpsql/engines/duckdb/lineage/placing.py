@@ -455,15 +455,15 @@ def refuse_other_readers(view: Placement, texts: Catalogued) -> None:
     views, tables = (
         {fold(path[2]) for path in listed} for listed in ((known.path for known in texts.views), texts.tables)
     )
-    named = [spelled for name, spelled in closure.relations.items() if name not in views - tables]
-    reasons = [f"it names {show(name)}, which is no Parquet file" for name in named if not _is_parquet(name)]
+    relations = [spelled for name, spelled in closure.relations.items() if name not in views - tables]
+    reasons = [f"it names {show(name)}, which is no Parquet file" for name in relations if not _is_parquet(name)]
     for reader, options in closure.readers:
         reasons += [f"{reader}() is a reader of other files than Parquet"] if reader not in _PARQUET else []
         reasons += [f"{reader}() has {option or 'another argument'}" for option in options if option not in _OPTIONS]
     reasons += [f"{word} tells of other rows" for word in sorted(closure.words & _ADDED)]
     reasons += ["it names a collation"] if closure.collated else []
     reasons += ["the paths of its files are no literals"] if closure.hidden else []
-    reasons += [] if named or closure.readers else ["it names no Parquet file"]
+    reasons += [] if relations or closure.readers else ["it names no Parquet file"]
     for why in reasons[:1]:
         raise refusals.text_of_files(view.written, why)
 

@@ -813,8 +813,8 @@ class Sources(Judgements):
             return {}
         policies = {dataset: self._ledger.policy(dataset) for dataset in datasets}
         amounts = [_default_of(name, dataset, policy, granted) for dataset, policy in policies.items()]
-        known = [amount for amount in amounts if amount is not None]
-        if name == "epsilon" and not known and any(policies.values()):
+        stated_amounts = [amount for amount in amounts if amount is not None]
+        if name == "epsilon" and not stated_amounts and any(policies.values()):
             declaring = self._restating(
                 next(dataset for dataset in datasets if policies[dataset]), "default_epsilon := 0.1"
             )
@@ -823,7 +823,7 @@ class Sources(Judgements):
                 "epsilon is missing. Give epsilon := 1.0, or what else the call may spend. Or let the data's owner "
                 f"state what calls without it spend: {declaring}",
             )
-        return {name: min(known)} if known else {}
+        return {name: min(stated_amounts)} if stated_amounts else {}
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
         """Return the budget of a name, and the recorded facts about its tables."""
