@@ -817,25 +817,25 @@ def _nearest(walking: _Walk, node: bound.Node) -> Rows:
     and each gives at most one row.
     """
     name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
-    left, right = walking.inputs(node, 2)
-    rows = side_by_side(left, right, name)
+    walked, lookup = walking.inputs(node, 2)
+    rows = side_by_side(walked, lookup, name)
     signs = [bound.as_node(condition).get("comparison") for condition in conditions]
     ordered = [sign for sign in signs if sign not in _EQUAL]
     is_known = name in ("INNER", "LEFT") and len(ordered) == 1 and ordered[0] in _ORDERED and not node.get("predicate")
-    if not is_known or not right.public or left.public:
+    if not is_known or not lookup.public or walked.public:
         return rows.broken("ASOF_JOIN").unfixed_by("ASOF JOIN")
-    for side, input_rows in (("left", left), ("right", right)):
+    for side, input_rows in (("left", walked), ("right", lookup)):
         rows = rows.unfixed_by(
             blind(input_rows, [bound.as_node(condition).get(side) for condition in conditions])[0].unfixed
         )
     compared = set[int | None]()
     for condition in map(bound.as_node, conditions):
         compared |= {_key(condition.get("right")), _identity(condition.get("right"))}
-    if not any(key <= compared for key in right.unique):  # DuckDB chooses among rows that tie
+    if not any(key <= compared for key in lookup.unique):  # DuckDB chooses among rows that tie
         return rows.broken("ASOF_JOIN").unfixed_by("ASOF JOIN")
-    rows = replace(replace(rows, **passed_on(left, right)), once=left.once, unique=left.unique)
+    rows = replace(replace(rows, **passed_on(walked, lookup)), once=walked.once, unique=walked.unique)
     rows = rows if rows.unit else replace(rows, own_rows=rows.own_rows or "ASOF JOIN")
-    return _projected(rows, node, left.width, right.width)
+    return _projected(rows, node, walked.width, lookup.width)
 
 
 def _maps(node: bound.Node) -> list[list[object]]:
