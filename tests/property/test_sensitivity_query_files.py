@@ -97,8 +97,8 @@ def _apart(*given: Any) -> Split:
     return replace(found, cores=cores)
 
 
-def _unchecked(split: Split, twins: Split, files: Any, *, errors: bool) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(*(query_planner._texts(form, errors=errors) for form in (split, twins)), strict=True))
+def _unchecked(split: Split, twins: Split, files: Any) -> tuple[tuple[str, str], ...]:
+    return tuple(zip(*(query_planner._texts(form) for form in (split, twins)), strict=True))
 
 
 def test_what_runs_is_what_was_judged(con: Any, folder: Path) -> None:

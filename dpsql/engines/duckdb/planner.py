@@ -391,6 +391,8 @@ def _with_public_keys(
         [core] = split(query, Catalogue({_GROUPED_SOURCE: table}, TYPING), options).cores
     except (ParameterError, SourceError):
         return arguments  # the call says what is wrong
+    if core.private_keys:
+        return arguments
     public = {name: list(key.values or public_texts(key.query)) for name, key in zip(names, core.keys, strict=True)}
     return {**arguments, "keys": {**public, **(keys or {})}}
 
