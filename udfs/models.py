@@ -143,7 +143,7 @@ def synthetic_rows(session: Session) -> Callable[..., pa.Array]:
 
 SPECS = (
     UdfSpec("dpsql_model", model_number, "BIGINT", native=True, pure=True),
-    UdfSpec("dpsql_predictions", predictions, "VARCHAR", native=True, pure=True, spoken=True),
+    UdfSpec("dpsql_predictions", predictions, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_synthetic", synthetic, "VARCHAR", native=True, pure=True, spoken=True),
     UdfSpec("dpsql_synthetic_columns", synthetic_rows, "VARCHAR[][]"),
     UdfSpec("dpsql_numeric", numeric, "BOOLEAN", native=True, pure=True),

@@ -20,9 +20,9 @@ CREATE OR REPLACE TEMP MACRO dp_predict_class(model, x) AS
 -- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
 -- More: docs/functions/dp_predictions.md
 CREATE OR REPLACE TEMP MACRO dp_predictions(model, source) AS TABLE (
-  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_predictions(model, NULL::VARCHAR, source)))),
+  SELECT * FROM system.main.query(system.main.dpsql_predictions(model, NULL::VARCHAR, source))),
 (model, source, dataset) AS TABLE (
-  SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_predictions(model, dataset::VARCHAR, source))));
+  SELECT * FROM system.main.query(system.main.dpsql_predictions(model, dataset::VARCHAR, source)));
 
 -- dp_precision_recall: Read precision and recall off a released ROC curve, at no cost.
 -- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.

@@ -13,7 +13,7 @@ EDITS = {
     "Signature(*COLUMNS, *own, *PROTECTION)": 'Signature(*COLUMNS, *own, Argument("note", "A text that is stored with '
     'the release.", kind="str"), *PROTECTION)',
     "\n    k: int | None  #": "\n    note: str | None = None\n    k: int | None  #",
-    'cls._read(given, "k")': 'cls._read(given, "k", "note")',
+    'cls._read(arguments, "k")': 'cls._read(arguments, "k", "note")',
 }
 CALLS = """
 import inspect
