@@ -144,7 +144,6 @@ _AROUND = (
         "dp_query('FROM', epsilon := 1)",
         "dp_mean('patients', epsilon := 1)",
         "dp_protect('patients', epsilon := 2000)",
-        "dp_predictions('nope', 'patients')",
         "exact_xty('patient')",
     ],
 )

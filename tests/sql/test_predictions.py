@@ -294,3 +294,21 @@ def test_a_class_has_the_type_of_the_target(con: Any, levels: str, kind: str) ->
     [(shown, right)] = found.fetchall()
     assert shown == kind
     assert right > 0.95
+
+
+def test_a_view_over_predictions_is_asked_like_its_table() -> None:
+    """What `dp_predictions` writes is read as the table that it names, which is charged."""
+    with dpsql.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT i AS id, i % 10 / 10 AS x, i % 10 > 4 AS y FROM range(400) AS r(i)")
+        con.execute("SELECT dp_protect('t', epsilon := 1e6, delta := 0.1)").fetchall()
+        con.execute(
+            "FROM dp_logistic_regression('t', target := 'y', features := ['x'], epsilon := 1e3, delta := 1e-6, release := 'm')"
+        )
+        con.fetchall()
+        con.execute("CREATE VIEW judged AS FROM dp_predictions('m', 't')")
+        before = con.execute("SELECT epsilon_spent FROM dp_budget()").fetchone()
+        [(auc,)] = con.execute(
+            "SELECT auc FROM dp_auc('judged', label := 'y', score := 'probability', epsilon := 1e3)"
+        ).fetchall()
+        assert auc > 0.9
+        assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchone() > before
