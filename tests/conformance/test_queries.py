@@ -35,7 +35,7 @@ SAMPLE = 29  # one of so many cases runs by default
 # Sources whose plan says which table they read, with the columns' types; others are refused, or give the same.
 FILES = ("parquet by pyarrow", "parquet by polars", "parquet by duckdb")
 TRACED = ("table", "temp table", "table in a file", "view", "view with casts", *FILES)
-UNTRACED = ("DPSQL-P111", "DPSQL-S014", "DPSQL-S018", "DPSQL-S020")
+UNTRACED = ("DPSQL-P111", "DPSQL-S014", "DPSQL-S018", "DPSQL-S020", "DPSQL-S069")
 COLLATED = ("DPSQL-S012", "DPSQL-S017", "DPSQL-P084", "DPSQL-P104")
 BOUNDS = {"a": (-4, 4), "b": (-4, 4), "s": (0, 1), "z": (-2, 2), "v": (-2, 2), "k": (-16, 16)}
 CAP = 4000
@@ -284,7 +284,10 @@ def check(case: Case, calls: ExactCalls, native: Native, folder: Path, names: Se
         pytest.fail(text + "\n".join(wrong), pytrace=False)
 
 
-PLACES = [case for case in CASES if case.setting.name not in REPEATED]
+# Where DuckDB 1.5 itself is wrong: `count(*) OVER (ORDER BY …)` has other numbers, and a frame cannot be registered.
+WRONG_BEFORE_2 = {"SET debug_window_mode = 'COMBINE'", "SET debug_verify_vector = 'VARIANT_VECTOR'"}
+IS_WRONG = WRONG_BEFORE_2 if duckdb.__version__ < "2" else set[str]()
+PLACES = [case for case in CASES if case.setting.name not in REPEATED and IS_WRONG.isdisjoint(case.setting.statements)]
 
 
 @cases("case", PLACES[::SAMPLE], ids=lambda case: f"{case.number:04d}")

@@ -50,7 +50,7 @@ rows = frames.linear_regression(target="y", features=rows, epsilon=1, delta=1e-6
 """
 REFUSED = """
 ctx.dp_sis("t", k="three", epsilom=1)
-ctx.dp_sis("t", target="y", k=3)
+ctx.dp_sis("t", k=3, epsilon=1)
 ctx.dp_sis("t", target="y", k=3, epsilon=1, mechanism="gumble")
 ctx.dp_count("t", epsilon="1")
 ctx.dp_count("t", epsilon=1, labels="y")
