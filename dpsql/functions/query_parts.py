@@ -473,8 +473,7 @@ def _parts(
     """Yield the parts of a core, and store the places of the answers.
 
     If keys are private, the first part releases them, at half of the core's share of epsilon, and the other parts use
-    the released keys. If the core is a
-    grouping set, its sums come from the core with all keys, whose answers are given.
+    the released keys. If the core is a grouping set, its sums come from the core with all keys, with the given answers.
     """
     parts = _core_parts(number, core, shared, answers, of_finest)
     others = sum((part.weight for part in parts[1:]), Fraction(0))

@@ -105,6 +105,8 @@ def test_a_synthetic_table_has_the_labels_that_an_owner_declared(con: Any) -> No
         "dp_crosstab('labelled', rows := 'mood', columns := 'well', epsilon := 1)",
         "dp_count('visits', by := 'day', condition := 'day >= DATE ''2026-01-01''', epsilon := 1)",
         "dp_count('visits', by := 'pid', epsilon := 1)",
+        "dp_count('visits', by := 'age', condition := 'age >= 50 AND age <= 40', epsilon := 1)",
+        "dp_count('visits', by := 'day', condition := 'day >= DATE ''2026-05-01'' AND day < DATE ''2026-04-01''', epsilon := 1)",
     ],
 )
 def test_keys_that_rows_alone_decide_are_missing(con: Any, call: str) -> None:

@@ -69,7 +69,7 @@ from dpsql.functions.registry import FUNCTIONS, function_of
 from dpsql.ledger.ledger import Ledger
 from dpsql.parsing import PARSER
 from dpsql.progress import listen
-from dpsql.rendering import call, cast
+from dpsql.rendering import call, cast, coalesce
 from dpsql.rendering import text as literal
 
 
@@ -394,7 +394,8 @@ def _with_public_keys(
     if core.private_keys:
         return arguments
     public = {name: list(key.values or public_texts(key.query)) for name, key in zip(names, core.keys, strict=True)}
-    return {**arguments, "keys": {**public, **(keys or {})}}
+    # A condition that excludes itself leaves no value, which is no list of keys.
+    return {**arguments, "keys": {**public, **(keys or {})}} if all(public.values()) else arguments
 
 
 def _with_labels(
@@ -427,7 +428,7 @@ def _with_columns(expr: Expr) -> Expr:
 
 def public_texts(query: str | None) -> list[str | None]:
     """Return the public values that a query over no table lists, as texts."""
-    listed = call("list", "CAST(v AS VARCHAR) ORDER BY v ASC NULLS LAST")
+    listed = coalesce(call("list", "CAST(v AS VARCHAR) ORDER BY v ASC NULLS LAST"), "[]")
     rows = f"(SELECT v FROM ({query}) AS listed(v) LIMIT {MOST_GROUPS + 1})"
     texts: list[str | None] = json.loads(PARSER.value(f"SELECT CAST({call('to_json', listed)} AS VARCHAR) FROM {rows}"))
     return texts
