@@ -31,7 +31,7 @@ from typing import Any
 from dpsql.contract import parameters
 from dpsql.contract.covers import COVERS
 from dpsql.contract.expression import functions
-from dpsql.contract.grant_fields import USUAL_AGE, Asker, Defaults
+from dpsql.contract.grant_fields import USUAL_AGE, Asker
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
@@ -608,36 +608,28 @@ class QueryPlanner:
         plans = {text: plan for text, plan, _ in texts}
         for _, _, syntax in texts:
             reading.refuse_unpinned(syntax, [core.name for form in read.forms for core in form.split.cores])
-        question = text_of(sql), arguments, plans, seen
         if read.before is not None:
             with suppress(DpsqlError):
-                statement, division, free = self._compose(*question, read.before, asker, replayed=True, earlier=True)
-                if statement is not None and self._past.replay(statement.plan) is not None:
-                    return replace(statement, replayed=True), division, free
+                placed, free = self._placed(arguments, plans, seen, read.before, replayed=True)
+                before = self._statement(text_of(sql), read.before, placed, arguments, free, asker, earlier=True)
+                if before is not None and self._past.replay(before.plan) is not None:
+                    return replace(before, replayed=True), read.before.split, free
         if read.refusal is not None:
             raise read.refusal
-        composed = self._compose(*question, read, asker)
-        plan = None if composed[0] is None else composed[0].plan
-        if plan is None or not has_earlier_parts(plan) or self._past.replay(plan) is not None:
-            return composed
+        placed, free = self._placed(arguments, plans, seen, read)
+        statement = self._statement(text_of(sql), read, placed, arguments, free, asker)
+        if statement is None or not has_earlier_parts(statement.plan) or self._past.replay(statement.plan) is not None:
+            return statement, read.split, free
         with suppress(DpsqlError):
-            statement, division, free = self._compose(*question, read, asker, earlier=True)
-            if statement is not None and self._past.replay(statement.plan) is not None:
-                return replace(statement, replayed=True), division, free
-        return composed
+            before = self._statement(text_of(sql), read, placed, arguments, free, asker, earlier=True)
+            if before is not None and self._past.replay(before.plan) is not None:
+                return replace(before, replayed=True), read.split, free
+        return statement, read.split, free
 
-    def _compose(
-        self,
-        sql: str,
-        arguments: Given,
-        plans: Mapping[str, str],
-        seen: Seen,
-        read: ReadQuery,
-        asker: Asker | None,
-        *,
-        replayed: bool = False,
-        earlier: bool = False,
-    ) -> tuple[QueryStatement | None, Split, tuple[paths.Path, ...]]:
+    def _placed(
+        self, arguments: Given, plans: Mapping[str, str], seen: Seen, read: ReadQuery, *, replayed: bool = False
+    ) -> tuple[list[PlacedCore], tuple[paths.Path, ...]]:
+        """Return a query's cores with the places of their rows, and the public tables outside of cores."""
         free = dict.fromkeys(self._refuse_other_columns(read, arguments, plans))
         for core in read.split.cores:
             for key in core.keys:
@@ -650,14 +642,9 @@ class QueryPlanner:
             for view in read.files:
                 if any(view.item in text for text, _ in read.twins):
                     raise refusals.text_of_files(read.declared[1].display(view.path), "the query asks of nobody")
-            return None, read.split, tuple(free)
-        placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
+        placed = [self._placed_core(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
         free |= dict.fromkeys(path for entry in placed for path in entry.placement.free)
-        granted = () if asker is None else asker.defaults
-        statement = self._statement(sql, read, placed, arguments, tuple(free), granted, earlier=earlier)
-        if asker is not None:
-            statement = replace(statement, plan=self._past.asked_by(statement.plan, asker))
-        return statement, read.split, tuple(free)
+        return placed, tuple(free)
 
     def _read(self, sql: object, tree: object, arguments: Given, seen: Seen) -> ReadQuery:
         """Return the split of a query; both steps that need it get the same one."""
@@ -816,7 +803,7 @@ class QueryPlanner:
             )
         return free
 
-    def _placed(
+    def _placed_core(
         self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: ReadQuery, *, replayed: bool
     ) -> PlacedCore:
         """Return a core with the origin of its rows, from its own plan."""
@@ -848,14 +835,17 @@ class QueryPlanner:
         placed: Sequence[PlacedCore],
         arguments: Given,
         free: tuple[paths.Path, ...],
-        granted: Defaults,
+        asker: Asker | None,
         *,
-        earlier: bool,
-    ) -> QueryStatement:
-        """Return the plan of a query's parts, which reads `free` tables, under its name.
+        earlier: bool = False,
+    ) -> QueryStatement | None:
+        """Return the plan of a query's parts, which reads `free` tables, under its name; None for a query of nobody.
 
         Private keys alone need a delta, so a default of delta is spent for them alone.
         """
+        if not placed:
+            return None
+        granted = () if asker is None else asker.defaults
         charged = tuple(dict.fromkeys(name for core in placed for name in core.placement.charged))
         usual = self._sources.usual("epsilon", arguments, charged, granted)
         if any(core.core.private_keys for core in placed):
@@ -924,7 +914,8 @@ class QueryPlanner:
         statement = QueryStatement(
             named_plan, read.split, [answer.to_json() for answer in answers], errors=errors, confidence=confidence
         )
-        return replace(statement, plan=replace(named_plan, answer=statement.answer(read.binding.zone)))
+        answered = replace(named_plan, answer=statement.answer(read.binding.zone))
+        return replace(statement, plan=answered if asker is None else self._past.asked_by(answered, asker))
 
     def _unit(self, dataset: str) -> str | None:
         """Return the owner's name of a budget's privacy unit."""
