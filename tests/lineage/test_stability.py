@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -23,6 +24,7 @@ LEAVES = {
     "visits": Leaf(("visits",), "pid"),
     "people": Leaf(("people",), "pid"),
     "airports": PUBLIC,
+    "codes": replace(PUBLIC, unique=(frozenset(("code",)), frozenset(("size",)))),
 }
 
 
@@ -32,6 +34,8 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
         opened.execute("CREATE TABLE patients (id BIGINT, a BIGINT); CREATE TABLE cohort (id BIGINT, a BIGINT)")
         opened.execute("CREATE TABLE visits (pid BIGINT, a BIGINT); CREATE TABLE people (pid BIGINT, a BIGINT)")
         opened.execute("CREATE TABLE airports AS SELECT i % 3 AS code, i AS b FROM range(5) AS r(i)")
+        opened.execute("CREATE TABLE codes (code BIGINT PRIMARY KEY, b BIGINT, size DOUBLE NOT NULL UNIQUE)")
+        opened.execute("INSERT INTO codes VALUES (0, 1, -0.0), (1, 1, 2), (2, 2, 1)")
         yield opened
 
 
@@ -93,6 +97,10 @@ PIECES = (
     "SELECT * FROM {t} QUALIFY row_number() OVER (PARTITION BY {k} ORDER BY a) = 1",
     "SELECT {k}, a FROM (SELECT *, row_number() OVER (PARTITION BY {k} ORDER BY a) AS n FROM {t}) WHERE 2 = n",
     "SELECT {t}.{k}, code AS a FROM {t}, (SELECT max(code) AS code FROM airports)",
+    "SELECT {t}.{k}, b AS a FROM {t} LEFT JOIN codes ON a = code",
+    "SELECT {t}.{k}, b AS a FROM {t} JOIN (SELECT code::VARCHAR AS word, max(b) AS b FROM airports GROUP BY word) "
+    "ON encode(a::VARCHAR) = encode(word)",
+    "SELECT {t}.{k}, code AS a FROM {t} JOIN codes ON a = b",
 )
 
 
@@ -252,6 +260,21 @@ def test_once_means_one_row_of_a_unit(con: Any, share: int) -> None:
             "ON id = code",
             "LEFT JOIN",
         ),
+        ("SELECT p.id, b FROM patients p JOIN codes ON id = code", ""),
+        ("SELECT p.id, b FROM codes RIGHT JOIN patients p ON id = code AND a < b", ""),
+        ("SELECT p.id, b FROM codes LEFT JOIN patients p ON id = code", "LEFT JOIN"),
+        ("SELECT p.id, b FROM patients p JOIN codes ON id = code // 2", "INNER JOIN"),
+        ("SELECT p.id, code FROM patients p JOIN codes ON id = b", "INNER JOIN"),
+        ("SELECT p.id, b FROM patients p JOIN (SELECT code, b FROM codes WHERE b > 0) ON id = code", ""),
+        ("SELECT p.id, b FROM patients p JOIN codes ON id = code OR id = b", "ANY_JOIN"),
+        ("SELECT p.id, b FROM patients p JOIN codes ON id::DOUBLE = size", "INNER JOIN"),  # no type that is listed
+        ("SELECT p.id, b FROM patients p JOIN (FROM codes UNION ALL FROM codes) ON id = code", "INNER JOIN"),
+        ("SELECT p.id FROM patients p JOIN (SELECT DISTINCT w FROM {words}) ON encode(id::VARCHAR) = encode(w)", ""),
+        ("SELECT p.id FROM patients p JOIN (SELECT w FROM {words}) ON encode(id::VARCHAR) = encode(w)", "INNER JOIN"),
+        (
+            "SELECT p.id FROM patients p JOIN (SELECT DISTINCT w FROM {words}) ON encode(id::VARCHAR) = encode(w[1:1])",
+            "INNER JOIN",
+        ),
         ("FROM patients POSITIONAL JOIN airports", "POSITIONAL_JOIN"),
         ("FROM patients ASOF JOIN airports ON a >= b", "ASOF_JOIN"),
         ("FROM patients ASOF JOIN (SELECT max(b) AS b FROM airports GROUP BY code) ON a >= b", "ASOF_JOIN"),
@@ -263,7 +286,8 @@ def test_once_means_one_row_of_a_unit(con: Any, share: int) -> None:
     ],
 )
 def test_what_breaks_row_level(con: Any, query: str, row_level: str) -> None:
-    assert judged(con, query).row_level == row_level
+    words = "(SELECT code::VARCHAR AS w FROM airports)"
+    assert judged(con, query.replace("{words}", words)).row_level == row_level
 
 
 def test_people_joined_by_unit(con: Any) -> None:

@@ -275,6 +275,23 @@ def test_a_key_that_is_gone_when_the_statement_runs(z: Any) -> None:
     assert "DPSQL-S045" in refusal(z, COUNT)
 
 
+def test_a_row_meets_one_public_row_by_a_key_that_is_there(z: Any) -> None:
+    """A budget of rows, and a public table that loses the key by which a row met one row of it at most."""
+    z.execute("CREATE TABLE stays AS SELECT i AS stay, i % 3 AS ward FROM range(90) AS r(i)")
+    z.execute("CREATE TABLE wards (ward BIGINT PRIMARY KEY, beds INTEGER); INSERT INTO wards VALUES (0, 1), (1, 2)")
+    z.execute("SELECT dp_protect('stays', epsilon := 1e9, public := ['wards'])")
+    met = "FROM dp_query('SELECT count(*) AS n FROM stays JOIN wards USING (ward) WHERE beds > {}', epsilon := 1e6)"
+    z.execute("CREATE VIEW held AS SELECT ward, beds FROM stays LEFT JOIN wards USING (ward)")
+    assert [counted(z, f"SELECT n AS value {met.format(0)}"), counted(z)] == [60, 90]
+    z.execute("BEGIN; CREATE TABLE other AS FROM wards; DROP TABLE wards; ALTER TABLE other RENAME TO wards")
+    z.execute("INSERT INTO wards FROM wards")
+    assert "DPSQL-B008" in refusal(z, f"{COUNT[:-1]}, release := 'again')")
+    z.execute("ROLLBACK")
+    assert counted(z, f"SELECT n AS value {met.format(1)}") == 30
+    z.execute("CREATE OR REPLACE TABLE wards AS FROM wards")
+    assert "DPSQL-S012" in refusal(z, met.format(-1))
+
+
 @cases("condition", ["1 / m < 0", "CAST(m AS VARCHAR) = '-0.0'"], quick=1)
 @cases("one", ["max(x)", "min(x)"], quick=1)
 def test_numbers_with_two_zeros_are_read_with_one(z: Any, one: str, condition: str) -> None:

@@ -320,7 +320,8 @@ class Standing:
         with cursor:
             constraints = cursor.execute(
                 "SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints() WHERE "
-                "lower(database_name) = lower(?) AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+                "lower(database_name) = lower(?) AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?) "
+                "AND database_name IN (SELECT database_name FROM system.main.duckdb_databases() WHERE type = 'duckdb')",
                 list(path),
             ).fetchall()
         return paths.unique_keys(constraints)

@@ -214,6 +214,8 @@ _SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 
 _RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
     f"U{name}": (0, 1 << size) for name, size in _SIZES.items()
 }
+# Types whose index, comparison and bytes agree, for `PRIMARY KEY` and UNIQUE; BLOB is `encode` of a text, too.
+_INDEXED = frozenset((*_RANGES, "BOOLEAN", "VARCHAR", "BLOB", "UUID", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"))
 
 
 class _Owned(TypedDict, total=False):
@@ -281,9 +283,12 @@ def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Se
         rows = rows.broken(f"{name} JOIN")
     if right.public:
         single = name in LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
+        matches = name in ("INNER", "LEFT") and _matches_key(right, conditions, "right")
     else:
         single = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
-    rows = replace(rows, once=(left if right.public else right).once) if single else rows.mixed(f"{name} JOIN")
+        matches = name in ("INNER", "RIGHT") and _matches_key(left, conditions, "left")
+    rows = replace(rows, once=(left if right.public else right).once) if single else rows
+    rows = rows if single or matches else rows.mixed(f"{name} JOIN")
     return rows if rows.unit else replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
 
 
@@ -345,6 +350,17 @@ def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
         return True
     equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
     return bool(rows.keys) and rows.keys <= equal
+
+
+def _matches_key(rows: Rows, conditions: Sequence[object], side: str) -> bool:
+    """Whether the conditions determine a key of groups, texts among them, or of a table.
+
+    Two rows that match one row are equal in the compared columns, so they may not differ there. Groups differ wherever
+    a comparison, or one of bytes, does. An index tells values of the `_INDEXED` types apart wherever it does.
+    """
+    compared = [condition.get(side) for condition in _equalities(conditions)]
+    indexed = {_identity(column) for column in compared if bound.type_of(column) in _INDEXED}
+    return any(key <= indexed for key in rows.unique)
 
 
 def _key(expression: object) -> int | None:
@@ -904,9 +920,10 @@ class Reading:
     keys: dict[paths.Path, Collection[frozenset[str]]] = field(default_factory=dict)  # the keys that were read
 
     def walk(self, node: bound.Node, views: Mapping[str, Leaf], within: bound.Node | None = None) -> Rows:
-        """Return the rows of a plan, see `stability.walk`; read keys of tables only if an order lacks one."""
+        """Return the rows of a plan, see `stability.walk`; read keys of tables only if an order or a row lacks one."""
         rows = walk(node, self.leaf, views, within)
-        if not rows.unfixed or self.keyed:
+        lacking = rows.unfixed or (rows.row_level and not rows.by_unit)
+        if not lacking or self.keyed:
             return rows
         self.keyed = True
         return walk(node, self.leaf, views, within)
