@@ -435,8 +435,8 @@ def _level(level: object) -> Level:
     return number
 
 
-def keys(value: object) -> dict[str, list[Level]]:
-    """Read the public levels of columns, by name.
+def keys(value: object) -> dict[str, list[Level | None]]:
+    """Read the public levels of columns, by name; NULL may be one of them.
 
     Raises
     ------
@@ -446,11 +446,10 @@ def keys(value: object) -> dict[str, list[Level]]:
     hint = "Give the values that a column may have, by its name: keys := {'ward': ['A', 'B', 'C']}."
     if not isinstance(value, Mapping) or not value:
         raise ParameterError("P063", f"keys must name columns; got {show(value)}. {hint}")
-    columns: dict[str, list[Level]] = {}
+    columns: dict[str, list[Level | None]] = {}
     for column, listed in value.items():
-        items = list_items(listed)
-        levels = [] if items is None else [_level(item) for item in items]
-        if not levels or len(set(levels)) < len(levels) or len(set(map(type, levels))) > 1:
+        levels = [None if item is None else _level(item) for item in list_items(listed) or ()]
+        if len(set(levels)) < len(levels) or len({type(level) for level in levels if level is not None}) != 1:
             raise ParameterError(
                 "P063", f"the keys of {show(column)} must be different values of one type; got {show(listed)}. {hint}"
             )

@@ -114,3 +114,26 @@ def test_keys_that_rows_alone_decide_are_missing(con: Any, call: str) -> None:
     with pytest.raises(duckdb.Error, match="DPSQL-P065"):
         con.execute(f"FROM {call}")
     assert con.execute("SELECT dataset, epsilon_spent FROM dp_budget()").fetchall() == spent
+
+
+def test_an_owner_declares_that_a_key_may_be_missing() -> None:
+    """NULL is one of the public keys then, and no level of a target; without it the answer is of the other rows."""
+    with dpsql.connect() as con:
+        con.execute("CREATE TABLE rides AS SELECT ['A', 'B', NULL][1 + i % 3] AS ward, i % 7 AS x FROM range(300) r(i)")
+        con.execute("CREATE TABLE trips AS FROM rides")
+        for name, keys in (("rides", "'A', NULL, 'B'"), ("trips", "'A', 'B'")):
+            con.execute(f"SELECT dp_protect('{name}', epsilon := 1e9, keys := {{ward: [{keys}]}}, replace := true)")
+        query = (
+            "FROM dp_query('SELECT ward, count(*) AS n FROM {} GROUP BY ROLLUP (ward) ORDER BY ALL', epsilon := 1e4)"
+        )
+        wards = [("A", 100), ("B", 100)]
+        assert con.execute(query.format("rides")).fetchall() == [*wards, (None, 100), (None, 300)]
+        assert con.execute(query.format("trips")).fetchall() == [*wards, (None, 200)]
+        counts = con.execute("SELECT ward, value FROM dp_count('rides', by := 'ward', epsilon := 1e4)").fetchall()
+        assert counts == [("A", 100), (None, 100), ("B", 100)]
+        target = "FROM dp_sis('rides', 'ward', k := 1, features := ['x'], lower := [0], upper := [6], epsilon := 1)"
+        assert [row[1] for row in con.execute(target).fetchall()] == ["x"]
+        con.execute("CREATE TABLE other AS SELECT 1 AS pid, 'A' AS bed")
+        for keys in ("[NULL]", "[NULL, NULL, 'A']", "['A', 'A']"):
+            with pytest.raises(duckdb.Error, match="DPSQL-P063"):
+                con.execute(f"SELECT dp_protect('other', epsilon := 1, keys := {{bed: {keys}}})")
