@@ -232,6 +232,7 @@ class Rows:
     ties: frozenset[tuple[int, Key]] = frozenset()  # columns with keys of rows of the same unit
     by_unit: bool = True  # every protected table has a privacy unit
     row_level: str = ""
+    lacks_key: str = ""  # the statement that makes the key of a public table by which a row would meet one row
     own_rows: str = ""
     alone: bool = False  # there is at most one row
     keys: frozenset[int] = frozenset()  # columns whose combined values differ between any two rows; empty if unknown
@@ -363,6 +364,7 @@ def together(parts: Sequence[Rows], width: int) -> Rows:
         sum((part.scans for part in parts), ()),
         by_unit=all(part.by_unit for part in parts),
         row_level=next((part.row_level for part in parts if part.row_level), ""),
+        lacks_key=next((part.lacks_key for part in parts if part.lacks_key), ""),
         own_rows=next((part.own_rows for part in parts if part.own_rows), ""),
         unfixed="" if unfixed is None else unfixed.unfixed,
         to_order="" if unfixed is None else unfixed.to_order,

@@ -82,6 +82,7 @@ from dpsql.engines.duckdb.lineage.rows import (
     together,
     union_of,
 )
+from dpsql.rendering import identifier
 
 
 def blind(rows: Rows, expressions: Sequence[object]) -> tuple[Rows, list[bool]]:
@@ -817,12 +818,28 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
         rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:
         rows = beside_public(rows, left, right, name, conditions)
+        if rows.row_level and not left.row_level and right.public:
+            rows = replace(rows, lacks_key=rows.lacks_key or _key_of(bound.children(node)[1], conditions, "right"))
     else:
         marked = chooses(name, conditions, left.width in demanded)
         equal = [*equal_columns(conditions), *_across(equated, left.width)]
         ownership = of_people(left, right, name, equal, choosing=marked) if rows.by_unit else None
         rows = rows.broken(f"{name} JOIN") if ownership is None else replace(rows.mixed(f"{name} JOIN"), **ownership)
     return _projected(rows, node, left.width, right.width)
+
+
+def _key_of(node: bound.Node, conditions: Sequence[object], side: str) -> str:
+    """Return the statement that makes a key of a table's columns in a join's conditions; ``''`` if they have others."""
+    operators = list(bound.operators(node))
+    table = bound.table_of(operators[-1]) if bound.kind(operators[-1]) == "GET" else None
+    columns = orders.columns_of(node)
+    compared = {_identity(condition.get(side)) for condition in _equalities(conditions)}
+    if table is None or columns is None or not {*map(bound.kind, operators)} <= {"GET", "FILTER", "PROJECTION"}:
+        return ""
+    names = [columns[column].name for column in sorted(column for column in compared if column is not None)]
+    if not names or None in compared or not {*names} <= {*bound.scanned_columns(operators[-1])}:
+        return ""
+    return f"ALTER TABLE {'.'.join(map(identifier, table))} ADD PRIMARY KEY ({', '.join(map(identifier, names))})"
 
 
 def _nearest(walking: _Walk, node: bound.Node) -> Rows:
