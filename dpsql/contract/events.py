@@ -139,7 +139,7 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     return Fraction(units_up(max(_MARGIN, min(simple, tight))), UNITS_PER_ONE)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return nearly the largest rho with `zcdp_epsilon` at most epsilon.
 

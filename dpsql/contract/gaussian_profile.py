@@ -116,7 +116,7 @@ def gaussian_covers(mu: Fraction, epsilon: Fraction, delta: Fraction) -> bool:
     return gaussian_delta(mu, epsilon - EPSILON_MARGIN) <= delta * (1 - DELTA_MARGIN)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def gaussian_mu(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return the largest mu for which `gaussian_noise` is (epsilon, delta)-DP, rounded down.
 
@@ -235,7 +235,7 @@ def _distribution_over_density(x: Fraction, digits: int) -> tuple[Decimal, Decim
     return half - total - error, half - total + error
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8, typed=True)
 def _pi(digits: int) -> Decimal:
     """Return pi to ``digits + 30`` digits, by Machin's formula."""
     unit = 10 ** (digits + 40)

@@ -373,7 +373,7 @@ def is_few(interval: tuple[float, float], kind: pa.DataType) -> bool:
     return interval == (0.0, 1.0) or interval[1] - interval[0] <= FEW * step
 
 
-@lru_cache
+@lru_cache(typed=True)
 def _of_integers(least: int, most: int, digits: int, octave: int, parts: int) -> TypedCells:
     """Return the cells of integers in [least, most], in units of ``10**-digits``; least is about -most or 0."""
     subcells, zero = SUBCELLS * parts, ZERO_FINE * parts
@@ -395,7 +395,7 @@ def _of_integers(least: int, most: int, digits: int, octave: int, parts: int) ->
     return TypedCells(np.array([*downs, *ups], dtype=np.int64), low, high, len(mirrored), digits)
 
 
-@lru_cache
+@lru_cache(typed=True)
 def _of_doubles(octave: int, parts: int) -> TypedCells:
     edges, zero = fine_edges(parts), ZERO_FINE * parts
     ups = np.arange(zero + 1, 2 * zero + 1, SUBCELLS * parts // octave)

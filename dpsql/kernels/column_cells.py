@@ -168,7 +168,7 @@ def _positions(kind: pa.DataType) -> NDArray[np.intp]:
     return np.repeat(np.arange(len(starts)), np.diff(np.append(starts, fine)))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=16, typed=True)
 def _edges(lower: float, upper: float, kind: pa.DataType) -> tuple[Doubles, int | None]:
     """Return the edges between bounds, and the type's digits if its values are distinct doubles there."""
     digits = decimals(kind)

@@ -213,7 +213,7 @@ def column_cross_products(
     return sums
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def storage_codes(kind: pa.StructType, positions: tuple[int, ...]) -> NDArray[np.int64] | None:
     """Return the compiled kernel's code for each column; None if it cannot read a column's type."""
     codes = [_codes.get(kind.field(position).type) for position in positions]

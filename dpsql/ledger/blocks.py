@@ -92,7 +92,7 @@ def delta_over(losses: Iterable[tuple[int, int]]) -> int:
         return int(total.to_integral_value(rounding=ROUND_CEILING))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def _growth(epsilon: int) -> Decimal:
     """Return the exponential of units of 1e-18, rounded up."""
     with localcontext(Context(prec=60)):

@@ -278,7 +278,7 @@ def renyi_loss(cost: Cost, order: Fraction) -> Fraction:
     return min(losses)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def pure_renyi_loss(epsilon: Fraction, order: Fraction) -> Fraction:
     """Return the largest Rényi loss of any epsilon-DP release (randomised response), rounded up.
 
@@ -302,7 +302,7 @@ def pure_renyi_loss(epsilon: Fraction, order: Fraction) -> Fraction:
         return min(epsilon, Fraction(loss + gain / (a - 1) + Decimal(10) ** -30))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def _conversion(order: Fraction, tail: int) -> int:
     return units_up(renyi_conversion(order, Fraction(tail, UNITS_PER_ONE)))
 

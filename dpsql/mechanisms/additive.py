@@ -218,7 +218,7 @@ def _walk(length: int) -> Doubles:
     return np.asarray(walk / np.trace(walk) * length)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1, typed=True)
 def _walk_basis(length: int) -> tuple[Doubles, Doubles]:
     """Return eigenvalues and eigenvectors of `_walk`."""
     with one_thread():

@@ -259,7 +259,7 @@ def _root_below(square: Fraction) -> Fraction:
     return Fraction(math.isqrt(square.numerator * 10**80 // square.denominator), 10**40)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def _weights_from(variance: Fraction, first: int, rounding: str) -> Fraction:
     """Add up ``exp(-j**2 / (2 variance))`` from j = first >= 1 on; every rounding is in one direction."""
     context = Context(prec=_DIGITS, rounding=rounding, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])

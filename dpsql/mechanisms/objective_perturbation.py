@@ -213,7 +213,7 @@ def objective_epsilon(rate: Fraction, regularization: Fraction, neighbours: str 
         return Fraction(bound * (1 + Decimal("1e-40"))) + Fraction(1, 10**50) + more
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def exponential_rate(epsilon: Fraction, regularization: Fraction, neighbours: str = "add_remove") -> Fraction:
     """Return the largest rate at which `objective_epsilon` is at most `epsilon`, rounded down.
 

@@ -96,7 +96,7 @@ def laplace_scale(epsilon: Fraction, neighbours: str, limits: KeyLimits) -> Frac
     return scale
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def key_threshold(
     noise: CountNoise,
     *,
@@ -145,7 +145,7 @@ def key_threshold(
     return max(rows * noise.unit + noise.least(chance_of_rate(pieces * rate)) for pieces, rows in limits.lone)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def truncated_count_noise(
     *, epsilon: Fraction, delta: Fraction, neighbours: str, limits: KeyLimits
 ) -> TruncatedCountNoise:

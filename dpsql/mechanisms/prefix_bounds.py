@@ -250,7 +250,7 @@ class PrefixMatrix:
     back: Doubles
 
     @classmethod
-    @lru_cache(maxsize=32)
+    @lru_cache(maxsize=32, typed=True)
     def of(cls, cells: int) -> PrefixMatrix:
         """Return the matrix for a number of cells."""
         shares = np.cumprod(np.concatenate(([1.0], 1.0 - 1.0 / (2.0 * np.arange(1, cells)))))

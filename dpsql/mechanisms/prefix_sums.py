@@ -148,7 +148,7 @@ class PrefixStrategy:
         return float(self.unit_variances.mean()) * squared / 4.0**self.bits
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def prefix_strategy(cells: int, *, name: str = "auto", noise: str = "laplace") -> PrefixStrategy:
     """Return the strategy for a number of cells; depends on public numbers only.
 

@@ -211,7 +211,7 @@ def noisy_tables(counts: Longs, tables: int, rho: Fraction, *, neighbours: str, 
     return gaussian_counts(counts, squared_sensitivity=squared, squared_mu=2 * rho)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def key_reach(epsilon: Fraction, key_delta: Fraction, columns: int, neighbours: str, rows: int) -> float:
     """Return z: a value is released from a noisy count of 2 m + z deviations on, at least."""
     changes = relation_of(neighbours).changes

@@ -281,7 +281,7 @@ class Ranking:
         return np.concatenate([nearer, tied[:before]]), int(tied[before])
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8, typed=True)
 def _growth_edges(size: int, k: int) -> NDArray[np.int64]:
     """Return last places of blocks in which a class size grows by a factor of at most e.
 

@@ -76,7 +76,7 @@ def default_beta(epsilon: Fraction) -> Fraction:
     return max(epsilon / 2, min(free, epsilon * Fraction(15, 16)))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def cauchy_scale(epsilon: Fraction, beta: Fraction) -> Fraction:
     """Return the constant b for noise ``b S Cauchy``, rounded up.
 

@@ -83,7 +83,7 @@ def row_budget(neighbours: str, epsilon: Fraction, delta: Fraction) -> tuple[Fra
     return half, delta * Fraction((share << bits) // (unit + share), 1 << bits)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def models_needed(p: int, epsilon: Fraction, delta: Fraction) -> int:
     """Return the number of models with Gaussian scatter that nearly always pass the test; free of data.
 
@@ -379,7 +379,7 @@ def longest_reach(models: int) -> int:
     return min(models // 4 - 2, models // 2 - models // 4 - 1)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def growth_per_level(epsilon_draw: Fraction) -> tuple[int, int]:
     """Return (a, s): the density grows by ``r = a / 2**s`` per level of depth, ``1 <= r <= exp(epsilon_draw / 2)``."""
     exponent = min(epsilon_draw / 2, _LARGEST_EXPONENT)
@@ -412,7 +412,7 @@ def stable_reach(boxes: DepthBoxes, tails: list[int], growth: tuple[int, int], d
     return bisect.bisect_left(range(longest_reach(boxes.models) + 1), True, key=unsafe) - 1
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def passing_score(epsilon_test: Fraction, delta: Fraction) -> int:
     """Return the least integer above ``log(1 / (2 delta)) / epsilon_test``, at least 1."""
     unit = 10**_DIGITS

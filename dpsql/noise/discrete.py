@@ -163,7 +163,7 @@ def _log_bounds(value: int, digits: int) -> Bounds:
     return _scaled(context, context.ln(Decimal(value)), digits)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=32, typed=True)
 def _log_two(digits: int) -> Bounds:
     context = _context(digits)
     return _scaled(context, context.ln(Decimal(2)), digits)

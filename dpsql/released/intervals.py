@@ -319,7 +319,7 @@ def mean_interval(noisy: NoisyBlock, tail: float) -> Interval:
     return compatible(lambda z: total - z * count, lambda z: np.interp(z, _MEAN_NODES, table), *ends)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def _mean_quantiles(block: Block, lattice: Lattice, tail: float) -> Doubles:
     """Return the quantile of ``sum(z - m)`` by the nodes of m."""
     rows, values = np.array(block.moments[:2])
@@ -512,7 +512,7 @@ def score_reach(error: float, compared: int) -> float:
     return count_reach(error, FAILURE / (2 * max(1, compared)))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def count_reach(deviation: float, failure: float) -> float:
     """Return a reach that the noise of a count, or of a sum of counts, exceeds with a chance <= `failure`.
 

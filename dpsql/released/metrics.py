@@ -149,7 +149,7 @@ def _interval(
     return ends
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def _mean_table(ends: tuple[float, float], total: _Noise, rows: _Noise, tail: float) -> tuple[Doubles, Doubles]:
     """Return nodes of a mean, and bounds there on the noise of the total less the mean times the rows."""
     nodes = np.union1d(np.linspace(*ends, _NODES), [min(max(total[2], ends[0]), ends[1])])
@@ -210,7 +210,7 @@ def _errors_of_both(sums: Sequence[NoisySum]) -> tuple[float, float]:
     return 0.0, 1.0
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def _ratio_table(errors: _Noise, squares: _Noise, total: _Noise, rows: _Noise, tail: float) -> Doubles:
     """Return bounds on the noise of ``(1 - v) e2 - v (t2 - 2 m t + m**2 rows)``, by the nodes of m and of v."""
     v, m = np.linspace(0.0, 1.0, _NODES), _MEAN_NODES[:, np.newaxis]

@@ -89,7 +89,7 @@ def widest(failure: float) -> float:
     return _BETWEEN * max(-math.log(failure) / math.sqrt(2.0), NormalDist().inv_cdf(1.0 - failure / 2.0))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def reaches(bins: int, quantile: Fraction, failure: float = FAILURE) -> Doubles:
     """Return a reach that the noise in D exceeds with a chance <= `failure`, in scales, for each cut but the outermost.
 
@@ -160,7 +160,7 @@ def _is_narrow(ends: Ends) -> bool:
     return lower is None or upper is None or upper - lower <= max(abs(lower), abs(upper)) / 2.0
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def _run_reaches(bins: int, failure: float) -> Doubles:
     """Return the reach of the noise in a run of 1, 2, … bins, at a chance <= `failure`, in scales."""
     times = np.arange(1.0, bins + 1.0)

@@ -38,7 +38,7 @@ _MANY, _MOST = 200.0, 1e4
 _ADDED, _STEP = 4.0, 0.5
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)
 def student(tail: float, freedom: float) -> float:
     """Return the t that Student's t exceeds in either direction with a chance of `tail`.
 

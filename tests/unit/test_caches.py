@@ -140,6 +140,41 @@ def test_each_line_says_all() -> None:
         assert all(cells), name
 
 
+NUMBERS = re.compile(r"\b(int|float|complex|Fraction|Decimal|Any|object)\b")
+
+
+def untyped(source: str) -> Iterator[str]:
+    """Yield the memos of numbers that take a number for an equal one of another type."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if any(one.annotation is None or NUMBERS.search(ast.unparse(one.annotation)) for one in given):
+            yield from (
+                node.name for one in node.decorator_list if is_memo(one) and "typed=True" not in ast.unparse(one)
+            )
+
+
+@cases(
+    ("source", "names"),
+    [
+        ("@lru_cache(maxsize=2)\ndef f(x: Fraction): ...", ["f"]),
+        ("@cache\ndef f(*, x: int): ...", ["f"]),
+        ("@lru_cache\ndef f(x): ...", ["f"]),
+        ("@lru_cache(maxsize=2, typed=True)\ndef f(x: float): ...", []),
+        ("@cache\ndef f(x: str, y: bool | None): ...", []),
+    ],
+)
+def test_an_untyped_memo_of_numbers_is_found(source: str, names: list[str]) -> None:
+    assert list(untyped(source)) == names
+
+
+def test_a_memo_tells_equal_numbers_apart() -> None:
+    """1.0 is equal to Fraction(1): an answer for one must not spare the other the check of its type."""
+    for path in sorted((ROOT / "dpsql").rglob("*.py")):
+        assert list(untyped(path.read_text(encoding="utf-8"))) == [], path
+
+
 @cases(
     ("source", "name"),
     [
