@@ -16,6 +16,8 @@ from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold
 
 Path = tuple[str, str, str]  # a table's full path: database, schema and name
+# How far back `Options.earlier` goes: before conditions narrowed public keys, and before decision 65 as well.
+BEFORE_NARROW_KEYS, BEFORE_TOTAL_ORDERS = 1, 2
 
 
 class PathKey(NamedTuple):
@@ -170,9 +172,9 @@ class Options:
         The periods whose rows count, as the caller names them.
     columns : tuple of (str, str) or None
         Names and SQL types of the original query, as DuckDB binds it; None if not yet known.
-    earlier : bool
-        Whether to write SQL as before decision 65: tied rows and equal values in DuckDB's reading order. Such SQL finds
-        a stored release, and never runs.
+    earlier : int
+        How far back the version is whose SQL to write: 0 for this one, `BEFORE_NARROW_KEYS`, or `BEFORE_TOTAL_ORDERS`
+        (tied rows and equal values in DuckDB's reading order). Earlier SQL finds a stored release, and never runs.
     """
 
     keys: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
@@ -184,4 +186,4 @@ class Options:
     now: datetime.datetime | None = None
     during: object = None
     columns: tuple[tuple[str, str], ...] | None = None
-    earlier: bool = False
+    earlier: int = 0
