@@ -506,6 +506,33 @@ def test_a_condition_has_no_time_zone() -> None:
         con.execute("FROM dp_count('visits', epsilon := 1, condition := $$z > TIMESTAMPTZ '2024-03-30 10:00:00+02'$$)")
 
 
+@cases(
+    ("key", "first", "last", "count"),
+    [
+        ("year(visit_date)", "'0001-01-01'", "'9999-01-01'", 9998),
+        ("strftime(CAST(visit_date AS TIMESTAMP), '%H:%M')", "'1990-01-01'", "'2010-01-01'", 1440),
+        ("date_part('hour', CAST(visit_date AS TIMESTAMP))", "'0001-01-01'", "'100000-01-01'", 24),
+        ("visit_date", "'0001-01-01'", "CURRENT_DATE", 739_945),
+        ("visit_date", "CURRENT_DATE - INTERVAL 900 YEAR", "CURRENT_DATE - INTERVAL 800 YEAR", 36525),
+        ("visit_date", "'0001-01-01'", "'9999-01-01'", None),
+        ("date_trunc('hour', CAST(visit_date AS TIMESTAMP))", "CURRENT_DATE - INTERVAL 999 YEAR", "CURRENT_DATE", None),
+        ("strftime(CAST(visit_date AS TIMESTAMP), '%H:%M')", "'0990-01-01'", "'2010-01-01'", None),
+    ],
+    quick=9,
+)
+def test_bounds_that_are_far_apart(con: Any, key: str, first: str, last: str, count: int | None) -> None:
+    """Moments are listed a thousand at a time; a key with too many of them is refused before they are."""
+    where = f"visit_date >= {first} AND visit_date < {last}"
+    if count is None:
+        with pytest.raises(ParameterError, match="P068"):
+            keys(con, key, where)
+    else:
+        [core] = split_of(con, f"SELECT {key} AS k, count(*) FROM visits WHERE {where} GROUP BY k", delta=False).cores
+        values, query = core.keys[0].values, core.keys[0].query
+        listed = len(values or con.execute(f"SELECT DISTINCT v FROM ({query}) AS q(v)").fetchall())
+        assert listed == count
+
+
 @pytest.fixture(scope="module")
 def dated() -> Iterator[Any]:
     """Yield tables of the same people with months; a plain DuckDB has the rows of three of them."""

@@ -114,6 +114,9 @@ class Typing(Protocol):
     def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
         """Return the names and types of a query that reads no table; None if DuckDB does not bind it."""
 
+    def value(self, sql: str) -> str | None:
+        """Return the value of an expression over literals as text; None for NULL, or if it fails."""
+
 
 @dataclass(frozen=True)
 class Catalogue:

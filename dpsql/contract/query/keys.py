@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
+from dpsql.contract.keys import MOST_GROUPS
 from dpsql.contract.parameters import show
 from dpsql.contract.periods import PERIODS
 from dpsql.contract.query.catalogue import BEFORE_NARROW_KEYS, BEFORE_TOTAL_ORDERS
@@ -32,6 +33,7 @@ from dpsql.contract.query.nodes import Expr, interval_sql
 from dpsql.contract.query.relations import PUBLIC, Item, KeyValues, Scope, fraction_text
 from dpsql.contract.query.spellings import has_one_spelling
 from dpsql.contract.query.split import QueryKey
+from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, identifier, text
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
@@ -181,6 +183,8 @@ _DAYS = frozenset(
 _STEPS = {"hour": "1 hour", "hours": "1 hour", "minute": "1 minute", "minutes": "1 minute"}
 # Steps of moments at which every value of a coarser local time occurs, also where clocks go forward or back.
 _IN_ZONE = {"1 day": "1 hour", "1 hour": "15 minutes", "1 minute": "1 minute"}
+# Beyond this many moments are not listed at all; more than `MOST_GROUPS` are listed by so many at once.
+_MOST_MOMENTS, _STEPS_AT_ONCE = 100_000_000, 1_000
 _DATES = frozenset(("DATE", "TIMESTAMP", ZONED_TIMESTAMP))
 
 
@@ -476,10 +480,12 @@ class KeyFinder:
         if bounds is None:
             return self._zoned(expr, base, step)
         first, last = bounds
-        listed = f"SELECT {_points(first, last, step or '1 day')} AS d"
+        spans = self._periods(base)
+        listed = self._points(expr, base, bounds, (step or "1 day",) * 2, apart=len(spans) > 1)
+        if listed is None:
+            return None
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
         inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
-        spans = self._periods(base)
         if len(spans) > 1:  # no period between those that count
             inner += f" AND ({' OR '.join(f'd BETWEEN {start} AND {end}' for start, end in spans)})"
         if kind.kind == ZONED_TIMESTAMP:  # the points above are in the zone
@@ -487,6 +493,71 @@ class KeyFinder:
         return self._of_points(
             expr, base, inner, [c for c in self._conditions if kind.kind == "DATE" or _is_steady(c, base, step)]
         )
+
+    def _points(
+        self,
+        expr: Expr,
+        base: Expr,
+        ends: tuple[str, str],
+        steps: tuple[str, str],
+        *,
+        name: str = "d",
+        apart: bool = False,
+    ) -> str | None:
+        """Return the query of moments between two ends, and of the last one; None if the bounds need not be asked.
+
+        Parameters
+        ----------
+        expr, base : Expr
+            The key, and the date that it is computed from.
+        ends : tuple of str
+        steps : tuple of str
+            Steps in which the key's values occur, and those of the list, which may be finer.
+        name : str
+            The column of the query.
+        apart : bool
+            Whether the caller's periods are less than all of the time between the ends.
+
+        Raises
+        ------
+        ParameterError
+            P068: the bounds are too far apart. Nothing was listed yet.
+        """
+        first, last = ends
+        own, finer = steps
+        series = call("generate_series", first, last, f"CAST('{finer}' AS INTERVAL)")
+        listed = f"SELECT {call('unnest', call('list_concat', series, call('list_value', last)))} AS {name}"
+        few = MOST_GROUPS * _seconds_of(own)
+        seconds = self._seconds(base, ends, few)
+        if seconds <= few or not self._revised(True, BEFORE_NARROW_KEYS):
+            return listed
+        if finite_part(expr) is not None:
+            return None
+        if seconds > _MOST_MOMENTS * _seconds_of(finer) or (_is_as_fine(expr) and not apart):
+            column = identifier(_name_of(base, self._scope))
+            raise ParameterError(
+                "P068",
+                f"sql groups by more than {MOST_GROUPS} steps of {own} between the bounds of {column}. Narrow them, as "
+                f"in {column} >= DATE '2026-01-01' AND {column} < DATE '2027-01-01', or group by a longer unit.",
+            )
+        # One list of all steps would fill the memory.
+        count, unit = finer.split()
+        series = call("generate_series", first, last, f"CAST('{int(count) * _STEPS_AT_ONCE} {unit}' AS INTERVAL)")
+        starts = f"(SELECT {call('unnest', series)} AS t)"
+        offsets = f"(SELECT {call('unnest', call('range', '0', str(_STEPS_AT_ONCE)))} AS i)"
+        moment = call("+", "t", call("*", f"CAST('{finer}' AS INTERVAL)", "i"))
+        inner = f"SELECT {moment} AS {name} FROM {starts}, {offsets}"
+        return f"SELECT {name} FROM ({inner}) WHERE {name} <= {last} UNION ALL SELECT {last}"
+
+    def _seconds(self, base: Expr, ends: tuple[str, str], few: float) -> float:
+        """Return the seconds between two ends of a date; no more than `few` may be more than there are."""
+        days = self.days(base)
+        if days is not None:
+            first, last = map(datetime.date.fromisoformat, days)
+            seconds = 86_400.0 * ((last - first).days + 1)
+            if seconds <= few:
+                return seconds
+        return float(self._expressions.value(call("date_diff", text("second"), *ends)) or 0)
 
     def _of_points(self, expr: Expr, moment: Expr, points: str, conditions: Sequence[Expr]) -> KeyValues:
         """Return the values of an expression of a moment over points that meet conditions on the moment."""
@@ -535,7 +606,9 @@ class KeyFinder:
         if not self._revised(True, BEFORE_TOTAL_ORDERS if one_zone else BEFORE_NARROW_KEYS):
             return None
         first, last = (call("timezone", text(self._expressions.zone), end) if zoned else end for end in bounds)
-        points = f"SELECT {_points(first, last, _IN_ZONE[step])} AS v"
+        points = self._points(expr, moment, (first, last), (step, _IN_ZONE[step]), name="v")
+        if points is None:
+            return None
         return self._of_points(expr, moment, points, [c for c in self._conditions if _is_steady(c, base, step)])
 
     def _range(self, base: Expr) -> tuple[str, str] | None:
@@ -690,10 +763,18 @@ class KeyFinder:
         return Expr("item", "v", value=sources[expr][0])
 
 
-def _points(first: str, last: str, step: str) -> str:
-    """Return the SQL of moments, from the first to the last: all steps, and the last."""
-    points = call("generate_series", first, last, f"CAST('{step}' AS INTERVAL)")
-    return call("unnest", call("list_concat", points, call("list_value", last)))
+def _seconds_of(step: str) -> float:
+    """Return the length of a step."""
+    count, unit = step.split()
+    return int(count) * {"day": 86_400, "hour": 3_600, "minute": 60, "millisecond": 0.001}[unit.removesuffix("s")]
+
+
+def _is_as_fine(expr: Expr) -> bool:
+    """Return whether an expression has another value for each step of its date."""
+    if expr.what != "call":
+        return True
+    literal = str(expr.parts[0].value).lower()
+    return bucket_width(expr) is not None or (expr.name == "date_trunc" and literal in (*_STEPS, "day", "days"))
 
 
 def _public_name(item: Item) -> str:
