@@ -185,6 +185,31 @@ def test_parts_of_dates(con: duckdb.DuckDBPyConnection) -> None:
     assert len(keys(con, "week(visit_date)")) == 53 + 1
 
 
+@cases(
+    ("key", "format"),
+    [
+        ("dayname(visit_date)", "%A"),
+        ("monthname(visit_date)", "%B"),
+        *((f"strftime(visit_date, '{form}')", form) for form in ("%a", "%m-%d", "%j", "%d %a", "%U", "%b %W")),
+        *((f"strftime(CAST(visit_date AS TIMESTAMP), '{form}')", form) for form in ("%H", "%H:%M", "%I %p")),
+    ],
+    quick=5,
+)
+def test_texts_of_dates_that_come_again(con: duckdb.DuckDBPyConnection, key: str, format: str) -> None:
+    """Their values are those of all days of 400 years, after which the calendar repeats, or of all minutes."""
+    days, step = ("2400-12-31", "1 DAY") if not set(format) & set("HIMp") else ("2001-01-02", "1 MINUTE")
+    moments = f"SELECT unnest(generate_series(TIMESTAMP '2001-01-01', TIMESTAMP '{days}', INTERVAL {step})) AS d"
+    exact = con.execute(f"SELECT DISTINCT strftime(d, '{format}') AS v FROM ({moments}) ORDER BY v").fetchall()
+    assert keys(con, key) == [None, *(value for (value,) in exact)]
+    assert keys(con, key, "visit_date IS NOT NULL") == [value for (value,) in exact]
+
+
+@cases("form", ["%Y", "%V", "%m %H", "%y-%m", "%S"])
+def test_texts_of_dates_that_do_not_come_again(con: duckdb.DuckDBPyConnection, form: str) -> None:
+    with pytest.raises(ParameterError, match="P065"):
+        keys(con, f"strftime(visit_date, '{form}')")
+
+
 def test_values_in_where(con: duckdb.DuckDBPyConnection) -> None:
     assert keys(con, "doctor", "doctor IN ('Ann', 'Bob')") == ["Ann", "Bob"]
     assert keys(con, "doctor", "doctor = 'Ann'") == ["Ann"]
@@ -668,6 +693,41 @@ def test_a_limit_by_a_whole_number_is_chosen_by_noise(aged: Any) -> None:
     assert aged.execute(spent).fetchall() == entries
     assert [row[:2] for row in some] == [row[:2] for row in every if row[0] is not None and row[1] - some[0][2] > 0][:5]
     assert some[0][2] > every[0][2]
+
+
+LARGE = """
+big | big BETWEEN 9007199254740993 AND 9007199254740995
+big | big >= 9007199254740993 AND big < 9007199254740996
+big + 1 | big IN (9007199254740993, 9007199254740995)
+big::HUGEINT + 18014398509481984000 | big::HUGEINT + 18014398509481984000 BETWEEN 18023405708736724993 AND 18023405708736724995
+-(big::HUGEINT) - 9223372036854775807 | -(big::HUGEINT) - 9223372036854775807 BETWEEN -9232379236109516802 AND -9232379236109516800
+CAST(big AS DECIMAL(18, 0)) | CAST(big AS DECIMAL(18, 0)) BETWEEN 9007199254740993 AND 9007199254740995
+big | true
+"""
+
+
+@cases(("key", "where"), [line.split(" | ") for line in LARGE.strip().splitlines()], quick=7)
+def test_whole_numbers_beyond_those_of_doubles(numbered: Any, key: str, where: str) -> None:
+    """Bounds of a condition, of the owner and of the caller are the numbers that they wrote."""
+    asked = f"SELECT {key} AS k, count(*) AS n FROM numbers WHERE {where} GROUP BY k"
+    bounds = ", lower := {big: 9007199254740993}, upper := {big: 9007199254740995}" if where == "true" else ""
+    exact = numbered.execute(f"SELECT * FROM ({asked}) ORDER BY k").fetchall()
+    for more in ("", bounds):
+        found = numbered.execute(f"FROM dp_query(?, epsilon := 1e6{more})", [asked]).fetchall()
+        assert sorted(row for row in found if row[0] is not None) == exact
+
+
+@pytest.fixture(scope="module")
+def numbered() -> Iterator[Any]:
+    """Yield a table of three whole numbers that no double is."""
+    with dpsql.connect() as opened:
+        opened.execute(
+            "CREATE TABLE numbers AS SELECT i AS pid, 9007199254740993 + i % 3 AS big FROM range(300) AS r(i)"
+        )
+        opened.execute("""
+            SELECT dp_protect('numbers', epsilon := 1e9, privacy_unit := 'pid', max_rows_per_unit := 1,
+              lower := {big: 9007199254740993}, upper := {big: 9007199254740995})""")
+        yield opened
 
 
 @cases("aggregate", ["count(*)", "avg(n)", "avg(n * 2 + sqrt(n))", "median(n)", "corr(n, age)", "count(DISTINCT pid)"])

@@ -161,6 +161,7 @@ def _date_literal(day: datetime.date) -> Expr:
 
 
 _MOST_INTEGERS, _MOST_PARTS = 10_000, 3
+_MOST_BIGINT = 2**63 - 1
 # The origin of keys that are all whole numbers between bounds, whether they occur or not.
 WHOLE_NUMBERS = "whole numbers"
 _TYPES = frozenset(("BOOLEAN", "ENUM"))
@@ -180,6 +181,8 @@ _DAYS = frozenset(
         *("dayofyear", "weekofyear", "yearweek", "y", "mon"),
     )
 )
+# What names of dates say, as specifiers of `strftime`.
+_TEXTS_OF_DATES = {"dayname": "A", "monthname": "B"}
 _STEPS = {"hour": "1 hour", "hours": "1 hour", "minute": "1 minute", "minutes": "1 minute"}
 # Steps of moments at which every value of a coarser local time occurs, also where clocks go forward or back.
 _IN_ZONE = {"1 day": "1 hour", "1 hour": "15 minutes", "1 minute": "1 minute"}
@@ -276,7 +279,7 @@ class KeyFinder:
         if part is not None:
             values = tuple(map(str, range(part[0], part[1] + 1)))
             return self._dated(expr) or self._of_type(expr, KeyValues(values, None, "the parts of a date"))
-        return self._dated(expr) or self._integers_of(expr)
+        return self._dated(expr) or self._cyclic(expr) or self._integers_of(expr)
 
     def _column(self, expr: Expr) -> KeyValues | None:
         item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
@@ -285,7 +288,7 @@ class KeyFinder:
             return self._public(expr)
         if keys is None:
             keys = self._equated(expr, column.type) or self._dated(expr)
-        if keys is None and column.type.kind in INTEGERS:
+        if keys is None and _is_whole(column.type):
             keys = self._integers(expr, column.type)
         if keys is not None and item.optional:
             keys = _with_null(keys, column.type)
@@ -571,6 +574,32 @@ class KeyFinder:
             query += f" WHERE {where}"
         return KeyValues(None, query, f"the range of {_name_of(moment, self._scope)}", (*bounding, *conditions))
 
+    def _cyclic(self, expr: Expr) -> KeyValues | None:
+        """Return the values of an expression of a date that come again in other years, such as the name of a day.
+
+        Every calendar, a first day of the week and a leap year or not, occurs from 2000 to 2027.
+        """
+        base, form = _date_base(expr)[0], _TEXTS_OF_DATES.get(expr.name)
+        if expr.name == "strftime" and base is not None:
+            [literal] = [str(part.value) for part in expr.parts if part != base] or [""]
+            form = "".join(re.findall(r"%-?(.)", literal))
+        if base is None or not form or self._type(base).kind not in ("DATE", "TIMESTAMP"):
+            return None
+        ends = ("2000-01-01", "2027-12-31", "1 day") if set(form) <= set("aAwubBmdjUW%") else None
+        if set(form) <= set("HIMp%"):
+            ends = ("2000-01-01", "2000-01-01 23:59:00", "1 minute")
+        if ends is None or not self._revised(True, BEFORE_NARROW_KEYS):
+            return None
+        kind = self._type(base)
+        first, last, step = (cast(text(end), "TIMESTAMP") if end != ends[2] else end for end in ends)
+        series = call("generate_series", first, last, f"CAST('{step}' AS INTERVAL)")
+        points = f"SELECT CAST({call('unnest', series)} AS {kind.sql}) AS v"
+        image = self._expressions.write(
+            _replaced(expr, base, Expr("item", "v", value="k0")), {("k0", "v"): ColumnSql('"k0"."v"', kind)}
+        )
+        keys = KeyValues(None, f'SELECT DISTINCT {image.sql} AS v FROM ({points}) AS "k0"', "the parts of a date")
+        return keys if self._is_present(base) or self._is_present(expr) else _with_null(keys, self._type(expr))
+
     def _periods(self, base: Expr) -> list[tuple[str, str]]:
         """Return the first and last moment of a date in each span of periods that the caller names.
 
@@ -701,7 +730,7 @@ class KeyFinder:
     def _integers_of(self, expr: Expr) -> KeyValues | None:
         kind = self._type(expr)
         if (expr.what == "call" and expr.name in _WHOLE and len(expr.parts) <= 1 + (expr.name == "//")) or (
-            expr.what == "cast" and kind.kind in INTEGERS
+            expr.what == "cast" and _is_whole(kind)
         ):
             return self._integers(expr, kind)
         return None
@@ -710,9 +739,16 @@ class KeyFinder:
         interval = self._interval(expr)
         if interval.lower is None or interval.upper is None or interval.upper - interval.lower > _MOST_INTEGERS:
             return None
+        if kind.kind == "DECIMAL" and not self._revised(True, BEFORE_NARROW_KEYS):
+            return None
         first, last = (int(bound) for bound in (interval.lower, interval.upper))
-        value = f"CAST({identifier('i')} AS {kind.sql})"
-        query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(first), str(last + 1)))} AS i)"
+        whole = identifier("i")
+        value = f"CAST({whole} AS {kind.sql})"
+        start, after = first, last + 1
+        if not -_MOST_BIGINT < first <= last < _MOST_BIGINT:
+            start, after = 0, last + 1 - first
+            value = call("+", cast(text(str(first)), kind.sql), f"CAST({whole} AS {kind.sql})")
+        query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(start), str(after)))} AS {whole})"
         origin = f"{WHOLE_NUMBERS} in [{fraction_text(interval.lower)}, {fraction_text(interval.upper)}]"
         return self._of_type(expr, KeyValues(None, query, origin, tuple(_whole_bounds(self._conditions, expr))))
 
@@ -793,6 +829,11 @@ def _with_null(keys: KeyValues, kind: Type) -> KeyValues:
     if keys.values is not None:
         return replace(keys, values=tuple(dict.fromkeys((*keys.values, None))), meets=())
     return replace(keys, query=f"({keys.query}) UNION (SELECT CAST(NULL AS {kind.sql}))", meets=())
+
+
+def _is_whole(kind: Type) -> bool:
+    """Whether a type has whole numbers only."""
+    return kind.kind in INTEGERS or (kind.kind == "DECIMAL" and kind.sizes[1] == 0)
 
 
 def _whole_bounds(conditions: Sequence[Expr], expr: Expr) -> Iterator[Expr]:

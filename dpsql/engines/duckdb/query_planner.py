@@ -441,7 +441,7 @@ def _bounds(name: str, argument: object) -> dict[str, Fraction]:
             sign = ">=" if name == "lower" else "<="
             hint += f" Bound a date in WHERE: {column or 'day'} {sign} DATE '{value:%Y-%m-%d}'."
         checked = parameters.finite_float(name, value, hint=hint)
-        bounds[str(column)] = Fraction(str(checked))
+        bounds[str(column)] = Fraction(value) if isinstance(value, int) else Fraction(str(checked))
     return bounds
 
 
