@@ -397,7 +397,7 @@ def _stated_bounds(arguments: Mapping[str, object]) -> dict[str, object] | None:
         if low in bounds or high in bounds:
             pair = public_bounds(bounds.get(low), bounds.get(high), names=(low, high), hint=hint)
             for name, side in zip((low, high), pair, strict=True):
-                bounds[name] = list(side) if isinstance(side, tuple) else side
+                bounds[name] = _exact(list(side) if isinstance(side, tuple) else side, bounds[name])
     if "target_levels" in bounds:
         bounds["target_levels"] = list(parameters.levels(bounds["target_levels"]))
         if "target_lower" in bounds:
@@ -405,6 +405,16 @@ def _stated_bounds(arguments: Mapping[str, object]) -> dict[str, object] | None:
     if "keys" in bounds:
         bounds["keys"] = parameters.keys(bounds["keys"])
     return bounds or None
+
+
+def _exact(side: object, given: object) -> object:
+    """Return checked bounds with whole numbers as they were given: a double rounds those beyond 2**53."""
+    if isinstance(side, Mapping) and isinstance(given, Mapping):
+        return {name: _exact(number, given[name]) for name, number in side.items()}
+    if isinstance(side, list):
+        return [_exact(*pair) for pair in zip(side, parameters.list_items(given) or (), strict=True)]
+    is_whole = isinstance(given, int) and not isinstance(given, bool)
+    return given if is_whole and side != given else side
 
 
 def _totals(epsilon: object, delta: object, *, dated: bool) -> tuple[Fraction | None, Fraction | None]:

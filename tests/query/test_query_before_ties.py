@@ -12,8 +12,10 @@ import pytest
 
 import dpsql
 from dpsql.contract.grant_fields import Asker
-from dpsql.engines.duckdb import query_planner
+from dpsql.contract.query.catalogue import BEFORE_NARROW_KEYS, BEFORE_TOTAL_ORDERS
+from dpsql.engines.duckdb import planner, query_planner
 from dpsql.engines.duckdb.lineage.placing import place_text
+from dpsql.engines.duckdb.planner import _with_public_keys as with_public_keys
 from dpsql.engines.duckdb.query_planner import read_options
 from dpsql.ledger.grants import Grant
 from support.broken.planting import planted
@@ -73,11 +75,18 @@ def opened(path: Path) -> Iterator[dpsql.Context]:
 
 
 @contextmanager
-def earlier(path: Path) -> Iterator[dpsql.Context]:
+def earlier(path: Path, version: int = BEFORE_TOTAL_ORDERS) -> Iterator[dpsql.Context]:
     """A version that writes every text as before."""
+    oldest = {"replayed": version == BEFORE_TOTAL_ORDERS}
+
+    def unnarrowed(*given: Any) -> tuple[Any, Any]:
+        _, before = with_public_keys(*given)
+        return before, before
+
     faults = (
-        (query_planner, "read_options", lambda *given, **named: read_options(*given, **{**named, "earlier": True})),
-        (query_planner, "place_text", lambda *given, **named: place_text(*given, **{**named, "replayed": True})),
+        (query_planner, "read_options", lambda *given, **named: read_options(*given, **{**named, "earlier": version})),
+        (query_planner, "place_text", lambda *given, **named: place_text(*given, **{**named, **oldest})),
+        (planner, "_with_public_keys", unnarrowed),
     )
     with planted(*faults), opened(path) as ctx:
         yield ctx
@@ -124,6 +133,26 @@ def test_it_is_read_and_nothing_else(path: Path) -> None:
             assert found.replayed == (name in CHOOSING), name
             assert (found.sql() == found.stored_sql()) == (name in CHOOSING), name
         assert charged(ctx) == len(sources)
+
+
+NARROWED = (
+    "dp_query('SELECT n, count(*) AS a FROM visits WHERE n > 3 AND n <= 9 GROUP BY n', epsilon := 1)",
+    "dp_query('SELECT month(day) AS m, count(*) AS a FROM visits WHERE month(day) BETWEEN 1 AND 3 GROUP BY m', epsilon := 1)",
+    "dp_count('visits', by := 'n', condition := 'n > 3 AND n <= 9', epsilon := 1, release := 'high')",
+)
+
+
+def test_a_release_before_conditions_narrowed_keys_replays(path: Path) -> None:
+    with earlier(path, BEFORE_NARROW_KEYS) as ctx:
+        before = [sorted(ctx.connection.execute(f"FROM {call}").fetchall(), key=repr) for call in NARROWED]
+    with opened(path) as ctx:
+        assert [sorted(ctx.connection.execute(f"FROM {call}").fetchall(), key=repr) for call in NARROWED] == before
+        assert charged(ctx) == len(NARROWED)
+        anew = [
+            ctx.connection.execute(f"FROM {call.replace('1)', '2)').replace('high', 'new')}").fetchall()
+            for call in NARROWED
+        ]
+        assert [len(before) - len(anew) for before, anew in zip(before, anew, strict=True)] == [1, 9, 1]
 
 
 def source_of(ctx: dpsql.Context, sql: str) -> str:
@@ -198,7 +227,7 @@ def test_a_release_that_is_gone_is_not_asked_anew(path: Path) -> None:
 @pytest.mark.long
 def test_queries_that_choose_nothing_are_split_once(path: Path) -> None:
     split = vars(query_planner)["split"]
-    calls: list[bool] = []
+    calls: list[int] = []
 
     def counting(query: Any, catalogue: Any, options: Any) -> Any:
         calls.append(options.earlier)
@@ -207,6 +236,6 @@ def test_queries_that_choose_nothing_are_split_once(path: Path) -> None:
     with planted((query_planner, "split", counting)), opened(path) as ctx:
         for sql in SAME.values():
             asked(ctx, counted(sql))
-        assert True not in calls
+        assert not any(calls)
         asked(ctx, counted(CHOOSING["lag"]))
-        assert True in calls
+        assert any(calls)

@@ -130,10 +130,84 @@ def test_parts_that_bound_no_date(con: duckdb.DuckDBPyConnection, where: str) ->
         keys(con, "visit_date", where)
 
 
+NARROWED = """
+ward | ward <> 'A'
+ward | ward NOT IN ('A', 'B') AND ward < 'D'
+ward | ward IN ('A', 'B') AND ward <> 'A'
+ward | lower(ward) = 'c'
+lower(ward) | ward <> 'A'
+lower(ward) || '!' | lower(ward) > 'b' AND lower(ward) || '!' <> 'c!'
+CASE ward WHEN 'A' THEN 'first' ELSE 'other' END | CASE ward WHEN 'A' THEN 'first' ELSE 'other' END = 'first'
+outcome | outcome <> 'dead'
+outcome | outcome IS NULL
+outcome = 'ill' | outcome = 'ill'
+days | days > 360
+days | days >= 350 AND days % 7 = 0
+days | days >= 2.5 AND days < 4.5
+days // 10 * 10 | days // 10 * 10 BETWEEN 100 AND 120
+days // 10 * 10 | days < 30
+days / 100 | days / 100 > 3.6
+days + 1 | days + 1 < 4
+month(visit_date) | month(visit_date) BETWEEN 3 AND 5
+month(visit_date) | extract(month FROM visit_date) > 10
+date_part('dayofweek', visit_date) | dayofweek(visit_date) NOT IN (0, 6)
+quarter(visit_date) | quarter(visit_date) IN (1, 2) AND quarter(visit_date) <> 1
+visit_date | visit_date >= '2024-02-01' AND visit_date < '2024-03-01' AND dayofweek(visit_date) = 1
+date_trunc('month', visit_date) | year(visit_date) = 2024 AND month(visit_date) IN (2, 5)
+strftime(visit_date, '%a') | visit_date BETWEEN '2024-02-01' AND '2024-02-20' AND day(visit_date) > 18
+date_trunc('month', visit_date) | date_trunc('month', visit_date) >= DATE '2024-04-10' AND visit_date < '2024-07-01'
+"""
+
+
+@cases(("key", "where"), [line.split(" | ") for line in NARROWED.strip().splitlines()], quick=12)
+def test_conditions_on_a_key_leave_values_out(con: duckdb.DuckDBPyConnection, key: str, where: str) -> None:
+    """The values are those of a table with a row for each value that a column may have."""
+    rows = """
+        SELECT ward, outcome, days, DATE '2024-01-01' + days AS visit_date FROM (SELECT unnest(['A', 'B', 'C', 'D']) AS ward),
+        (SELECT unnest([NULL, 'well', 'ill', 'dead'])::outcome AS outcome), (SELECT unnest(range(366))::INTEGER AS days)
+    """
+    exact = con.execute(f"SELECT DISTINCT ({key})::VARCHAR FROM ({rows}) WHERE {where}").fetchall()
+    found = [
+        None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        for value in keys(con, key, where)
+    ]
+    assert sorted(found, key=str) == sorted((value for (value,) in exact), key=str)
+
+
+def test_a_condition_on_more_than_a_key_leaves_its_values(con: duckdb.DuckDBPyConnection) -> None:
+    for where in ("ward <> 'A' OR days > 3", "ward <> doctor", "days > 3"):
+        assert keys(con, "ward", where) == ["A", "B", "C", "D"]
+
+
 def test_parts_of_dates(con: duckdb.DuckDBPyConnection) -> None:
     assert keys(con, "month(visit_date)") == [*(str(one) for one in range(1, 13)), None]
     assert len(keys(con, "extract(isodow FROM visit_date)")) == 7 + 1
     assert len(keys(con, "week(visit_date)")) == 53 + 1
+
+
+@cases(
+    ("key", "format"),
+    [
+        ("dayname(visit_date)", "%A"),
+        ("monthname(visit_date)", "%B"),
+        *((f"strftime(visit_date, '{form}')", form) for form in ("%a", "%m-%d", "%j", "%d %a", "%U", "%b %W")),
+        *((f"strftime(CAST(visit_date AS TIMESTAMP), '{form}')", form) for form in ("%H", "%H:%M", "%I %p")),
+    ],
+    quick=5,
+)
+def test_texts_of_dates_that_come_again(con: duckdb.DuckDBPyConnection, key: str, format: str) -> None:
+    """Their values are those of all days of 400 years, after which the calendar repeats, or of all minutes."""
+    days, step = ("2400-12-31", "1 DAY") if not set(format) & set("HIMp") else ("2001-01-02", "1 MINUTE")
+    moments = f"SELECT unnest(generate_series(TIMESTAMP '2001-01-01', TIMESTAMP '{days}', INTERVAL {step})) AS d"
+    exact = con.execute(f"SELECT DISTINCT strftime(d, '{format}') AS v FROM ({moments}) ORDER BY v").fetchall()
+    assert keys(con, key) == [None, *(value for (value,) in exact)]
+    assert keys(con, key, "visit_date IS NOT NULL") == [value for (value,) in exact]
+
+
+@cases("form", ["%Y", "%V", "%m %H", "%y-%m", "%S"])
+def test_texts_of_dates_that_do_not_come_again(con: duckdb.DuckDBPyConnection, form: str) -> None:
+    with pytest.raises(ParameterError, match="P065"):
+        keys(con, f"strftime(visit_date, '{form}')")
 
 
 def test_values_in_where(con: duckdb.DuckDBPyConnection) -> None:
@@ -208,9 +282,38 @@ def test_columns_of_one_public_table_have_the_values_of_its_rows(
 def test_stated_keys_and_grouping_sets_stand_by_themselves(con: duckdb.DuckDBPyConnection) -> None:
     joined = "visits JOIN wards USING (ward)"
     [core] = split_of(con, f"SELECT building, ward, count(*) FROM {joined} GROUP BY ALL", delta=False).cores
-    assert [key.together for key in core.keys] == [(), ()]  # ward is declared
+    assert [key.together for key in core.keys] == [("k0", "k1")] * 2  # declared keys of people that equal public ones
+    [core] = split_of(
+        con,
+        "SELECT building, doctor, count(*) FROM visits JOIN wards ON beds = days GROUP BY ALL",
+        delta=False,
+        keys={"doctor": ("Ann",)},
+    ).cores
+    assert [key.together for key in core.keys] == [(), ()]
     for core in split_of(con, f"SELECT building, beds, count(*) FROM {joined} GROUP BY CUBE (1, 2)", delta=False).cores:
         assert all(key.together == () for key in core.keys)
+
+
+@cases(
+    ("source", "where", "rows"),
+    [
+        ("visits JOIN wards USING (ward)", "true", "wards WHERE true"),
+        ("visits v JOIN wards w ON v.ward = w.ward", "v.ward <> 'A'", "wards WHERE ward <> 'A'"),
+        ("visits v, wards w", "v.ward = w.ward AND w.ward < 'C' AND beds > 10", "wards WHERE ward = 'B'"),
+        ("visits JOIN (SELECT * FROM wards UNION ALL VALUES ('E', 1, 'N')) USING (ward)", "true", "wards WHERE true"),
+    ],
+)
+def test_declared_keys_that_equal_public_ones_have_the_values_of_their_rows(
+    con: duckdb.DuckDBPyConnection, source: str, where: str, rows: str
+) -> None:
+    """The public table has no rows for a declared key that it lacks, and its other keys are not declared."""
+    sql = f"SELECT {'v.' if ' v' in source else ''}ward AS k, beds AS b, count(*) FROM {source} WHERE {where} GROUP BY k, b"
+    for kept, more in ({"k": ("A", "B", "X")}, " AND ward < 'C'"), ({}, ""):
+        [core] = split_of(con, sql, delta=False, keys=kept).cores
+        ward, beds = core.keys
+        assert ward.query == beds.query is not None
+        found = con.execute(ward.query).fetchall()
+        assert sorted(found) == sorted(con.execute(f"SELECT ward, beds FROM {rows}{more}").fetchall())
 
 
 def test_bins_and_images(con: duckdb.DuckDBPyConnection) -> None:
@@ -324,7 +427,14 @@ date_trunc('week', moment + INTERVAL 1 DAY) - INTERVAL 1 DAY
 date_trunc('month', moment - INTERVAL '5 hours')
 date_trunc('quarter', moment + INTERVAL 2 MONTH)
 dayofweek(moment + INTERVAL 30 MINUTE)
+hour(moment + INTERVAL 30 MINUTE)
 CAST(z AT TIME ZONE 'Europe/Berlin' AS DATE)
+date_trunc('day', moment AT TIME ZONE 'UTC' AT TIME ZONE 'Europe/Berlin')
+hour(moment AT TIME ZONE 'UTC' AT TIME ZONE 'Asia/Kolkata')
+date_trunc('hour', moment AT TIME ZONE 'America/New_York' AT TIME ZONE 'Europe/Paris')
+CAST((moment AT TIME ZONE 'UTC' AT TIME ZONE 'Europe/Berlin') + INTERVAL 5 HOUR AS DATE)
+date_trunc('day', moment AT TIME ZONE 'UTC')
+CAST(z AT TIME ZONE 'UTC' AT TIME ZONE 'Asia/Tokyo' AT TIME ZONE 'Europe/London' AS DATE)
 date_trunc('hour', z AT TIME ZONE 'Europe/Berlin')
 date_trunc('hour', z AT TIME ZONE 'UTC')
 date_trunc('month', z AT TIME ZONE 'Asia/Kolkata')
@@ -346,6 +456,32 @@ def test_local_times_between_literals(expression: str) -> None:
     with moments("2024-03-25", "2024-04-12") as con:
         asked = con.execute("SELECT k::VARCHAR, n FROM dp_query(?, epsilon := 1e5)", [text]).fetchall()
         assert asked == con.execute(f"SELECT k::VARCHAR, n FROM ({text})").fetchall()
+
+
+OF_HOURS = """
+hour(moment) | hour(moment) BETWEEN 8 AND 10 | all
+date_trunc('hour', moment) | hour(moment) BETWEEN 8 AND 10 | all
+date_trunc('hour', moment) | extract(hour FROM moment) < 2 AND dayofweek(moment) = 2 | all
+date_trunc('day', moment) | dayofweek(moment) IN (1, 2) AND hour(moment) > 5 | some
+CAST(moment AS DATE) | strftime(moment, '%H') = '23' | some
+date_trunc('hour', z AT TIME ZONE 'Europe/Berlin') | hour(z AT TIME ZONE 'Europe/Berlin') = 2 | all
+date_trunc('day', moment AT TIME ZONE 'UTC' AT TIME ZONE 'Europe/Berlin') | isodow(moment AT TIME ZONE 'UTC' AT TIME ZONE 'Europe/Berlin') > 5 | all
+dayname(moment + INTERVAL 30 MINUTE) | dayname(moment + INTERVAL 30 MINUTE) LIKE 'M%' | all
+date_trunc('hour', moment) | minute(moment) = 15 | some
+strftime(moment, '%H:%M') | minute(moment) = 15 | all
+"""
+
+
+@cases(("expression", "where", "listed"), [line.split(" | ") for line in OF_HOURS.strip().splitlines()], quick=6)
+def test_conditions_on_times_between_literals(expression: str, where: str, listed: str) -> None:
+    """All groups have rows; if the condition changes within a step of the list, some have."""
+    column = "z" if re.search(r"\bz\b", expression) else "moment"
+    bounded = f"{column} >= TIMESTAMP '2024-03-29 10:00:00' AND {column} < TIMESTAMP '2024-04-08 00:15:00'"
+    text = f"SELECT {expression} AS k, count(*) AS n FROM visits WHERE {bounded} AND {where} GROUP BY k ORDER BY k"
+    with moments("2024-03-25", "2024-04-12") as con:
+        asked = con.execute("SELECT k::VARCHAR, n FROM dp_query(?, epsilon := 1e5)", [text]).fetchall()
+        assert [row for row in asked if row[1]] == con.execute(f"SELECT k::VARCHAR, n FROM ({text})").fetchall()
+        assert all(count for _, count in asked) == (listed == "all")
 
 
 @cases("bounded", ["moment + INTERVAL 1 DAY", "z AT TIME ZONE 'Asia/Tokyo'"])
@@ -393,6 +529,33 @@ def test_literal_times_that_are_refused(literal: str, code: str) -> None:
 def test_a_condition_has_no_time_zone() -> None:
     with moments("2024-03-30", "2024-03-31") as con, pytest.raises(duckdb.Error, match="DPSQL-P070"):
         con.execute("FROM dp_count('visits', epsilon := 1, condition := $$z > TIMESTAMPTZ '2024-03-30 10:00:00+02'$$)")
+
+
+@cases(
+    ("key", "first", "last", "count"),
+    [
+        ("year(visit_date)", "'0001-01-01'", "'9999-01-01'", 9998),
+        ("strftime(CAST(visit_date AS TIMESTAMP), '%H:%M')", "'1990-01-01'", "'2010-01-01'", 1440),
+        ("date_part('hour', CAST(visit_date AS TIMESTAMP))", "'0001-01-01'", "'100000-01-01'", 24),
+        ("visit_date", "'0001-01-01'", "CURRENT_DATE", 739_945),
+        ("visit_date", "CURRENT_DATE - INTERVAL 900 YEAR", "CURRENT_DATE - INTERVAL 800 YEAR", 36525),
+        ("visit_date", "'0001-01-01'", "'9999-01-01'", None),
+        ("date_trunc('hour', CAST(visit_date AS TIMESTAMP))", "CURRENT_DATE - INTERVAL 999 YEAR", "CURRENT_DATE", None),
+        ("strftime(CAST(visit_date AS TIMESTAMP), '%H:%M')", "'0990-01-01'", "'2010-01-01'", None),
+    ],
+    quick=9,
+)
+def test_bounds_that_are_far_apart(con: Any, key: str, first: str, last: str, count: int | None) -> None:
+    """Moments are listed a thousand at a time; a key with too many of them is refused before they are."""
+    where = f"visit_date >= {first} AND visit_date < {last}"
+    if count is None:
+        with pytest.raises(ParameterError, match="P068"):
+            keys(con, key, where)
+    else:
+        [core] = split_of(con, f"SELECT {key} AS k, count(*) FROM visits WHERE {where} GROUP BY k", delta=False).cores
+        values, query = core.keys[0].values, core.keys[0].query
+        listed = len(values or con.execute(f"SELECT DISTINCT v FROM ({query}) AS q(v)").fetchall())
+        assert listed == count
 
 
 @pytest.fixture(scope="module")
@@ -530,3 +693,45 @@ def test_a_limit_by_a_whole_number_is_chosen_by_noise(aged: Any) -> None:
     assert aged.execute(spent).fetchall() == entries
     assert [row[:2] for row in some] == [row[:2] for row in every if row[0] is not None and row[1] - some[0][2] > 0][:5]
     assert some[0][2] > every[0][2]
+
+
+LARGE = """
+big | big BETWEEN 9007199254740993 AND 9007199254740995
+big | big >= 9007199254740993 AND big < 9007199254740996
+big + 1 | big IN (9007199254740993, 9007199254740995)
+big::HUGEINT + 18014398509481984000 | big::HUGEINT + 18014398509481984000 BETWEEN 18023405708736724993 AND 18023405708736724995
+-(big::HUGEINT) - 9223372036854775807 | -(big::HUGEINT) - 9223372036854775807 BETWEEN -9232379236109516802 AND -9232379236109516800
+CAST(big AS DECIMAL(18, 0)) | CAST(big AS DECIMAL(18, 0)) BETWEEN 9007199254740993 AND 9007199254740995
+big | true
+"""
+
+
+@cases(("key", "where"), [line.split(" | ") for line in LARGE.strip().splitlines()], quick=7)
+def test_whole_numbers_beyond_those_of_doubles(numbered: Any, key: str, where: str) -> None:
+    """Bounds of a condition, of the owner and of the caller are the numbers that they wrote."""
+    asked = f"SELECT {key} AS k, count(*) AS n FROM numbers WHERE {where} GROUP BY k"
+    bounds = ", lower := {big: 9007199254740993}, upper := {big: 9007199254740995}" if where == "true" else ""
+    exact = numbered.execute(f"SELECT * FROM ({asked}) ORDER BY k").fetchall()
+    for more in ("", bounds):
+        found = numbered.execute(f"FROM dp_query(?, epsilon := 1e6{more})", [asked]).fetchall()
+        assert sorted(row for row in found if row[0] is not None) == exact
+
+
+@pytest.fixture(scope="module")
+def numbered() -> Iterator[Any]:
+    """Yield a table of three whole numbers that no double is."""
+    with dpsql.connect() as opened:
+        opened.execute(
+            "CREATE TABLE numbers AS SELECT i AS pid, 9007199254740993 + i % 3 AS big FROM range(300) AS r(i)"
+        )
+        opened.execute("""
+            SELECT dp_protect('numbers', epsilon := 1e9, privacy_unit := 'pid', max_rows_per_unit := 1,
+              lower := {big: 9007199254740993}, upper := {big: 9007199254740995})""")
+        yield opened
+
+
+@cases("aggregate", ["count(*)", "avg(n)", "avg(n * 2 + sqrt(n))", "median(n)", "corr(n, age)", "count(DISTINCT pid)"])
+def test_conditions_that_leave_no_value_leave_no_group(aged: Any, aggregate: str) -> None:
+    for where in ("age BETWEEN 40 AND 30", "age > 30 AND age // 10 <> age // 10"):
+        text = f"SELECT age, {aggregate} FROM people WHERE {where} GROUP BY age"
+        assert aged.execute("FROM dp_query(?, epsilon := 1)", [text]).fetchall() == []

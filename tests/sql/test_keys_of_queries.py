@@ -50,6 +50,11 @@ GROUPS = [
     ("day", "day >= DATE '2026-01-01' AND day < '2026-01-08'", 7),
     ("day, well", "date_trunc('month', day) = DATE '2026-02-01'", 84),
     ("mood, ward", "", 6),
+    ("ward", "ward <> 'A'", 1),
+    ("ward, well", "lower(ward) = 'a' AND well IS NOT NULL", 2),
+    ("age, ward", "age > 20 AND ward IN ('B')", 4),
+    ("mood", "mood = 'low'", 1),
+    ("day", "day >= DATE '2026-01-01' AND day < '2026-01-15' AND dayofweek(day) = 1", 2),
 ]
 
 
@@ -79,6 +84,11 @@ dp_count('monthly', by := 'day', condition := 'day < DATE ''2026-02-03''', durin
 dp_crosstab('visits', rows := 'mood', columns := 'well', margins := false, epsilon := 1) 9
 dp_crosstab('visits', rows := 'ward', columns := 'age', margins := false, epsilon := 1) 52
 dp_count('labelled', by := ['age', 'ward'], epsilon := 1) 52
+dp_count('visits', by := 'ward', condition := 'ward = ''C''', epsilon := 1) 2
+dp_count('visits', by := 'ward', condition := 'ward <> ''A'' AND ward <> ''B''', epsilon := 1) 2
+dp_count('visits', by := ['age', 'ward'], condition := 'ward <> ''A'' AND ward <> ''B'' AND age < 2', epsilon := 1) 6
+dp_count('visits', by := 'ward', condition := 'ward <> ''A''', keys := ['A', 'B'], epsilon := 1) 2
+dp_crosstab('visits', rows := 'ward', columns := 'mood', condition := 'ward <> ''A''', margins := false, epsilon := 1) 3
 """
 
 

@@ -16,6 +16,8 @@ from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold
 
 Path = tuple[str, str, str]  # a table's full path: database, schema and name
+# How far back `Options.earlier` goes: before conditions narrowed public keys, and before decision 65 as well.
+BEFORE_NARROW_KEYS, BEFORE_TOTAL_ORDERS = 1, 2
 
 
 class PathKey(NamedTuple):
@@ -112,6 +114,9 @@ class Typing(Protocol):
     def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
         """Return the names and types of a query that reads no table; None if DuckDB does not bind it."""
 
+    def value(self, sql: str) -> str | None:
+        """Return the value of an expression over literals as text; None for NULL, or if it fails."""
+
 
 @dataclass(frozen=True)
 class Catalogue:
@@ -170,9 +175,9 @@ class Options:
         The periods whose rows count, as the caller names them.
     columns : tuple of (str, str) or None
         Names and SQL types of the original query, as DuckDB binds it; None if not yet known.
-    earlier : bool
-        Whether to write SQL as before decision 65: tied rows and equal values in DuckDB's reading order. Such SQL finds
-        a stored release, and never runs.
+    earlier : int
+        How far back the version is whose SQL to write: 0 for this one, `BEFORE_NARROW_KEYS`, or `BEFORE_TOTAL_ORDERS`
+        (tied rows and equal values in DuckDB's reading order). Earlier SQL finds a stored release, and never runs.
     """
 
     keys: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
@@ -184,4 +189,4 @@ class Options:
     now: datetime.datetime | None = None
     during: object = None
     columns: tuple[tuple[str, str], ...] | None = None
-    earlier: bool = False
+    earlier: int = 0

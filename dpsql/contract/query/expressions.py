@@ -551,6 +551,10 @@ class RowExpressions:
                 self._cache[key] = self._write(expr, read, columns)
         return self._cache[key]
 
+    def value(self, sql: str) -> str | None:
+        """Return the value of SQL over literals, as text; None for NULL, or if it fails."""
+        return self._typing.value(sql)
+
     def type(self, expr: Expr, columns: Columns) -> Type:
         """Return the type of an expression."""
         return self.write(expr, columns).type

@@ -3,6 +3,13 @@
 If an expression has no values of its own, DuckDB lists its values over the values of its parts. Nothing here reads rows
 of people.
 
+**Conditions on a key.** A counted row meets every condition. If a condition reads nothing but the key's expression, the
+row's value decides it: the condition, written over the listed values, is true for the row's value as it is for the row.
+So values for which it is not true have no rows, and are not listed: `hour(ts) BETWEEN 8 AND 10`, `ward <> 'A'`. The
+same holds for days between literals and conditions on the date, and for moments in steps if the condition is the same
+throughout a step. The list still follows from literals, declarations and public tables alone, so it is public: rows do
+not choose it. A wrong list would lose or add groups, which changes meaning, never privacy.
+
 Conditions on a part of a date, such as ``year(day) = 2025`` or ``date_trunc('month', day) >= …``, bound its days. A
 condition keeps at most the days between these bounds. The bounds choose the groups, and the periods that a query is
 charged to; the condition itself still filters the rows.
@@ -12,17 +19,21 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
+from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
+from dpsql.contract.keys import MOST_GROUPS
 from dpsql.contract.parameters import show
 from dpsql.contract.periods import PERIODS
+from dpsql.contract.query.catalogue import BEFORE_NARROW_KEYS, BEFORE_TOTAL_ORDERS
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucket_width, literal_time
 from dpsql.contract.query.intervals import Limits, fails_without, finite_part, has_value, literal_number
 from dpsql.contract.query.nodes import Expr, interval_sql
 from dpsql.contract.query.relations import PUBLIC, Item, KeyValues, Scope, fraction_text
+from dpsql.contract.query.spellings import has_one_spelling
 from dpsql.contract.query.split import QueryKey
+from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, identifier, text
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
@@ -150,9 +161,17 @@ def _date_literal(day: datetime.date) -> Expr:
 
 
 _MOST_INTEGERS, _MOST_PARTS = 10_000, 3
+_MOST_BIGINT = 2**63 - 1
 # The origin of keys that are all whole numbers between bounds, whether they occur or not.
 WHOLE_NUMBERS = "whole numbers"
 _TYPES = frozenset(("BOOLEAN", "ENUM"))
+# What conditions on a row consist of.
+_OF_ROWS = frozenset(
+    (
+        *("item", "constant", "and", "or", "not", "null", "present", "coalesce", "compare", "between", "in", "case"),
+        *("cast", "call", "collate", "element", "field"),
+    )
+)
 _BOOLEANS = frozenset(("and", "or", "not", "null", "present", "in", "between", "compare"))
 _WHOLE = frozenset(("floor", "ceil", "ceiling", "round", "trunc", "//"))
 _DAYS = frozenset(
@@ -162,9 +181,13 @@ _DAYS = frozenset(
         *("dayofyear", "weekofyear", "yearweek", "y", "mon"),
     )
 )
+# What names of dates say, as specifiers of `strftime`.
+_TEXTS_OF_DATES = {"dayname": "A", "monthname": "B"}
 _STEPS = {"hour": "1 hour", "hours": "1 hour", "minute": "1 minute", "minutes": "1 minute"}
 # Steps of moments at which every value of a coarser local time occurs, also where clocks go forward or back.
 _IN_ZONE = {"1 day": "1 hour", "1 hour": "15 minutes", "1 minute": "1 minute"}
+# Beyond this many moments are not listed at all; more than `MOST_GROUPS` are listed by so many at once.
+_MOST_MOMENTS, _STEPS_AT_ONCE = 100_000_000, 1_000
 _DATES = frozenset(("DATE", "TIMESTAMP", ZONED_TIMESTAMP))
 
 
@@ -194,7 +217,7 @@ class KeyFinder:
         expressions: RowExpressions,
         conditions: Sequence[Expr],
         interval: Callable[[Expr], Limits],
-        revised: Callable[[bool], bool],
+        revised: Callable[..., bool],
         during: Callable[[Expr], Days] = lambda _: (),
     ) -> None:
         self._scope, self._expressions, self._revised, self._during = scope, expressions, revised, during
@@ -202,18 +225,48 @@ class KeyFinder:
 
     def find(self, expr: Expr) -> KeyValues | None:
         """Return the public values of an expression; None if there are none."""
-        direct = self._direct(expr)
-        if direct is not None:
-            return direct
-        return self._image(expr)
+        return self._direct(expr) or self._kept(expr, self._image(expr))
 
     def _direct(self, expr: Expr) -> KeyValues | None:
+        """Return the values of an expression that are not those of its parts."""
+        return self._kept(expr, self._listed(expr))
+
+    def _kept(self, expr: Expr, keys: KeyValues | None) -> KeyValues | None:
+        """Return the values that meet the conditions on an expression alone."""
+        if keys is None or not any(node.what == "item" for node in expr.walk()):
+            return keys
+        kind = self._type(expr)
+        if not (has_one_spelling(kind) or kind.kind in FLOATS):
+            return keys  # rows may spell the value differently
+        where = self._where({expr: '"k0"."v"'}, [c for c in self._conditions if c not in keys.meets])
+        if not where or not self._revised(True, BEFORE_NARROW_KEYS):
+            return keys
+        query = f'SELECT v FROM ({values_query(keys, kind)}) AS "k0"("v") WHERE {where}'
+        return replace(keys, values=None, query=query)
+
+    def _where(self, listed: Mapping[Expr, str], conditions: Sequence[Expr]) -> str:
+        """Return the SQL of conditions that read nothing but listed expressions, over the SQL of their values."""
+        read = {("k0", sql): ColumnSql(sql, self._type(expr)) for expr, sql in listed.items()}
+        out = []
+        for condition in conditions:
+            over = condition
+            for expr, sql in listed.items():
+                over = _replaced(over, expr, Expr("item", sql, value="k0"))
+            parts = list(over.walk())
+            if over != condition and all(
+                part.what in _OF_ROWS and (part.what != "item" or (str(part.value), part.name) in read)
+                for part in parts
+            ):
+                out.append(self._expressions.write(over, read).sql)
+        return " AND ".join(out)
+
+    def _listed(self, expr: Expr) -> KeyValues | None:
         if not any(node.what == "item" for node in expr.walk()):
             literal = self._expressions.write(expr, {})
             return KeyValues(None, f"SELECT {literal.sql} AS v", "a literal")
         choices = self._listed_values(expr)
         if choices is not None:
-            return KeyValues(choices, None, "the values in WHERE")
+            return choices
         if expr.what == "item":
             return self._column(expr)
         if expr.what in _BOOLEANS:
@@ -226,7 +279,7 @@ class KeyFinder:
         if part is not None:
             values = tuple(map(str, range(part[0], part[1] + 1)))
             return self._dated(expr) or self._of_type(expr, KeyValues(values, None, "the parts of a date"))
-        return self._dated(expr) or self._integers_of(expr)
+        return self._dated(expr) or self._cyclic(expr) or self._integers_of(expr)
 
     def _column(self, expr: Expr) -> KeyValues | None:
         item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
@@ -235,7 +288,7 @@ class KeyFinder:
             return self._public(expr)
         if keys is None:
             keys = self._equated(expr, column.type) or self._dated(expr)
-        if keys is None and column.type.kind in INTEGERS:
+        if keys is None and _is_whole(column.type):
             keys = self._integers(expr, column.type)
         if keys is not None and item.optional:
             keys = _with_null(keys, column.type)
@@ -261,6 +314,9 @@ class KeyFinder:
         if expr.what == "item":
             item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
             return column.is_present and not (item.optional or item.hidden)
+        moved = _moved_part(expr)
+        if moved is not None:
+            return self._is_present(moved) and self._revised(True, BEFORE_NARROW_KEYS)
         keeps = expr.what in ("cast", *_BOOLEANS) or finite_part(expr) is not None
         if keeps or (expr.name in _WHOLE and (expr.name != "//" or literal_number(expr.parts[1]))):
             return all(map(self._is_present, expr.parts))
@@ -318,25 +374,52 @@ class KeyFinder:
     def together(self, groups: Sequence[tuple[Expr, QueryKey]]) -> list[QueryKey]:
         """Return the keys of groups; keys from one public table are combined as in its rows.
 
-        The table has far fewer combinations than all values have. The caller's keys and declared keys stay.
+        The table has far fewer combinations than all values have. Of the caller's keys and declared keys, those remain
+        that the table has.
         """
         out = [key for _, key in groups]
         of_item: dict[str, list[int]] = {}
-        listed = [self._over_twins(expr) for expr, _ in groups]
-        for index, (expr, (_, key)) in enumerate(zip(listed, groups, strict=True)):
-            read = {str(part.value) for part in expr.walk() if part.what == "item"}
-            if len(read) == 1 and key.origin not in ("stated", "declared"):
+        for index, (expr, _) in enumerate(groups):
+            read = {str(part.value) for part in self._over_twins(expr).walk() if part.what == "item"}
+            if len(read) == 1:
                 of_item.setdefault(read.pop(), []).append(index)
         for id_, indexes in of_item.items():
             item = self._scope.item(id_)
-            if item.relation.level == PUBLIC and len(indexes) > 1:
-                query = self.rows_of(item, [listed[index] for index in indexes])
+            if item.relation.level != PUBLIC or len(indexes) < 2:
+                continue
+            named = [index for index in indexes if out[index].origin in ("stated", "declared")]
+            if named and not self._revised(True, BEFORE_NARROW_KEYS):
+                indexes, named = [index for index in indexes if index not in named], []
+            if len(indexes) > 1:
+                query = self._in_rows(item, [(groups[index][0], out[index]) for index in indexes])
                 names = tuple(out[index].column for index in indexes)
                 for position in indexes:
                     out[position] = replace(
                         out[position], values=None, query=query, origin=_public_name(item), together=names
                     )
         return out
+
+    def _in_rows(self, item: Item, keys: Sequence[tuple[Expr, QueryKey]]) -> str:
+        """Return the query of the combinations of keys in the rows of a public table."""
+        query = self.rows_of(item, [self._over_twins(expr) for expr, _ in keys])
+        values = {expr: f'"k0".{identifier(key.column)}' for expr, key in keys}
+        others = [
+            condition
+            for condition in self._conditions
+            if self._scope.numbers(condition) != {item.id} and not all(part.what == "item" for part in condition.parts)
+        ]
+        where = self._where(values, others)
+        where = where if where and self._revised(True, BEFORE_NARROW_KEYS) else ""
+        joins = ""
+        for expr, key in keys:
+            if key.origin in ("stated", "declared"):
+                among = values_query(KeyValues(key.values, key.query, key.origin), self._type(expr))
+                listed = identifier(f"of_{key.column}")
+                joins += f' SEMI JOIN ({among}) AS {listed}("v") ON {listed}."v" IS NOT DISTINCT FROM {values[expr]}'
+        if not joins and not where:
+            return query
+        names = ", ".join(identifier(key.column) for _, key in keys)
+        return f'SELECT * FROM ({query}) AS "k0"({names}){joins}' + (f" WHERE {where}" if where else "")
 
     def _over_twins(self, expr: Expr) -> Expr:
         """Return an expression that reads equal public columns in place of columns of people."""
@@ -377,13 +460,14 @@ class KeyFinder:
 
     # Values that conditions name.
 
-    def _listed_values(self, expr: Expr) -> tuple[str | None, ...] | None:
+    def _listed_values(self, expr: Expr) -> KeyValues | None:
         if self._conditions and self._revised(self._type(expr).collated):
             return None  # rows spell the values differently
         for condition in self._conditions:
             values = _values_of(condition, expr)
             if values is not None:
-                return values
+                meets = () if any(part.what == "and" for part in condition.walk()) else (condition,)
+                return KeyValues(values, None, "the values in WHERE", meets)
         return None
 
     # Dates between literals.
@@ -399,19 +483,122 @@ class KeyFinder:
         if bounds is None:
             return self._zoned(expr, base, step)
         first, last = bounds
-        listed = f"SELECT {_points(first, last, step or '1 day')} AS d"
+        spans = self._periods(base)
+        listed = self._points(expr, base, bounds, (step or "1 day",) * 2, apart=len(spans) > 1)
+        if listed is None:
+            return None
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
         inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
-        spans = self._periods(base)
         if len(spans) > 1:  # no period between those that count
             inner += f" AND ({' OR '.join(f'd BETWEEN {start} AND {end}' for start, end in spans)})"
-        value = Expr("item", "v", value="k0")
-        read = {("k0", "v"): ColumnSql('"k0"."v"', kind)}
         if kind.kind == ZONED_TIMESTAMP:  # the points above are in the zone
             inner = f"SELECT {call('timezone', text(self._expressions.zone), 'v')} AS v FROM ({inner})"
-        image = self._expressions.write(_replaced(expr, base, value), read)
-        query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
-        return KeyValues(None, query, f"the range of {_name_of(base, self._scope)}")
+        return self._of_points(
+            expr, base, inner, [c for c in self._conditions if kind.kind == "DATE" or _is_steady(c, base, step)]
+        )
+
+    def _points(
+        self,
+        expr: Expr,
+        base: Expr,
+        ends: tuple[str, str],
+        steps: tuple[str, str],
+        *,
+        name: str = "d",
+        apart: bool = False,
+    ) -> str | None:
+        """Return the query of moments between two ends, and of the last one; None if the bounds need not be asked.
+
+        Parameters
+        ----------
+        expr, base : Expr
+            The key, and the date that it is computed from.
+        ends : tuple of str
+        steps : tuple of str
+            Steps in which the key's values occur, and those of the list, which may be finer.
+        name : str
+            The column of the query.
+        apart : bool
+            Whether the caller's periods are less than all of the time between the ends.
+
+        Raises
+        ------
+        ParameterError
+            P068: the bounds are too far apart. Nothing was listed yet.
+        """
+        first, last = ends
+        own, finer = steps
+        series = call("generate_series", first, last, f"CAST('{finer}' AS INTERVAL)")
+        listed = f"SELECT {call('unnest', call('list_concat', series, call('list_value', last)))} AS {name}"
+        few = MOST_GROUPS * _seconds_of(own)
+        seconds = self._seconds(base, ends, few)
+        if seconds <= few or not self._revised(True, BEFORE_NARROW_KEYS):
+            return listed
+        if finite_part(expr) is not None:
+            return None
+        if seconds > _MOST_MOMENTS * _seconds_of(finer) or (_is_as_fine(expr) and not apart):
+            column = identifier(_name_of(base, self._scope))
+            raise ParameterError(
+                "P068",
+                f"sql groups by more than {MOST_GROUPS} steps of {own} between the bounds of {column}. Narrow them, as "
+                f"in {column} >= DATE '2026-01-01' AND {column} < DATE '2027-01-01', or group by a longer unit.",
+            )
+        # One list of all steps would fill the memory.
+        count, unit = finer.split()
+        series = call("generate_series", first, last, f"CAST('{int(count) * _STEPS_AT_ONCE} {unit}' AS INTERVAL)")
+        starts = f"(SELECT {call('unnest', series)} AS t)"
+        offsets = f"(SELECT {call('unnest', call('range', '0', str(_STEPS_AT_ONCE)))} AS i)"
+        moment = call("+", "t", call("*", f"CAST('{finer}' AS INTERVAL)", "i"))
+        inner = f"SELECT {moment} AS {name} FROM {starts}, {offsets}"
+        return f"SELECT {name} FROM ({inner}) WHERE {name} <= {last} UNION ALL SELECT {last}"
+
+    def _seconds(self, base: Expr, ends: tuple[str, str], few: float) -> float:
+        """Return the seconds between two ends of a date; no more than `few` may be more than there are."""
+        days = self.days(base)
+        if days is not None:
+            first, last = map(datetime.date.fromisoformat, days)
+            seconds = 86_400.0 * ((last - first).days + 1)
+            if seconds <= few:
+                return seconds
+        return float(self._expressions.value(call("date_diff", text("second"), *ends)) or 0)
+
+    def _of_points(self, expr: Expr, moment: Expr, points: str, conditions: Sequence[Expr]) -> KeyValues:
+        """Return the values of an expression of a moment over points that meet conditions on the moment."""
+        value = Expr("item", "v", value="k0")
+        read = {("k0", "v"): ColumnSql('"k0"."v"', self._type(moment))}
+        image = self._expressions.write(_replaced(expr, moment, value), read)
+        query = f'SELECT DISTINCT {image.sql} AS v FROM ({points}) AS "k0"'
+        bounding = [condition for *_, condition in self._bounds(moment) if condition.what != "in"]
+        where = self._where({moment: '"k0"."v"'}, [c for c in conditions if c not in bounding])
+        if where and self._revised(True, BEFORE_NARROW_KEYS):
+            query += f" WHERE {where}"
+        return KeyValues(None, query, f"the range of {_name_of(moment, self._scope)}", (*bounding, *conditions))
+
+    def _cyclic(self, expr: Expr) -> KeyValues | None:
+        """Return the values of an expression of a date that come again in other years, such as the name of a day.
+
+        Every calendar, a first day of the week and a leap year or not, occurs from 2000 to 2027.
+        """
+        base, form = _date_base(expr)[0], _TEXTS_OF_DATES.get(expr.name)
+        if expr.name == "strftime" and base is not None:
+            [literal] = [str(part.value) for part in expr.parts if part != base] or [""]
+            form = "".join(re.findall(r"%-?(.)", literal))
+        if base is None or not form or self._type(base).kind not in ("DATE", "TIMESTAMP"):
+            return None
+        ends = ("2000-01-01", "2027-12-31", "1 day") if set(form) <= set("aAwubBmdjUW%") else None
+        if set(form) <= set("HIMp%"):
+            ends = ("2000-01-01", "2000-01-01 23:59:00", "1 minute")
+        if ends is None or not self._revised(True, BEFORE_NARROW_KEYS):
+            return None
+        kind = self._type(base)
+        first, last, step = (cast(text(end), "TIMESTAMP") if end != ends[2] else end for end in ends)
+        series = call("generate_series", first, last, f"CAST('{step}' AS INTERVAL)")
+        points = f"SELECT CAST({call('unnest', series)} AS {kind.sql}) AS v"
+        image = self._expressions.write(
+            _replaced(expr, base, Expr("item", "v", value="k0")), {("k0", "v"): ColumnSql('"k0"."v"', kind)}
+        )
+        keys = KeyValues(None, f'SELECT DISTINCT {image.sql} AS v FROM ({points}) AS "k0"', "the parts of a date")
+        return keys if self._is_present(base) or self._is_present(expr) else _with_null(keys, self._type(expr))
 
     def _periods(self, base: Expr) -> list[tuple[str, str]]:
         """Return the first and last moment of a date in each span of periods that the caller names.
@@ -437,18 +624,21 @@ class KeyFinder:
         )
 
     def _zoned(self, expr: Expr, base: Expr, step: str | None) -> KeyValues | None:
-        """Return the values of an expression of a moment AT TIME ZONE, from moments between literals."""
-        if base.name != "timezone" or len(base.parts) != 2 or step not in _IN_ZONE:
+        """Return the values of an expression of a moment that time zones move, from moments between literals."""
+        moment, bounds = _moved_part(base), None
+        while moment is not None and (bounds := self._range(moment)) is None:
+            moment = _moved_part(moment)
+        if moment is None or bounds is None or step is None or step not in _IN_ZONE:
             return None
-        moment = base.parts[1]
-        bounds = self._range(moment) if self._type(moment).kind == ZONED_TIMESTAMP else None
-        if bounds is None or not self._revised(True):
+        zoned = self._type(moment).kind == ZONED_TIMESTAMP
+        one_zone = zoned and base.name == "timezone" and base.parts[1] == moment
+        if not self._revised(True, BEFORE_TOTAL_ORDERS if one_zone else BEFORE_NARROW_KEYS):
             return None
-        first, last = (call("timezone", text(self._expressions.zone), end) for end in bounds)
-        read = {("k0", "v"): ColumnSql('"k0"."v"', self._type(moment))}
-        image = self._expressions.write(_replaced(expr, moment, Expr("item", "v", value="k0")), read)
-        query = f'SELECT DISTINCT {image.sql} AS v FROM (SELECT {_points(first, last, _IN_ZONE[step])} AS v) AS "k0"'
-        return KeyValues(None, query, f"the range of {_name_of(moment, self._scope)}")
+        first, last = (call("timezone", text(self._expressions.zone), end) if zoned else end for end in bounds)
+        points = self._points(expr, moment, (first, last), (step, _IN_ZONE[step]), name="v")
+        if points is None:
+            return None
+        return self._of_points(expr, moment, points, [c for c in self._conditions if _is_steady(c, base, step)])
 
     def _range(self, base: Expr) -> tuple[str, str] | None:
         """Return the SQL of the first and last moment of a date between literals, also if an interval moves it.
@@ -457,7 +647,7 @@ class KeyFinder:
         """
         spans = self._periods(base)
         firsts, lasts = [start for start, _ in spans[:1]], [end for _, end in spans[-1:]]
-        for sign, value, is_day in self._bounds(base):
+        for sign, value, is_day, _ in self._bounds(base):
             end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
             if sign in (">", ">=", "="):
                 firsts.append(end)
@@ -474,50 +664,59 @@ class KeyFinder:
 
     def _moved_range(self, base: Expr) -> tuple[str, str] | None:
         """Return the first and last moment of a date that a literal interval moves, from those of the date."""
-        moved = base.what == "call" and base.name in ("+", "-") and len(base.parts) == 2
-        span = interval_sql(base.parts[1]) if moved else None
+        span = _span(base)
         bounds = None if span is None else self._range(base.parts[0])
         if span is None or bounds is None or not self._revised(True):
             return None
         first, last = (call(base.name, end, span) for end in bounds)
         return first, last
 
-    def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool]]:
-        """Yield the comparisons of a date with literals, and whether they compare its day."""
+    def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool, Expr]]:
+        """Yield the comparisons of a date with literals, whether they compare its day, and their condition."""
         forms = {base: False, Expr("cast", "DATE", (base,)): True, Expr("cast", "TIMESTAMP", (base,)): False}
         if base.what == "cast" and base.name == "TIMESTAMP":
             forms[base.parts[0]] = False
-        for compared, sign, literal in self._compared():
+        for compared, sign, literal, condition in self._compared():
             if compared in forms:
-                yield sign, literal, forms[compared]
+                yield sign, literal, forms[compared], condition
             cut = cut_date(compared)
             if cut is not None and cut[0] in forms:
                 days = list(day_bounds(cut[1], sign, literal))
                 newer = cut[1] in ("day", "week") or any(part.what == "call" for part in literal.walk())
                 if self._revised(newer and bool(days)) or not newer:
-                    yield from ((comparison, day, False) for comparison, day in days)
+                    yield from ((comparison, day, False, condition) for comparison, day in days)
 
-    def _compared(self) -> Iterator[tuple[Expr, str, Expr]]:
-        """Yield the compared expression, sign and literal of conditions."""
+    def _compared(self) -> Iterator[tuple[Expr, str, Expr, Expr]]:
+        """Yield the compared expression, sign and literal of conditions, and the condition."""
         for condition in self._conditions:
             if condition.what == "between" and all(map(_literal, condition.parts[1:])):
-                yield condition.parts[0], ">=", condition.parts[1]
-                yield condition.parts[0], "<=", condition.parts[2]
+                yield condition.parts[0], ">=", condition.parts[1], condition
+                yield condition.parts[0], "<=", condition.parts[2], condition
             if condition.what == "in" and all(year_of(part) is not None for part in condition.parts[1:]):
-                yield condition.parts[0], ">=", min(condition.parts[1:], key=lambda part: int(str(part.value)))
-                yield condition.parts[0], "<=", max(condition.parts[1:], key=lambda part: int(str(part.value)))
+                yield (
+                    condition.parts[0],
+                    ">=",
+                    min(condition.parts[1:], key=lambda part: int(str(part.value))),
+                    condition,
+                )
+                yield (
+                    condition.parts[0],
+                    "<=",
+                    max(condition.parts[1:], key=lambda part: int(str(part.value))),
+                    condition,
+                )
             if condition.what == "compare" and condition.name in ("<", "<=", ">", ">=", "="):
                 left, right = condition.parts
                 if _literal(right):
-                    yield left, condition.name, right
+                    yield left, condition.name, right, condition
                 if _literal(left):
-                    yield right, _turned(condition.name), left
+                    yield right, _turned(condition.name), left, condition
 
     def days(self, base: Expr) -> tuple[str, str] | None:
         """Return the first and last day of a date that literals bound on both sides."""
         first: datetime.date | None = None
         last: datetime.date | None = None
-        for sign, value, _ in self._bounds(base):
+        for sign, value, _, _ in self._bounds(base):
             day = _day(value)
             if day is not None and sign in (">", ">=", "="):
                 first = day[0] if first is None else max(first, day[0])
@@ -531,7 +730,7 @@ class KeyFinder:
     def _integers_of(self, expr: Expr) -> KeyValues | None:
         kind = self._type(expr)
         if (expr.what == "call" and expr.name in _WHOLE and len(expr.parts) <= 1 + (expr.name == "//")) or (
-            expr.what == "cast" and kind.kind in INTEGERS
+            expr.what == "cast" and _is_whole(kind)
         ):
             return self._integers(expr, kind)
         return None
@@ -540,11 +739,18 @@ class KeyFinder:
         interval = self._interval(expr)
         if interval.lower is None or interval.upper is None or interval.upper - interval.lower > _MOST_INTEGERS:
             return None
+        if kind.kind == "DECIMAL" and not self._revised(True, BEFORE_NARROW_KEYS):
+            return None
         first, last = (int(bound) for bound in (interval.lower, interval.upper))
-        value = f"CAST({identifier('i')} AS {kind.sql})"
-        query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(first), str(last + 1)))} AS i)"
+        whole = identifier("i")
+        value = f"CAST({whole} AS {kind.sql})"
+        start, after = first, last + 1
+        if not -_MOST_BIGINT < first <= last < _MOST_BIGINT:
+            start, after = 0, last + 1 - first
+            value = call("+", cast(text(str(first)), kind.sql), f"CAST({whole} AS {kind.sql})")
+        query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(start), str(after)))} AS {whole})"
         origin = f"{WHOLE_NUMBERS} in [{fraction_text(interval.lower)}, {fraction_text(interval.upper)}]"
-        return self._of_type(expr, KeyValues(None, query, origin))
+        return self._of_type(expr, KeyValues(None, query, origin, tuple(_whole_bounds(self._conditions, expr))))
 
     # Images.
 
@@ -593,10 +799,18 @@ class KeyFinder:
         return Expr("item", "v", value=sources[expr][0])
 
 
-def _points(first: str, last: str, step: str) -> str:
-    """Return the SQL of moments, from the first to the last: all steps, and the last."""
-    points = call("generate_series", first, last, f"CAST('{step}' AS INTERVAL)")
-    return call("unnest", call("list_concat", points, call("list_value", last)))
+def _seconds_of(step: str) -> float:
+    """Return the length of a step."""
+    count, unit = step.split()
+    return int(count) * {"day": 86_400, "hour": 3_600, "minute": 60, "millisecond": 0.001}[unit.removesuffix("s")]
+
+
+def _is_as_fine(expr: Expr) -> bool:
+    """Return whether an expression has another value for each step of its date."""
+    if expr.what != "call":
+        return True
+    literal = str(expr.parts[0].value).lower()
+    return bucket_width(expr) is not None or (expr.name == "date_trunc" and literal in (*_STEPS, "day", "days"))
 
 
 def _public_name(item: Item) -> str:
@@ -613,8 +827,27 @@ def values_query(keys: KeyValues, kind: Type) -> str:
 
 def _with_null(keys: KeyValues, kind: Type) -> KeyValues:
     if keys.values is not None:
-        return replace(keys, values=tuple(dict.fromkeys((*keys.values, None))))
-    return replace(keys, query=f"({keys.query}) UNION (SELECT CAST(NULL AS {kind.sql}))")
+        return replace(keys, values=tuple(dict.fromkeys((*keys.values, None))), meets=())
+    return replace(keys, query=f"({keys.query}) UNION (SELECT CAST(NULL AS {kind.sql}))", meets=())
+
+
+def _is_whole(kind: Type) -> bool:
+    """Whether a type has whole numbers only."""
+    return kind.kind in INTEGERS or (kind.kind == "DECIMAL" and kind.sizes[1] == 0)
+
+
+def _whole_bounds(conditions: Sequence[Expr], expr: Expr) -> Iterator[Expr]:
+    """Yield the conditions that an expression is between whole numbers, which may be equal to it."""
+    for condition in conditions:
+        ends = [part for part in condition.parts if part != expr]
+        compares = condition.what == "between" or (condition.what == "compare" and condition.name in (">=", "<=", "="))
+        numbers = map(literal_number, ends)
+        if (
+            compares
+            and expr in condition.parts
+            and all(number is not None and number.denominator == 1 for number in numbers)
+        ):
+            yield condition
 
 
 def _values_of(condition: Expr, expr: Expr) -> tuple[str | None, ...] | None:
@@ -692,8 +925,49 @@ def _format_step(form: str) -> str | None:
     return "1 minute" if "M" in specifiers else "1 hour" if specifiers & {*"HIp"} else "1 day"
 
 
+def _moved_part(expr: Expr) -> Expr | None:
+    """Return the moment that a time zone or a literal interval moves; None for any other expression."""
+    if expr.what == "call" and expr.name == "timezone" and len(expr.parts) == 2:
+        return expr.parts[1]
+    return None if _span(expr) is None else expr.parts[0]
+
+
+def _span(expr: Expr) -> str | None:
+    """Return the SQL of the literal interval that is added to a date or subtracted from it."""
+    moves = expr.what == "call" and expr.name in ("+", "-") and len(expr.parts) == 2
+    return interval_sql(expr.parts[1]) if moves else None
+
+
+def _is_steady(condition: Expr, moment: Expr, step: str | None) -> bool:
+    """Return whether a condition is the same for all moments within a step of the clock."""
+    base, own = _date_base(condition)
+    if condition.what == "call" and condition.name in ("hour", "minute") and len(condition.parts) == 1:
+        base, own = condition.parts[0], _STEPS[condition.name]
+    if base == moment and step in _IN_ZONE and own in _IN_ZONE:
+        steps = list(_IN_ZONE)  # the longest first
+        return steps.index(own) <= steps.index(step)
+    return condition != moment and all(_is_steady(part, moment, step) for part in condition.inner)
+
+
 def _replaced(expr: Expr, part: Expr, by: Expr) -> Expr:
-    return by if expr == part else expr.mapped(lambda node: _replaced(node, part, by))
+    same = expr == part or _one_form(expr) == _one_form(part)
+    return by if same else expr.mapped(lambda node: _replaced(node, part, by))
+
+
+# The names of a part of a date, by the name that `date_part` takes here.
+_PART_NAMES = {
+    **{name: name for name in ("year", "quarter", "month", "week", "day", "hour", "minute", "isodow", "isoyear")},
+    **{"dow": "dow", "dayofweek": "dow", "weekday": "dow", "doy": "doy", "dayofyear": "doy"},
+    **{"dayofmonth": "day", "weekofyear": "week"},
+}
+
+
+def _one_form(expr: Expr) -> Expr:
+    """Return one form of a part of a date: ``extract(hour FROM ts)`` is ``hour(ts)``."""
+    if expr.what != "call" or expr.name != "date_part" or len(expr.parts) != 2 or expr.parts[0].what != "constant":
+        return replace(expr, name=_PART_NAMES.get(expr.name, expr.name)) if expr.what == "call" else expr
+    name = _PART_NAMES.get(str(expr.parts[0].value).lower())
+    return expr if name is None else replace(expr, name=name, parts=expr.parts[1:])
 
 
 def _name_of(expr: Expr, scope: Scope) -> str:

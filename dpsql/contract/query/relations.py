@@ -20,7 +20,14 @@ from itertools import combinations
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.names import did_you_mean, read_as_text
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
+from dpsql.contract.query.catalogue import (
+    BEFORE_TOTAL_ORDERS,
+    Catalogue,
+    CatalogueColumn,
+    CatalogueTable,
+    Options,
+    PathKey,
+)
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucketed, clock, simplified, with_plain_literals
 from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, Query, about, require
@@ -45,11 +52,14 @@ class KeyValues:
     query : str or None
         Or a SELECT of one column that lists the values.
     origin : str
+    meets : tuple of Expr
+        Conditions that the values meet by the way they are listed.
     """
 
     values: tuple[str | None, ...] | None
     query: str | None
     origin: str
+    meets: tuple[Expr, ...] = ()
 
 
 def _no_keys() -> KeyValues | None:
@@ -504,13 +514,13 @@ class Splitting:
     notes: list[str] = field(default_factory=list)
     intervals: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.intervals`
     without_rows: dict[str, str] = field(default_factory=dict)  # of public SQL, SQL with its columns that reads nothing
-    differs: bool = False  # as `Split.differs`
+    differs: set[int] = field(default_factory=set)  # as `Split.differs`
     lacking: tuple[str, int | None] | None = None  # as `Split.lacking`
 
-    def revised(self, differs: bool = True) -> bool:
+    def revised(self, differs: bool = True, before: int = BEFORE_TOTAL_ORDERS) -> bool:
         """Return whether to differ from earlier versions; note the difference even if the caller wants none."""
-        self.differs = self.differs or differs
-        return differs and not self.options.earlier
+        self.differs |= {before} if differs else set()
+        return differs and self.options.earlier < before
 
     def table(self, table: CatalogueTable) -> QueryRelation:
         """Return a table of the catalogue as a relation."""

@@ -214,8 +214,8 @@ class Split:
     intervals : tuple of (str, str, NoisyNumbers)
         The noisy numbers whose errors the post text reads: core, aggregate, and the count of noisy numbers in the
         resulting column. `error_names` names their columns.
-    differs : bool
-        Whether earlier versions split the query differently; `Options.earlier` restores their split.
+    differs : frozenset of int
+        The earlier versions that split the query differently; `Options.earlier` restores their split.
     lacking : tuple of (str, int or None), or None
         Why the query needs a delta, and where: the first group without public keys, whose keys are private here.
     """
@@ -226,7 +226,7 @@ class Split:
     noisy: tuple[tuple[tuple[str, str], ...], ...] = ()
     notes: tuple[str, ...] = ()
     intervals: tuple[tuple[str, str, NoisyNumbers], ...] = ()
-    differs: bool = False
+    differs: frozenset[int] = frozenset()
     lacking: tuple[str, int | None] | None = None
 
     def refuse_lacking(self, sql: str) -> None:

@@ -624,7 +624,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         tuple(tuple(sorted(column.noisy)) for column in relation.columns),
         tuple(splitter.work.notes),
         tuple(splitter.work.intervals),
-        splitter.work.differs,
+        frozenset(splitter.work.differs),
         splitter.work.lacking,
     )
 

@@ -33,7 +33,7 @@ own functions. A value that is used twice is a column with a name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,14 +41,15 @@ from typing import Protocol
 
 from dpsql.contract.call import check_named
 from dpsql.contract.grant_fields import Defaults
-from dpsql.contract.keys import MOST_GROUPS, PRIVATE, key_text
+from dpsql.contract.keys import MOST_GROUPS, PRIVATE, key_text, values_of
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import fold, list_items, narrow, show, text
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, SCORES, XTY, Placement, Plan
-from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options
-from dpsql.contract.query.condition import check, expression
+from dpsql.contract.query.catalogue import BEFORE_NARROW_KEYS, Catalogue, CatalogueColumn, CatalogueTable, Options
+from dpsql.contract.query.condition import check, columns_of, expression
 from dpsql.contract.query.nodes import Expr, Select, TableRef
+from dpsql.contract.query.split import QueryCore
 from dpsql.contract.query.splitter import split
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage import paths
@@ -214,8 +215,9 @@ class Planner:
             if placement is not None:
                 terms[DATED] = dated.of_source(placement.date, placement.dated)
 
+        before = arguments
         if governed and seen and placement is not None:
-            arguments = _with_public_keys(function, arguments, terms, placement, seen)
+            arguments, before = _with_public_keys(function, arguments, terms, placement, seen)
 
         def planned(owner_terms: Mapping[str, object], usual: Mapping[str, object]) -> Plan:
             values = {**arguments, "dataset": dataset, **usual}
@@ -241,6 +243,14 @@ class Planner:
             plan = planned(terms, usual)
         if placement is None:
             return plan
+        if before != arguments and plan.release is not None:
+            arguments, present = before, arguments
+            try:
+                earlier = planned(terms, usual)
+                stored = self._past.replay(earlier) is not None
+            except ParameterError:  # the name has another release
+                stored = False
+            plan, arguments = (earlier, before) if stored else (plan, present)
         if placement.once and plan.release is not None:
             # Earlier versions counted the owner's declared number of rows; their releases keep that name.
             policy = self._owner_terms(function, dataset, aggregate).get("max_rows_per_unit")
@@ -356,11 +366,13 @@ _GROUPED_SOURCE = ("", "", "dpsql_source")
 
 def _with_public_keys(
     function: str, arguments: Mapping[str, object], terms: Mapping[str, object], placement: Placement, seen: Seen
-) -> Mapping[str, object]:
+) -> tuple[Mapping[str, object], Mapping[str, object]]:
     """Return a call's arguments with the public keys that a query of the same groups has, where keys are missing.
 
     The splitter decides for both which values are public: from declarations, types, bounds, the condition and the
-    periods. It sees no row. Keys of a BOOLEAN or an ENUM are left to the call, unless it is a table of all keys.
+    periods. It sees no row. Declared keys, and those of a BOOLEAN or an ENUM, are left to the call unless the condition
+    narrows them or it is a table of all keys. The second arguments are those of earlier versions, whose keys were not
+    narrowed.
     """
     keys, by = arguments.get("keys"), arguments.get("by")
     if by is None and function == "dp_crosstab":
@@ -368,34 +380,70 @@ def _with_public_keys(
     names = [by] if isinstance(by, str) else list_items(by) or []
     is_table = function == "dp_synthetic"
     if not (is_table or (names and issubclass(function_of(function).plan, GroupedPlan))):
-        return arguments
+        return arguments, arguments
     node = paths.read_plan(seen[0][1])
     if node is None or not all(isinstance(name, str) for name in names) or not isinstance(keys, Mapping | None):
-        return arguments
+        return arguments, arguments
     table = grouped_source(_GROUPED_SOURCE, node, terms, placement)
     declared = narrow(Mapping, terms.get("keys") or {})
     listed = {fold(str(name)) for name in (declared if keys is None else keys)}
     if is_table:
-        return arguments if arguments.get("private_keys") is True else _with_labels(arguments, table, declared, listed)
+        labelled = (
+            arguments if arguments.get("private_keys") is True else _with_labels(arguments, table, declared, listed)
+        )
+        return labelled, labelled
     lacking = [table.column(name) for name in names if fold(name) not in listed]
-    if not lacking or None in lacking or (function != "dp_crosstab" and all(map(_lists_labels, lacking))):
-        return arguments
-    columns = tuple(Expr("column", names=(name,)) for name in names)
+    is_usual = not lacking or (function != "dp_crosstab" and all(map(_lists_labels, lacking)))
     condition = arguments.get("condition")
+    if None in lacking or (is_usual and (condition is None or keys is not None)):
+        return arguments, arguments
+    columns = tuple(Expr("column", names=(name,)) for name in names)
     try:
         where = None if condition is None else _with_columns(expression(check(condition)))
+        if is_usual and not {fold(part.names[0]) for part in columns} & set(map(fold, columns_of(check(condition)))):
+            return arguments, arguments
         items = (*columns, Expr("call", "count_star"))
         query = Select(items=items, source=TableRef(_GROUPED_SOURCE), where=where, groups=columns)
         texts = {name: tuple(map(key_text, list_items(values) or ())) for name, values in (keys or {}).items()}
         options = Options(keys=texts, during=arguments.get("during"))
-        [core] = split(query, Catalogue({_GROUPED_SOURCE: table}, TYPING), options).cores
+        present = before = split(query, Catalogue({_GROUPED_SOURCE: table}, TYPING), options)
+        if BEFORE_NARROW_KEYS in present.differs:
+            options = replace(options, earlier=BEFORE_NARROW_KEYS)
+            before = split(query, Catalogue({_GROUPED_SOURCE: table}, TYPING), options)
     except (ParameterError, SourceError):
-        return arguments  # the call says what is wrong
-    if core.private_keys:
-        return arguments
+        return arguments, arguments  # the call says what is wrong
+    if not is_usual:
+        usual = arguments if before.cores[0].private_keys else _listing(arguments, names, before.cores[0])
+        if present is before or present.cores[0].private_keys:
+            return usual, usual
+        return _listing(arguments, names, present.cores[0], usual), usual
+    is_narrow = _narrows(present.cores[0], [table.column(name) for name in names])
+    return _listing(arguments, names, present.cores[0]) if is_narrow else arguments, arguments
+
+
+def _narrows(core: QueryCore, columns: Sequence[CatalogueColumn | None]) -> bool:
+    """Whether a condition narrows declared keys, or those of a type; not if it names a value that is none of them."""
+    every = [() if column is None else column.values or values_of(column.type.sql) for column in columns]
+    listed = [
+        (set(key.values), set(known or ()))
+        for key, known in zip(core.keys, every, strict=True)
+        if key.values is not None
+    ]
+    is_shorter = len(listed) < len(columns) or any(some < known for some, known in listed)
+    return is_shorter and all(some <= known for some, known in listed)
+
+
+def _listing(
+    arguments: Mapping[str, object],
+    names: Sequence[str],
+    core: QueryCore,
+    otherwise: Mapping[str, object] | None = None,
+) -> Mapping[str, object]:
+    """Return arguments with the public keys of a core; `otherwise` if the condition excludes all values of a column."""
     public = {name: list(key.values or public_texts(key.query)) for name, key in zip(names, core.keys, strict=True)}
-    # A condition that excludes itself leaves no value, which is no list of keys.
-    return {**arguments, "keys": {**public, **(keys or {})}} if all(public.values()) else arguments
+    if not all(public.values()):
+        return arguments if otherwise is None else otherwise
+    return {**arguments, "keys": {**public, **narrow(Mapping, arguments.get("keys") or {})}}
 
 
 def _with_labels(

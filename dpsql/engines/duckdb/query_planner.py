@@ -22,7 +22,7 @@ import json
 import secrets
 import threading
 import zoneinfo
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -39,7 +39,15 @@ from dpsql.contract.names import dotted, meant_in_sql, misspelt_keyword
 from dpsql.contract.parameters import fold, list_items, narrow, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.plan import Placement
-from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, Path, folded
+from dpsql.contract.query.catalogue import (
+    BEFORE_NARROW_KEYS,
+    BEFORE_TOTAL_ORDERS,
+    Catalogue,
+    CatalogueTable,
+    Options,
+    Path,
+    folded,
+)
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import pointing
 from dpsql.contract.query.relations import UnboundError
@@ -353,7 +361,8 @@ class ReadQuery:
     direct: bool
     names: tuple[tuple[str, str], ...]
     private: bool = False  # whether a column has private labels
-    before: ReadQuery | None = None  # split by earlier versions: labels were public, DuckDB chose among ties
+    earlier: int = 0  # as `Options.earlier`; before decision 65 labels were public, and DuckDB chose among ties
+    before: tuple[ReadQuery, ...] = ()  # split by earlier versions, the latest first
     refusal: DpsqlError | None = None  # of differences from `before`
     files: tuple[reading.FileView, ...] = ()  # the views over files that it reads
     twins: tuple[tuple[str, str], ...] = ()  # each text that reads such a view, with its judged form
@@ -363,14 +372,14 @@ class ReadQuery:
         return dict(self.twins).get(text, text)
 
     @property
-    def differs(self) -> bool:
-        """Whether earlier versions split it differently."""
-        return self.private or self.split.differs
+    def differs(self) -> frozenset[int]:
+        """The earlier versions that split it differently."""
+        return self.split.differs | ({BEFORE_TOTAL_ORDERS} if self.private else frozenset())
 
     @property
     def forms(self) -> list[ReadQuery]:
-        """The query forms that may answer: the present one and the earlier one."""
-        return [self] if self.before is None else [self, self.before]
+        """The query forms that may answer: the present one and the earlier ones."""
+        return [self, *self.before]
 
     @property
     def declared(self) -> tuple[Declarations, paths.Catalog]:
@@ -382,7 +391,7 @@ Given = Mapping[str, object]
 
 
 def read_options(
-    arguments: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None, *, earlier: bool = False
+    arguments: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None, *, earlier: int = 0
 ) -> Options:
     """Return the splitter's options from a call's arguments."""
     keys, private = arguments.get("keys"), False
@@ -432,7 +441,7 @@ def _bounds(name: str, argument: object) -> dict[str, Fraction]:
             sign = ">=" if name == "lower" else "<="
             hint += f" Bound a date in WHERE: {column or 'day'} {sign} DATE '{value:%Y-%m-%d}'."
         checked = parameters.finite_float(name, value, hint=hint)
-        bounds[str(column)] = Fraction(str(checked))
+        bounds[str(column)] = Fraction(value) if isinstance(value, int) else Fraction(str(checked))
     return bounds
 
 
@@ -608,26 +617,33 @@ class QueryPlanner:
         plans = {text: plan for text, plan, _ in texts}
         for _, _, syntax in texts:
             reading.refuse_unpinned(syntax, [core.name for form in read.forms for core in form.split.cores])
-        if read.before is not None:
+
+        def stored(
+            form: ReadQuery, versions: Iterable[bool]
+        ) -> tuple[QueryStatement, Split, tuple[paths.Path, ...]] | None:
             with suppress(DpsqlError):
-                placed, free = self._placed(arguments, plans, seen, read.before, replayed=True)
-                before = self._statement(text_of(sql), read.before, placed, arguments, free, asker, earlier=True)
-                if before is not None and self._past.replay(before.plan) is not None:
-                    return replace(before, replayed=True), read.before.split, free
+                placed, free = self._placed(arguments, plans, seen, form)
+                for earlier in versions:
+                    with suppress(DpsqlError):
+                        statement = self._statement(text_of(sql), form, placed, arguments, free, asker, earlier=earlier)
+                        if statement is not None and self._past.replay(statement.plan) is not None:
+                            return replace(statement, replayed=True), form.split, free
+            return None
+
+        for form in read.before:
+            release = stored(form, (True,) if form.earlier == BEFORE_TOTAL_ORDERS else (False, True))
+            if release is not None:
+                return release
         if read.refusal is not None:
             raise read.refusal
         placed, free = self._placed(arguments, plans, seen, read)
         statement = self._statement(text_of(sql), read, placed, arguments, free, asker)
         if statement is None or not has_earlier_parts(statement.plan) or self._past.replay(statement.plan) is not None:
             return statement, read.split, free
-        with suppress(DpsqlError):
-            before = self._statement(text_of(sql), read, placed, arguments, free, asker, earlier=True)
-            if before is not None and self._past.replay(before.plan) is not None:
-                return replace(before, replayed=True), read.split, free
-        return statement, read.split, free
+        return stored(read, (True,)) or (statement, read.split, free)
 
     def _placed(
-        self, arguments: Given, plans: Mapping[str, str], seen: Seen, read: ReadQuery, *, replayed: bool = False
+        self, arguments: Given, plans: Mapping[str, str], seen: Seen, read: ReadQuery
     ) -> tuple[list[PlacedCore], tuple[paths.Path, ...]]:
         """Return a query's cores with the places of their rows, and the public tables outside of cores."""
         free = dict.fromkeys(self._refuse_other_columns(read, arguments, plans))
@@ -642,7 +658,7 @@ class QueryPlanner:
             for view in read.files:
                 if any(view.item in text for text, _ in read.twins):
                     raise refusals.text_of_files(read.declared[1].display(view.path), "the query asks of nobody")
-        placed = [self._placed_core(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
+        placed = [self._placed_core(core, plans, seen, read) for core in read.split.cores]
         free |= dict.fromkeys(path for entry in placed for path in entry.placement.free)
         return placed, tuple(free)
 
@@ -660,24 +676,27 @@ class QueryPlanner:
         try:
             with pointing(question[0]):
                 query = self._fresh(*question)
-            query = replace(query, before=self._before(*question)) if query.differs else query
+            query = replace(query, before=self._before(*question, versions=query.differs)) if query.differs else query
         except DpsqlError as error:
             before = self._before(*question)
-            if before is None:
+            if not before:
                 raise
-            query = replace(before, before=before, refusal=error)
+            query = replace(before[-1], before=before, refusal=error)
         if len(self._split) > 256:
             self._split.clear()
         self._split[mine] = key, query
         return query
 
-    def _before(self, *question: Any) -> ReadQuery | None:
-        """Return a query as earlier versions split it; None if they split it alike."""
-        try:
-            query = self._fresh(*question, replayed=True)
-        except DpsqlError:
-            return None
-        return query if query.differs else None
+    def _before(
+        self, *question: Any, versions: Collection[int] = (BEFORE_NARROW_KEYS, BEFORE_TOTAL_ORDERS)
+    ) -> tuple[ReadQuery, ...]:
+        """Return a query as earlier versions split it, where that is another split."""
+        forms = []
+        for earlier in sorted(versions):
+            with suppress(DpsqlError):
+                form = self._fresh(*question, earlier=earlier)
+                forms += [form] if earlier in form.differs else []
+        return tuple(forms)
 
     def _fresh(
         self,
@@ -687,8 +706,9 @@ class QueryPlanner:
         plans: dict[str, str],
         binding: Binding,
         *,
-        replayed: bool = False,
+        earlier: int = 0,
     ) -> ReadQuery:
+        replayed = earlier == BEFORE_TOTAL_ORDERS
         query = read_tree(tree_of(tree))
         views = declared_views([(text, plans[text]) for text in _views(binding)], binding.declarations, binding.catalog)
 
@@ -756,7 +776,7 @@ class QueryPlanner:
         as_text = private and not replayed
         original = reading.names_and_types(plans[described], described=described != _original(sql), as_text=as_text)
         names = original or ()
-        options = read_options(arguments, binding.now, names or None, earlier=replayed)
+        options = read_options(arguments, binding.now, names or None, earlier=earlier)
 
         def unbound() -> ParameterError:
             why = paths.why_unread(plans[described])
@@ -780,7 +800,8 @@ class QueryPlanner:
             raise
         if original is None:
             raise unbound()
-        read = ReadQuery(found_split, replace(binding, catalog=catalog), direct and not files, names, private)
+        binding = replace(binding, catalog=catalog)
+        read = ReadQuery(found_split, binding, direct and not files, names, private, earlier)
         forms = _twins(found_split, twins, files.values())
         return replace(read, files=tuple(files.values()), twins=forms)
 
@@ -803,10 +824,9 @@ class QueryPlanner:
             )
         return free
 
-    def _placed_core(
-        self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: ReadQuery, *, replayed: bool
-    ) -> PlacedCore:
+    def _placed_core(self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: ReadQuery) -> PlacedCore:
         """Return a core with the origin of its rows, from its own plan."""
+        replayed = read.earlier == BEFORE_TOTAL_ORDERS
         declarations, catalog = read.declared
         views = [(text, plan) for text, plan in seen if text in _views(read.binding)]
         plan = plans[read.judged(core.source)]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import duckdb
+
 from dpsql.contract.call import MISSING
 from dpsql.contract.expression.judge import UNREADABLE, Bound, Judged, unknown
 from dpsql.contract.expression.kinds import ZONED_TIMESTAMP, Type, type_of
@@ -161,6 +163,14 @@ class _Typing:
         if expressions is None:
             return None
         return tuple((str(column.get("alias", "")), type_of(column["return_type"])) for column in expressions)
+
+    def value(self, sql: str) -> str | None:
+        """Return the value of an expression over literals as text; None for NULL, or if it fails."""
+        try:
+            value = PARSER.value(f"SELECT to_json(CAST(({sql}) AS VARCHAR))::VARCHAR")
+        except duckdb.Error:
+            return None
+        return None if value == "None" else str(json.loads(value))
 
 
 TYPING = _Typing()

@@ -702,8 +702,8 @@ class AggregateCall(DrawnBoundsCall):
     @property
     def drawn_codes(self) -> list[ValueCode]:
         """Return the codes of the values of each target within private bounds, after their draw."""
-        if not self.private_bounds:
-            raise TypeError("no bounds were drawn")
+        if not self.private_bounds and (self.plan.has_private_keys or self.places.count):
+            raise TypeError("no bounds were drawn")  # without groups DuckDB may read no row, and none counts
         return [
             NO_CODE if block is None else ValueCode(block.lower, block.upper, *block.affine, *block.limits)
             for block in self.target_blocks
