@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
+from dpsql.contract.query.split import DRAWS
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.noise.cube import cube_noise
 from dpsql.noise.seeded import SeededWords
@@ -333,7 +334,7 @@ class CoreRows:
     lower: list[list[float | None]]
     upper: list[list[float | None]]
     standings: list[list[float | None]]
-    draws: list[list[list[float]]]  # by row and drawn number: the number, then the number less each draw of the noise
+    draws: list[list[Doubles]]  # by row and drawn number: the number, then the number less each draw of the noise
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows as mappings of lists."""
@@ -348,8 +349,8 @@ def counted(
     """Return the requests to the cores of a query, with counts from the numbers in the answers.
 
     ``over`` of an answer is the number of noisy numbers in the column of its interval: a count, or the number of
-    ``single`` numbers and, for each core by its position, the numbers for each of its groups. A core with ``draws`` gets
-    the number of draws, which all cores share, and the `coordinates` of the noise of each vector.
+    ``single`` numbers and, for each core by its position, the numbers for each of its groups. A core with ``draws``
+    gets their number, and the `coordinates` of the noise of each vector.
     """
     sizes = [len(_keys_of(result, core)) for core in cores]
 
@@ -360,7 +361,7 @@ def counted(
         return max(1, total)
 
     drawn = sum(size * len(core.get("draws", ())) for size, core in zip(sizes, cores, strict=True))
-    number = min(_DRAWS, _MOST_DRAWN // max(1, drawn))
+    number = DRAWS if drawn <= _MOST_DRAWN else 0
     return [
         {
             **core,
@@ -410,14 +411,15 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         for kind, value, error, *others in columns
     ]
     listed = zip(*cells, strict=True) if cells else [()] * 5
-    return CoreRows(keys, *(_by_row(column, len(keys)) for column in listed), _draws(result, answers, keys))
+    written, errors, lower, upper, standings = (_by_row(column, len(keys)) for column in listed)
+    return CoreRows(keys, written, errors, lower, upper, standings, _draws(result, answers, keys))
 
 
-# Draws of a number, and the most drawn numbers of a query: 16 MB.
-_DRAWS, _MOST_DRAWN = 1_000, 1 << 21
+# The most numbers of a query that are drawn, in all groups: 32 MB.
+_MOST_DRAWN = 4_000
 
 
-def _draws(result: Mapping[str, Any], core: Mapping[str, Any], keys: Sequence[Key]) -> list[list[list[float]]]:
+def _draws(result: Mapping[str, Any], core: Mapping[str, Any], keys: Sequence[Key]) -> list[list[Doubles]]:
     """Return the drawn numbers of a core, by group: a list of each, which begins with the number itself.
 
     The bits follow from a hash of the released numbers, so the draws are the same whenever the release is read.
@@ -443,10 +445,9 @@ def _draws(result: Mapping[str, Any], core: Mapping[str, Any], keys: Sequence[Ke
         shifted = (block.values[:, np.newaxis] - noise[at]).reshape(block.block.size, -1)
         moved = FittedBlock(block.block, block.lattice, block.words, shifted)
         values = estimates(moved, (answer["aggregate"],), confidence=None)[answer["aggregate"]].value
-        for draw, drawn in enumerate(values.reshape(number, -1), start=1):
-            columns[place, draw] = _take(np.where(np.isnan(own), np.nan, drawn), order)
-    drawn_rows: list[list[list[float]]] = columns.transpose(2, 0, 1).tolist()
-    return drawn_rows
+        moved_numbers = np.where(np.isnan(own), np.nan, values.reshape(number, -1))
+        columns[place, 1:, order >= 0] = moved_numbers[:, order[order >= 0]].T
+    return [list(row) for row in np.ascontiguousarray(columns.transpose(2, 0, 1))]
 
 
 def _drawn_noise(
@@ -465,10 +466,13 @@ def _drawn_noise(
         if len({at for block in coordinates for at in block}) != lattice.together or len(coordinates) != len(blocks):
             return None
         noise = cube_noise(lattice.spread, lattice.together, number * groups, source=source)
-        vector = noise.reshape(lattice.together, number, groups)
+        vector = noise.astype(np.float64).reshape(lattice.together, number, groups)
         return [vector[list(own)] * block.step for own, block in zip(coordinates, blocks, strict=True)]
     return [
-        block.lattice.draw(block.block.size * number * groups, source).reshape(-1, number, groups) * block.step
+        block.lattice.draw(block.block.size * number * groups, source)
+        .astype(np.float64)
+        .reshape(block.block.size, number, groups)
+        * block.step
         for block in blocks
     ]
 

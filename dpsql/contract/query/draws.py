@@ -40,8 +40,8 @@ from dpsql.contract.expression.kinds import NUMBERS
 from dpsql.contract.query.errors import RISING, ColumnErrors, counts, draw_names, gathers, passes_on, window_terms
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import CONSTANT, LINEAR, PUBLIC, QUOTIENT, RANK, Form, Splitting
-from dpsql.contract.query.split import SPANS, Drawn, DrawnColumn
-from dpsql.rendering import call, cast, double, identifier, struct
+from dpsql.contract.query.split import DRAWS, SPANS, Drawn, DrawnColumn, QueryAggregate, QueryKey
+from dpsql.rendering import call, cast, coalesce, double, element, identifier, struct
 
 _SUMS = frozenset(("sum", "avg", "mean"))
 _RANKS = frozenset(("rank", "row_number"))
@@ -165,22 +165,36 @@ def binds(work: Splitting) -> bool:
     """Whether DuckDB binds the tables of a query's draws; if not, the query has none."""
     if work.drawn is None:
         return True
-    names = {core for core, _ in work.drawn.numbers}
-    cores = {core.name: core for core in work.cores if core.name in names}
-    columns = {
-        name: [*((key.column, key.type) for _, key in core.keys), *((part.name, "DOUBLE") for part in core.aggregates)]
-        for name, core in cores.items()
-    }
-    stubs = []
-    for name, listed in columns.items():
-        nulls = ", ".join(f"CAST(NULL AS {kind}) AS {identifier(column)}" for column, kind in listed)
-        stubs.append(f"{identifier(numbers_name(name))} AS (SELECT CAST(NULL AS BIGINT) AS draw, {nulls})")
-    chain = draws_sql(work.drawn, {name: [column for column, _ in listed] for name, listed in columns.items()}, 0.5)
-    return work.bound(f"(WITH {', '.join([*stubs, *chain])} SELECT * FROM {identifier(SPANS)})") is not None
+    keys = {core.name: [key for _, key in core.keys] for core in work.cores}
+    numbers = {core.name: core.aggregates for core in work.cores}
+    tables = with_tables(stub_tables(work.drawn, keys, numbers))
+    return work.bound(f"(WITH {', '.join(tables)} SELECT * FROM {identifier(SPANS)})") is not None
+
+
+def stub_tables(
+    drawn: Drawn, keys: Mapping[str, Sequence[QueryKey]], numbers: Mapping[str, Sequence[QueryAggregate]]
+) -> dict[str, str]:
+    """Return the tables of `draws_sql` over numbers without rows, and these; from keys and numbers by core."""
+    stubs, cores = {}, {}
+    for name in dict.fromkeys(core for core, _ in drawn.numbers):
+        columns = [*((key.column, key.type) for key in keys[name]), *((part.name, "DOUBLE") for part in numbers[name])]
+        nulls = (f"{cast('NULL', kind)} AS {identifier(column)}" for column, kind in columns)
+        listed = ", ".join([f"{cast('NULL', 'BIGINT')} AS draw", *nulls])
+        stubs[numbers_name(name)] = f"SELECT {listed} WHERE false"
+        cores[name] = [column for column, _ in columns]
+    return stubs | draws_sql(drawn, cores, 0.5)
+
+
+def with_tables(tables: Mapping[str, str]) -> list[str]:
+    """Return tables as parts of WITH, each of which runs once."""
+    return [f"{identifier(name)} AS MATERIALIZED ({sql})" for name, sql in tables.items()]
 
 
 # The table of the rows of the text by draw.
 DRAWN = "__dp_drawn"
+# The tables of a column whose intervals hold for all rows at once: of each row, and of its interval.
+_CENTRES, _BANDS = "__dp_centres_{}", "__dp_bands_{}"
+_NOTHING = "CAST(NULL AS DOUBLE)"
 
 
 def numbers_name(core: str) -> str:
@@ -188,8 +202,8 @@ def numbers_name(core: str) -> str:
     return f"{core}_draws"
 
 
-def draws_sql(drawn: Drawn, cores: Mapping[str, Sequence[str]], confidence: float) -> list[str]:
-    """Return the tables of WITH that end in the intervals.
+def draws_sql(drawn: Drawn, cores: Mapping[str, Sequence[str]], confidence: float) -> dict[str, str]:
+    """Return the tables of WITH by name, of which the last one has the intervals.
 
     Parameters
     ----------
@@ -203,17 +217,19 @@ def draws_sql(drawn: Drawn, cores: Mapping[str, Sequence[str]], confidence: floa
         f"{identifier(numbers_name(core))} AS dpsql_numbers WHERE dpsql_numbers.draw = dpsql_draws.draw)"
         for core, columns in cores.items()
     ]
-    first = identifier(numbers_name(next(iter(cores))))
+    draws = f"(SELECT {call('unnest', call('range', str(DRAWS + 1)))} AS draw) AS dpsql_draws"
     lateral = f"(WITH {', '.join(tables)} SELECT * FROM ({drawn.text}))"
-    rows = f"SELECT dpsql_draws.draw AS draw, dpsql_rows.* FROM (SELECT DISTINCT draw FROM {first}) AS dpsql_draws"
-    out = [f"{identifier(DRAWN)} AS MATERIALIZED ({rows}, LATERAL {lateral} AS dpsql_rows)"]
-    listed = []
+    rows = f"SELECT dpsql_draws.draw AS draw, dpsql_rows.* FROM {draws}"
+    out, listed = {DRAWN: f"{rows}, LATERAL {lateral} AS dpsql_rows"}, []
     for position, column in enumerate(drawn.columns):
-        spans = _at_once(position, column, confidence) if column.at_once else _alone(position, column, confidence)
+        spans = _alone(position, column, confidence)
+        if column.at_once:
+            out |= _bands(position, column, confidence)
+            spans = _ranks(position) if column.ranks else f"SELECT * FROM {identifier(_BANDS.format(position))}"
         pairs = call("list", struct({"key": "dpsql_key", "value": struct({"lower": "lower", "upper": "upper"})}))
         listed.append(f"(SELECT {call('map_from_entries', pairs)} FROM ({spans})) AS {identifier(f's{position}')}")
     listed.append(f"({_needed(drawn)}) AS needed")
-    return [*out, f"{identifier(SPANS)} AS MATERIALIZED (SELECT {', '.join(listed)})"]
+    return {**out, SPANS: f"SELECT {', '.join(listed)}"}
 
 
 def _count(part: str) -> str:
@@ -224,15 +240,12 @@ def _if_all(condition: str) -> str:
     return call("bool_and", f"coalesce({condition}, false)")
 
 
-_DRAWS = f"(SELECT {call('max', 'draw')} FROM {identifier(DRAWN)})"
-
-
 def _is_sound(position: int, column: DrawnColumn) -> str:
     """Return the condition that a group of draws is of one row, whose value and divisor's sign every draw has."""
     value, divisor = identifier(f"v{position}"), identifier(f"d{position}")
     parts = [
         f"{_count('draw = 0')} = 1",
-        f"{call('count_star')} = {call('+', _DRAWS, '1')}",
+        f"{call('count_star')} = {DRAWS + 1}",
         _if_all(call("isfinite", value)),
     ]
     if column.divided:
@@ -240,58 +253,59 @@ def _is_sound(position: int, column: DrawnColumn) -> str:
     return " AND ".join(parts)
 
 
-def _place(share: float) -> str:
-    """Return the SQL of a place among the sorted draws: a share of their number and one."""
-    return cast(call("floor", call("*", double(share), call("+", _DRAWS, "1"))), "BIGINT")
+def _ordered(value: str, *places: int) -> str:
+    """Return the values at some places of the ordered draws; a share half a place before each finds them exactly."""
+    shares = (double((place - 0.5) / DRAWS) for place in places)
+    return call("quantile_disc", value, call("list_value", *shares))
 
 
 def _alone(position: int, column: DrawnColumn, confidence: float) -> str:
     """Return the query of intervals that hold for each row by itself."""
-    value = identifier(f"v{position}")
-    listed = call("list_sort", f"{call('list', value)} FILTER (WHERE draw > 0)")
-    sound = f"CASE WHEN {_is_sound(position, column)} THEN {listed} END"
-    rows = f"SELECT dpsql_key, {sound} AS draws FROM {identifier(DRAWN)} GROUP BY dpsql_key"
-    place = _place((1.0 - confidence) / 2.0 * (1.0 + 1e-9))
-    behind = call("-", call("+", _DRAWS, "1"), "place")
-    ends = (f"CASE WHEN place > 0 THEN {call('list_extract', 'draws', at)} END" for at in ("place", behind))
-    lower, upper = ends
-    return f"SELECT dpsql_key, {lower} AS lower, {upper} AS upper FROM (SELECT *, {place} AS place FROM ({rows}))"
+    place = int((1.0 - confidence) / 2.0 * (DRAWS + 1) * (1.0 + 1e-9))
+    if not place:
+        return f"SELECT dpsql_key, {_NOTHING} AS lower, {_NOTHING} AS upper FROM {identifier(DRAWN)} GROUP BY dpsql_key"
+    ends = f"{_ordered(identifier(f'v{position}'), place, DRAWS + 1 - place)} FILTER (WHERE draw > 0)"
+    rows = f"SELECT dpsql_key, {_is_sound(position, column)} AS sound, {ends} AS ends FROM {identifier(DRAWN)}"
+    lower, upper = (f"CASE WHEN sound THEN {element('ends', at)} END" for at in (1, 2))
+    return f"SELECT dpsql_key, {lower} AS lower, {upper} AS upper FROM ({rows} GROUP BY dpsql_key)"
 
 
-def _at_once(position: int, column: DrawnColumn, confidence: float) -> str:
-    """Return the query of intervals that hold for all rows at once, or of ranks by these."""
+def _bands(position: int, column: DrawnColumn, confidence: float) -> dict[str, str]:
+    """Return the tables of intervals that hold for all rows at once."""
     value, among = identifier(f"v{position}"), identifier(f"g{position}") if column.ranks else "NULL"
-    sound = _is_sound(position, column)
+    sound, centres = _is_sound(position, column), identifier(_CENTRES.format(position))
     middle = f"{call('max', value)} FILTER (WHERE draw = 0)"
     spread = f"{call('stddev_pop', value)} FILTER (WHERE draw > 0)"
     rows = (
-        f"SELECT dpsql_key, {call('any_value', among)} AS among, CASE WHEN {sound} THEN {middle} END AS middle, "
-        f"CASE WHEN {sound} THEN {spread} END AS spread FROM (SELECT * REPLACE (CASE WHEN {call('isfinite', value)} "
-        f"AND {call('abs', value)} < 1e100 THEN {value} END AS {value}) FROM {identifier(DRAWN)}) GROUP BY dpsql_key"
+        f"SELECT dpsql_key, {call('any_value', among)} AS among, {_count('draw = 0')} AS places, "
+        f"CASE WHEN {sound} THEN {middle} END AS middle, CASE WHEN {sound} THEN {spread} END AS spread "
+        f"FROM (SELECT * REPLACE (CASE WHEN {call('abs', value)} < 1e100 THEN {value} END AS {value}) "
+        f"FROM {identifier(DRAWN)} AS dpsql_drawn) GROUP BY dpsql_key"
     )
-    away = call("/", call("abs", call("-", f"drawn.{value}", "dpsql_row.middle")), "dpsql_row.spread")
+    away = call("/", call("abs", call("-", f"drawn.{value}", "centre.middle")), "centre.spread")
     largest = (
-        f"SELECT {call('max', away)} AS away FROM {identifier(DRAWN)} AS drawn JOIN dpsql_sound AS dpsql_row "
-        "ON drawn.dpsql_key IS NOT DISTINCT FROM dpsql_row.dpsql_key "
-        "WHERE drawn.draw > 0 AND dpsql_row.spread > 0 GROUP BY drawn.draw"
+        f"SELECT {call('max', away)} AS away FROM {identifier(DRAWN)} AS drawn JOIN {centres} AS centre "
+        "ON drawn.dpsql_key IS NOT DISTINCT FROM centre.dpsql_key "
+        "WHERE drawn.draw > 0 AND centre.spread > 0 GROUP BY drawn.draw"
     )
-    place = call("-", call("+", _DRAWS, "1"), _place((1.0 - confidence) * (1.0 + 1e-9)))
-    within = call("list_extract", call("list_sort", call("list", "away")), place)
+    place = DRAWS + 1 - int((1.0 - confidence) * (DRAWS + 1) * (1.0 + 1e-9))
+    within = element(_ordered("away", place), 1) if place <= DRAWS else _NOTHING
     reach = f"CASE WHEN spread > 0 THEN {call('*', 'spread', f'(SELECT {within} FROM ({largest}))')} ELSE spread END"
-    bands = (
-        f"SELECT dpsql_key, among, {call('-', 'middle', 'reach')} AS lower, {call('+', 'middle', 'reach')} AS upper "
-        f"FROM (SELECT *, {reach} AS reach FROM dpsql_sound)"
-    )
-    before = f"WITH dpsql_sound AS MATERIALIZED ({rows}), dpsql_bands AS MATERIALIZED ({bands}) "
-    if not column.ranks:
-        return f"{before}SELECT dpsql_key, lower, upper FROM dpsql_bands"
-    # A row without an interval may be anywhere.
-    surely = _count("o.upper < r.lower")
-    maybe = _count("coalesce(NOT (o.lower > r.upper), true) AND o.dpsql_key IS DISTINCT FROM r.dpsql_key")
+    ends = f"{call('-', 'middle', 'reach')} AS lower, {call('+', 'middle', 'reach')} AS upper"
+    bands = f"SELECT dpsql_key, among, places, {ends} FROM (SELECT *, {reach} AS reach FROM {centres} AS centre)"
+    return {_CENTRES.format(position): rows, _BANDS.format(position): bands}
+
+
+def _ranks(position: int) -> str:
+    """Return the query of the intervals of ranks; a row whose number has no interval may be anywhere."""
+    bands = identifier(_BANDS.format(position))
+    others = "o.dpsql_key IS DISTINCT FROM r.dpsql_key"
+    counted = (f"o.upper < r.lower AND {others}", f"coalesce(NOT (o.lower > r.upper), true) AND {others}")
+    places = (coalesce(f"{call('sum', 'o.places')} FILTER (WHERE {rows})", "0") for rows in counted)
     known = "r.lower IS NOT NULL AND r.upper IS NOT NULL"
-    lower, upper = (f"CASE WHEN {known} THEN {cast(call('+', part, '1'), 'DOUBLE')} END" for part in (surely, maybe))
+    lower, upper = (f"CASE WHEN {known} THEN {cast(call('+', before, '1'), 'DOUBLE')} END" for before in places)
     return (
-        f"{before}SELECT r.dpsql_key, {lower} AS lower, {upper} AS upper FROM dpsql_bands AS r JOIN dpsql_bands AS o "
+        f"SELECT r.dpsql_key, {lower} AS lower, {upper} AS upper FROM {bands} AS r JOIN {bands} AS o "
         "ON o.among IS NOT DISTINCT FROM r.among GROUP BY r.dpsql_key, r.lower, r.upper"
     )
 

@@ -632,16 +632,16 @@ def _drawn(
         columns.append(DrawnColumn(is_rank, bool(form.divisor), is_rank or relation.chosen))
         spans = f"(SELECT {identifier(f's{position}')} FROM {identifier(SPANS)})"
         span = call("list_extract", call("map_extract", spans, key), "1")
-        drawings[index] = Drawing(span, _standing_of_drawn(work, column.noisy, span if is_rank else ""))
+        drawings[index] = Drawing(span, _standing_of_drawn(work, column.noisy, index if is_rank else None))
     numbers = sorted(frozenset().union(*(relation.columns[index].noisy for index in forms)))
     text_of_draws = f"SELECT {', '.join(listed)} FROM {relation.write_draws()} AS dpsql_told"
     return Drawn(text_of_draws, tuple(columns), tuple(numbers), f"STRUCT({', '.join(kinds)})"), drawings
 
 
-def _standing_of_drawn(work: Splitting, noisy: Noisy, rank: str) -> str:
+def _standing_of_drawn(work: Splitting, noisy: Noisy, rank: int | None) -> str:
     """Return the SQL of a drawn column's standing: limits left out too much of any of its numbers, in any group.
 
-    The claim of a rank, whose interval is given, is that it is the only one.
+    The claim of a rank, whose column is given, is that it is the only one in its interval.
     """
     left_out = []
     for core, name in sorted(noisy):
@@ -649,13 +649,14 @@ def _standing_of_drawn(work: Splitting, noisy: Noisy, rank: str) -> str:
         standing = identifier(error_names(name, ONE)[3])
         left_out.append(f"(SELECT {call('count_star')} FROM {identifier(core)} WHERE {standing} = {LEFT_OUT}) > 0")
     claim = PUBLIC_STANDING
-    if rank:
+    if rank is not None:
         claim = f"CASE WHEN {_end(rank, 'lower')} = {_end(rank, 'upper')} THEN {NARROWED} ELSE {DOUBTED} END"
     return f"CASE WHEN {' OR '.join(left_out)} THEN {LEFT_OUT} ELSE {claim} END"
 
 
-def _end(span: str, name: str) -> str:
-    return call("struct_extract", span, text(name))
+def _end(index: int, name: str) -> str:
+    """Return an end of the interval by draws of a column."""
+    return call("struct_extract", f"dpsql_told.{identifier(f'dpsql_{index}_span')}", text(name))
 
 
 def _with_ends(
@@ -679,13 +680,16 @@ def _with_ends(
             verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=standing)
             values[index] = f"{divided_sql(columns[index], standing)} AS {identifier(relation.columns[index].sql)}"
         elif index in drawn:
-            value, span = cast(columns[index], "DOUBLE"), drawn[index].span
+            value = cast(columns[index], "DOUBLE")
             ends[1:] = [
                 f"CASE WHEN {columns[index]} IS NOT NULL AND {end} IS NOT NULL THEN {call(name, value, end)} END"
-                for name, end in (("least", _end(span, "lower")), ("greatest", _end(span, "upper")))
+                for name, end in (("least", _end(index, "lower")), ("greatest", _end(index, "upper")))
             ]
             verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=drawn[index].standing)
         listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
-    selected = ", ".join([*(values if any(counts) else ["*"]), *listed])
+    if drawn:
+        spans = [f"{column.span} AS {identifier(f'dpsql_{index}_span')}" for index, column in drawn.items()]
+        source = f"(SELECT *, {', '.join(spans)} FROM {source} AS dpsql_told)"
+    selected = ", ".join([*(values if any(counts) or drawn else ["*"]), *listed])
     sql = f"(SELECT {selected} FROM {source} AS dpsql_told)"
     return released(work, sql, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)

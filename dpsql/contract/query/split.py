@@ -77,8 +77,8 @@ class NoisyNumbers:
 
 
 ONE = NoisyNumbers(1)
-# The table of the intervals by draws of the noise.
-SPANS = "__dp_spans"
+# The number of draws of the noise, and the table of the intervals by them.
+DRAWS, SPANS = 1_000, "__dp_spans"
 
 
 @dataclass(frozen=True)

@@ -431,8 +431,7 @@ def _with_draws(
         form = None if grouped and _windows(item) else Forms(errors, writer.sql).of(item)
         passed = released_column(item, scope) if form is None and item.what == "column" and plain else None
         if passed is not None and passed[2].form is not None:
-            own, index, column = passed
-            divisor, order, among = (own.sql(name) for name in draw_names(index))
+            divisor, order, among = (passed[0].sql(name) for name in draw_names(passed[1]))
             form = Form(passed[2].form.kind, divisor if passed[2].form.divisor else "", order, among)
         forms.append(form)
     sources = dict(zip(map(id, leaves(query.source)), scope.items, strict=True))

@@ -40,11 +40,11 @@ from dpsql.contract.parameters import fold, list_items, narrow, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.plan import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, Path, folded
-from dpsql.contract.query.draws import draws_sql, numbers_name
+from dpsql.contract.query.draws import draws_sql, numbers_name, stub_tables, with_tables
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import pointing
 from dpsql.contract.query.relations import UnboundError
-from dpsql.contract.query.split import SPANS, NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
+from dpsql.contract.query.split import SPANS, Drawn, NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
@@ -203,7 +203,7 @@ class QueryStatement:
         drawn = self.split.drawn
         if drawn is None:
             return []
-        tables, columns = [], {}
+        tables, columns = {}, {}
         for number, core in enumerate(self.split.cores):
             names = [aggregate for name, aggregate in drawn.numbers if name == core.name]
             if not names:
@@ -222,9 +222,9 @@ class QueryStatement:
             places = call("-", call("generate_subscripts", element(field("entry", "draws"), 1), "1"), "1")
             entries = f"(SELECT {rows} AS entry FROM {identifier(_DP)})"
             selected = f"SELECT {places} AS draw, {', '.join(listed)} FROM {entries}"
-            tables.append(f"{identifier(numbers_name(core.name))} AS MATERIALIZED ({selected})")
+            tables[numbers_name(core.name)] = selected
             columns[core.name] = [*(key.column for key in core.keys), *(part.name for part in core.aggregates)]
-        return [*tables, *draws_sql(drawn, columns, self.confidence)]
+        return with_tables(tables | draws_sql(drawn, columns, self.confidence))
 
     def _released(self, number: int, core: QueryCore) -> str:
         """Return the query of a core's released table."""
@@ -305,6 +305,19 @@ def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, not
     return f"{before}{note}SELECT *{more} FROM (\n{post}\n){checked}"
 
 
+def _released_names(split: Split) -> list[str]:
+    """Return the names of the tables that the statement defines around a text."""
+    return [
+        *(core.name for core in split.cores),
+        *(_stubs(split.drawn, split.cores) if split.drawn is not None else ()),
+    ]
+
+
+def _stubs(drawn: Drawn, cores: Sequence[QueryCore]) -> dict[str, str]:
+    keys = {core.name: core.keys for core in cores}
+    return stub_tables(drawn, keys, {core.name: core.aggregates for core in cores})
+
+
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
     """Return the core's numbers that form columns: each number's place, and how many numbers form the column.
 
@@ -325,7 +338,8 @@ def stub_sql(split: Split) -> str:
             names = error_names(core.aggregates[index].name, count)
             columns += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names]
         tables.append(f"{identifier(core.name)} AS (SELECT {', '.join(columns)} WHERE false)")
-    tables += [] if split.drawn is None else [f"{identifier(SPANS)} AS ({split.drawn.spans})"]
+    if split.drawn is not None:
+        tables += with_tables(_stubs(split.drawn, split.cores))
     before = f"WITH {', '.join(tables)} " if tables else ""
     return f"SELECT * FROM (\n{before}SELECT * FROM (\n{split.post}\n)\n)"
 
@@ -684,7 +698,7 @@ class QueryPlanner:
         read = self._read(sql, tree, arguments, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, syntax in texts:
-            reading.refuse_unpinned(syntax, [SPANS, *(core.name for form in read.forms for core in form.split.cores)])
+            reading.refuse_unpinned(syntax, [name for form in read.forms for name in _released_names(form.split)])
         question = text_of(sql), arguments, plans, seen
         if read.before is not None:
             with suppress(DpsqlError):
