@@ -429,7 +429,7 @@ def _draws(result: Mapping[str, Any], core: Mapping[str, Any], keys: Sequence[Ke
     columns = np.full((len(listed), number + 1, len(keys)), np.nan)
     for place, index in enumerate(listed):
         answer = {} if index is None else core["answers"][index]
-        if answer.get("aggregate") not in (COUNT, SUM, AVG) or "set" in answer:
+        if not number or answer.get("aggregate") not in (COUNT, SUM, AVG) or "set" in answer:
             continue
         position, at = answer["part"], answer["place"]
         part = result["parts"][position]

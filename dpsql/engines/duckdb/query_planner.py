@@ -110,8 +110,8 @@ class QueryStatement:
         for core, answers in zip(self.split.cores, self.answers, strict=True):
             listed = list(narrow(list, answers["answers"]))
             more = [{**listed[index], "over": self._over_numbers(count)} for index, count in self._spread(core)]
-            drawn = self._drawn(core, answers)
-            cores.append({**answers, "answers": [*listed, *more], **({"draws": drawn} if drawn else {})})
+            draws = self.drawn(core, answers)
+            cores.append({**answers, "answers": [*listed, *more], **({"draws": draws} if draws else {})})
         words = {COVERS: True} if self.errors else {}
         return json.dumps({"confidence": self.confidence, "cores": cores, **words, **self._coordinates})
 
@@ -130,7 +130,7 @@ class QueryStatement:
         }
         return {"coordinates": vectors}
 
-    def _drawn(self, core: QueryCore, answers: Mapping[str, Json]) -> list[int | None]:
+    def drawn(self, core: QueryCore, answers: Mapping[str, Json]) -> list[int | None]:
         """Return the numbers of a core that are drawn, as places among its answers; None for a number without a law.
 
         The part that draws private keys shows numbers above a threshold alone, so their noise has another law.
@@ -284,6 +284,9 @@ def _drawn_words(statement: QueryStatement) -> list[str]:
     """Return the words on intervals by draws, as SQL over their table: what they hold for, and what they lack."""
     private = any(core.private_keys for core in statement.split.cores)
     words = "; ranks, shares and sums by draws of the noise" + (", among the groups shown" if private else "")
+    drawn = zip(statement.split.cores, statement.answers, strict=True)
+    if any(None in statement.drawn(core, answers) for core, answers in drawn):
+        words += "; not measured: a count that also chooses the keys; ask for a sum next to it"
     epsilon = call("*", "needed", double(float(statement.plan.epsilon)))
     listed = text("; not measured: a divisor may be 0, epsilon_needed about ")
     lacking = call("concat", listed, call("round", epsilon, "2"))
