@@ -360,8 +360,8 @@ def counted(
         total: int = int(over["single"]) + sum(sizes[core] * int(times) for core, times in over["groups"])
         return max(1, total)
 
-    drawn = sum(size * len(core.get("draws", ())) for size, core in zip(sizes, cores, strict=True))
-    number = DRAWS if drawn <= _MOST_DRAWN else 0
+    amount = sum(size * len(core.get("draws", ())) for size, core in zip(sizes, cores, strict=True))
+    number = DRAWS if amount <= _MOST_DRAWN else 0
     return [
         {
             **core,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb import query_planner
 from dpsql.released import query as released
 from support.cases import cases
 from support.sql_text import literal
@@ -157,3 +159,19 @@ def test_too_many_groups_have_no_draws(con: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(released, "_MOST_DRAWN", GROUPS - 1)
     rows = told(con, DRAWN["a difference"], f"{PRIVATE}, fresh := true")
     assert all(row["v_lower"] is None for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("table", "code"), [("memory.main.visits", "S014"), ("visits", "I036")], ids=["in its place", "by its name"]
+)
+def test_draws_that_read_rows_are_refused(con: Any, monkeypatch: pytest.MonkeyPatch, table: str, code: str) -> None:
+    split = query_planner.split
+
+    def planted(*given: Any) -> Any:
+        out = split(*given)
+        text = f"SELECT * REPLACE (v0 + (SELECT count(*) FROM {table}) AS v0) FROM ({out.draws.text})"
+        return replace(out, draws=replace(out.draws, text=text))
+
+    monkeypatch.setattr(query_planner, "split", planted)
+    with pytest.raises(Exception, match=code):
+        told(con, f"SELECT g, n - lag(n) OVER (ORDER BY g) AS v FROM ({COUNTS}) WHERE g < {len(table)}")

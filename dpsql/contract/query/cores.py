@@ -496,7 +496,7 @@ class CoreSelect:
     ) -> QueryRelation:
         """Return the relation with the forms of its columns, and a function that writes it for draws of the noise."""
         replacements, core = self._last_set
-        if not errors.around.kept:
+        if not errors.around.stays:
             return out
         writer = self._writer(replacements)
         forms = [Forms(errors, writer.sql).of(over) for over in columns]
@@ -513,7 +513,7 @@ class CoreSelect:
             return f"(SELECT {', '.join(listed)} FROM {source}{where}{'' if chosen else ends})"
 
         released_columns = [replace(column, form=form) for column, form in zip(out.columns, forms, strict=True)]
-        return replace(out, columns=tuple(released_columns), write_draws=write_draws, kept=True, chosen=chosen)
+        return replace(out, columns=tuple(released_columns), write_draws=write_draws, stays=True, chosen=chosen)
 
     def _noisy_numbers(self, over: Expr, errors: ColumnErrors, replacements: dict[Expr, Expr]) -> NoisyNumbers | None:
         """Count the noisy numbers in a column; count those of all groups if noise chooses among groups."""
@@ -538,8 +538,8 @@ class CoreSelect:
     def _around(self, core: CoreDraft, replacements: dict[Expr, Expr]) -> ErrorsAround:
         """Return the surroundings for the errors of columns over a core."""
         writer = self._writer(replacements)
-        kept = self.having is None and not self._cuts_numbers(core)
-        return ErrorsAround(writer.over, writer.subquery, self._steady(core), kept)
+        stays = self.having is None and not self._cuts_numbers(core)
+        return ErrorsAround(writer.over, writer.subquery, self._steady(core), stays)
 
     def _order(self, order: Order, replacements: dict[Expr, Expr], writer: PostExpressions) -> str:
         for number, (expr, _) in enumerate(self.items, start=1):

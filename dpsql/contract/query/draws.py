@@ -40,7 +40,7 @@ from dpsql.contract.expression.kinds import NUMBERS
 from dpsql.contract.query.errors import RISING, ColumnErrors, counts, draw_names, gathers, passes_on, window_terms
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import CONSTANT, LINEAR, PUBLIC, QUOTIENT, RANK, Form, Splitting
-from dpsql.contract.query.split import DRAWS, SPANS, Drawn, DrawnColumn, QueryAggregate, QueryKey
+from dpsql.contract.query.split import DRAWS, SPANS, DrawColumn, Draws, QueryAggregate, QueryKey
 from dpsql.rendering import call, cast, coalesce, double, element, identifier, struct
 
 _SUMS = frozenset(("sum", "avg", "mean"))
@@ -93,7 +93,7 @@ class Forms:
         if expr.what == "case" and len(expr.parts) == 3 and expr.parts[1] == Expr("constant", "NULL"):
             return self._form(expr.parts[2])  # the written form of nullif: a draw that it makes NULL has no interval
         if expr.what == "window" and passes_on(expr):
-            quiet = self.errors.around.kept and all(map(self.errors.quiet, window_terms(expr)))
+            quiet = self.errors.around.stays and all(map(self.errors.quiet, window_terms(expr)))
             return _only(self._form(expr.parts[0]), LINEAR) if quiet else None
         if expr.what in ("call", "window") and (counts(expr) or gathers(expr) or expr.name in _OF_PUBLIC):
             return self._gathered(expr)
@@ -104,14 +104,14 @@ class Forms:
         [column, *_] = relation.columns
         if expr.name != "SCALAR" or relation.level == PUBLIC:
             return _CONSTANT if expr.name == "SCALAR" else None
-        return _only(column.form, LINEAR) if relation.kept and not relation.chosen else None
+        return _only(column.form, LINEAR) if relation.stays and not relation.chosen else None
 
     def _gathered(self, expr: Expr) -> Form | None:
         """Return the form of an aggregate over released rows, or of a window over them."""
         plain = not (expr.flag or expr.value or (expr.what == "call" and expr.orders))
         noisy = 0 if counts(expr) else 1
         quiet = all(map(self.errors.quiet, list(expr.inner)[noisy:]))
-        if not (self.errors.around.kept and plain and quiet):
+        if not (self.errors.around.stays and plain and quiet):
             return None
         if not noisy:
             return _CONSTANT
@@ -120,11 +120,11 @@ class Forms:
 
     def _call(self, expr: Expr) -> Form | None:
         parts = [self._form(part) for part in expr.parts]
-        known = [part for part in parts if part is not None]
-        noisy = [part for part in known if part.kind != CONSTANT]
-        if len(known) < len(parts) or not parts:
+        forms = [part for part in parts if part is not None]
+        noisy = [part for part in forms if part.kind != CONSTANT]
+        if len(forms) < len(parts) or not parts:
             return None
-        first, others = known[0], known[1:]
+        first, others = forms[0], forms[1:]
         if expr.name in RISING and all(part.what == "constant" for part in expr.parts[1:]):
             return _stepped(first)
         if (expr.name == "-" and not others) or expr.name == "nullif":
@@ -163,26 +163,37 @@ def hidden(form: Form | None, index: int) -> list[str]:
 
 def binds(work: Splitting) -> bool:
     """Whether DuckDB binds the tables of a query's draws; if not, the query has none."""
-    if work.drawn is None:
+    if work.draws is None:
         return True
     keys = {core.name: [key for _, key in core.keys] for core in work.cores}
     numbers = {core.name: core.aggregates for core in work.cores}
-    tables = with_tables(stub_tables(work.drawn, keys, numbers))
+    tables = with_tables(stub_tables(work.draws, keys, numbers, intervals=True))
     return work.bound(f"(WITH {', '.join(tables)} SELECT * FROM {identifier(SPANS)})") is not None
 
 
 def stub_tables(
-    drawn: Drawn, keys: Mapping[str, Sequence[QueryKey]], numbers: Mapping[str, Sequence[QueryAggregate]]
+    draws: Draws,
+    keys: Mapping[str, Sequence[QueryKey]],
+    numbers: Mapping[str, Sequence[QueryAggregate]],
+    *,
+    intervals: bool = False,
 ) -> dict[str, str]:
-    """Return the tables of `draws_sql` over numbers without rows, and these; from keys and numbers by core."""
+    """Return tables for binding, from keys and numbers by core: numbers without rows, then those of `draws_sql`.
+
+    Without `intervals` the last table has none: the text of the draws is all that follows from the query.
+    """
     stubs, cores = {}, {}
-    for name in dict.fromkeys(core for core, _ in drawn.numbers):
+    for name in dict.fromkeys(core for core, _ in draws.numbers):
         columns = [*((key.column, key.type) for key in keys[name]), *((part.name, "DOUBLE") for part in numbers[name])]
         nulls = (f"{cast('NULL', kind)} AS {identifier(column)}" for column, kind in columns)
         listed = ", ".join([f"{cast('NULL', 'BIGINT')} AS draw", *nulls])
         stubs[numbers_name(name)] = f"SELECT {listed} WHERE false"
         cores[name] = [column for column, _ in columns]
-    return stubs | draws_sql(drawn, cores, 0.5)
+    tables = draws_sql(draws, cores, 0.5)
+    if intervals:
+        return stubs | tables
+    needed = f"CAST((SELECT {call('max', 'draw')} FROM {identifier(DRAWN)}) AS DOUBLE) AS needed"
+    return {**stubs, DRAWN: tables[DRAWN], SPANS: f"SELECT * REPLACE ({needed}) FROM ({draws.spans})"}
 
 
 def with_tables(tables: Mapping[str, str]) -> list[str]:
@@ -202,12 +213,12 @@ def numbers_name(core: str) -> str:
     return f"{core}_draws"
 
 
-def draws_sql(drawn: Drawn, cores: Mapping[str, Sequence[str]], confidence: float) -> dict[str, str]:
+def draws_sql(draws: Draws, cores: Mapping[str, Sequence[str]], confidence: float) -> dict[str, str]:
     """Return the tables of WITH by name, of which the last one has the intervals.
 
     Parameters
     ----------
-    drawn : Drawn
+    draws : Draws
     cores : mapping
         The columns of each core's numbers by draw, which are a table named by `numbers_name`.
     confidence : float
@@ -217,18 +228,18 @@ def draws_sql(drawn: Drawn, cores: Mapping[str, Sequence[str]], confidence: floa
         f"{identifier(numbers_name(core))} AS dpsql_numbers WHERE dpsql_numbers.draw = dpsql_draws.draw)"
         for core, columns in cores.items()
     ]
-    draws = f"(SELECT {call('unnest', call('range', str(DRAWS + 1)))} AS draw) AS dpsql_draws"
-    lateral = f"(WITH {', '.join(tables)} SELECT * FROM ({drawn.text}))"
-    rows = f"SELECT dpsql_draws.draw AS draw, dpsql_rows.* FROM {draws}"
+    numbered = f"(SELECT {call('unnest', call('range', str(DRAWS + 1)))} AS draw) AS dpsql_draws"
+    lateral = f"(WITH {', '.join(tables)} SELECT * FROM ({draws.text}))"
+    rows = f"SELECT dpsql_draws.draw AS draw, dpsql_rows.* FROM {numbered}"
     out, listed = {DRAWN: f"{rows}, LATERAL {lateral} AS dpsql_rows"}, []
-    for position, column in enumerate(drawn.columns):
+    for position, column in enumerate(draws.columns):
         spans = _alone(position, column, confidence)
         if column.at_once:
             out |= _bands(position, column, confidence)
             spans = _ranks(position) if column.ranks else f"SELECT * FROM {identifier(_BANDS.format(position))}"
         pairs = call("list", struct({"key": "dpsql_key", "value": struct({"lower": "lower", "upper": "upper"})}))
         listed.append(f"(SELECT {call('map_from_entries', pairs)} FROM ({spans})) AS {identifier(f's{position}')}")
-    listed.append(f"({_needed(drawn)}) AS needed")
+    listed.append(f"({_needed(draws)}) AS needed")
     return {**out, SPANS: f"SELECT {', '.join(listed)}"}
 
 
@@ -240,7 +251,7 @@ def _if_all(condition: str) -> str:
     return call("bool_and", f"coalesce({condition}, false)")
 
 
-def _is_sound(position: int, column: DrawnColumn) -> str:
+def _is_sound(position: int, column: DrawColumn) -> str:
     """Return the condition that a group of draws is of one row, whose value and divisor's sign every draw has."""
     value, divisor = identifier(f"v{position}"), identifier(f"d{position}")
     parts = [
@@ -253,24 +264,24 @@ def _is_sound(position: int, column: DrawnColumn) -> str:
     return " AND ".join(parts)
 
 
-def _ordered(value: str, *places: int) -> str:
+def _ordered(value: str, *ranks: int) -> str:
     """Return the values at some places of the ordered draws; a share half a place before each finds them exactly."""
-    shares = (double((place - 0.5) / DRAWS) for place in places)
+    shares = (double((rank - 0.5) / DRAWS) for rank in ranks)
     return call("quantile_disc", value, call("list_value", *shares))
 
 
-def _alone(position: int, column: DrawnColumn, confidence: float) -> str:
+def _alone(position: int, column: DrawColumn, confidence: float) -> str:
     """Return the query of intervals that hold for each row by itself."""
-    place = int((1.0 - confidence) / 2.0 * (DRAWS + 1) * (1.0 + 1e-9))
-    if not place:
+    rank = int((1.0 - confidence) / 2.0 * (DRAWS + 1) * (1.0 + 1e-9))
+    if not rank:
         return f"SELECT dpsql_key, {_NOTHING} AS lower, {_NOTHING} AS upper FROM {identifier(DRAWN)} GROUP BY dpsql_key"
-    ends = f"{_ordered(identifier(f'v{position}'), place, DRAWS + 1 - place)} FILTER (WHERE draw > 0)"
+    ends = f"{_ordered(identifier(f'v{position}'), rank, DRAWS + 1 - rank)} FILTER (WHERE draw > 0)"
     rows = f"SELECT dpsql_key, {_is_sound(position, column)} AS sound, {ends} AS ends FROM {identifier(DRAWN)}"
     lower, upper = (f"CASE WHEN sound THEN {element('ends', at)} END" for at in (1, 2))
     return f"SELECT dpsql_key, {lower} AS lower, {upper} AS upper FROM ({rows} GROUP BY dpsql_key)"
 
 
-def _bands(position: int, column: DrawnColumn, confidence: float) -> dict[str, str]:
+def _bands(position: int, column: DrawColumn, confidence: float) -> dict[str, str]:
     """Return the tables of intervals that hold for all rows at once."""
     value, among = identifier(f"v{position}"), identifier(f"g{position}") if column.ranks else "NULL"
     sound, centres = _is_sound(position, column), identifier(_CENTRES.format(position))
@@ -282,14 +293,14 @@ def _bands(position: int, column: DrawnColumn, confidence: float) -> dict[str, s
         f"FROM (SELECT * REPLACE (CASE WHEN {call('abs', value)} < 1e100 THEN {value} END AS {value}) "
         f"FROM {identifier(DRAWN)} AS dpsql_drawn) GROUP BY dpsql_key"
     )
-    away = call("/", call("abs", call("-", f"drawn.{value}", "centre.middle")), "centre.spread")
+    away = call("/", call("abs", call("-", f"numbers.{value}", "centre.middle")), "centre.spread")
     largest = (
-        f"SELECT {call('max', away)} AS away FROM {identifier(DRAWN)} AS drawn JOIN {centres} AS centre "
-        "ON drawn.dpsql_key IS NOT DISTINCT FROM centre.dpsql_key "
-        "WHERE drawn.draw > 0 AND centre.spread > 0 GROUP BY drawn.draw"
+        f"SELECT {call('max', away)} AS away FROM {identifier(DRAWN)} AS numbers JOIN {centres} AS centre "
+        "ON numbers.dpsql_key IS NOT DISTINCT FROM centre.dpsql_key "
+        "WHERE numbers.draw > 0 AND centre.spread > 0 GROUP BY numbers.draw"
     )
-    place = DRAWS + 1 - int((1.0 - confidence) * (DRAWS + 1) * (1.0 + 1e-9))
-    within = element(_ordered("away", place), 1) if place <= DRAWS else _NOTHING
+    rank = DRAWS + 1 - int((1.0 - confidence) * (DRAWS + 1) * (1.0 + 1e-9))
+    within = element(_ordered("away", rank), 1) if rank <= DRAWS else _NOTHING
     reach = f"CASE WHEN spread > 0 THEN {call('*', 'spread', f'(SELECT {within} FROM ({largest}))')} ELSE spread END"
     ends = f"{call('-', 'middle', 'reach')} AS lower, {call('+', 'middle', 'reach')} AS upper"
     bands = f"SELECT dpsql_key, among, places, {ends} FROM (SELECT *, {reach} AS reach FROM {centres} AS centre)"
@@ -301,19 +312,19 @@ def _ranks(position: int) -> str:
     bands = identifier(_BANDS.format(position))
     others = "o.dpsql_key IS DISTINCT FROM r.dpsql_key"
     counted = (f"o.upper < r.lower AND {others}", f"coalesce(NOT (o.lower > r.upper), true) AND {others}")
-    places = (coalesce(f"{call('sum', 'o.places')} FILTER (WHERE {rows})", "0") for rows in counted)
-    known = "r.lower IS NOT NULL AND r.upper IS NOT NULL"
-    lower, upper = (f"CASE WHEN {known} THEN {cast(call('+', before, '1'), 'DOUBLE')} END" for before in places)
+    before = (coalesce(f"{call('sum', 'o.places')} FILTER (WHERE {rows})", "0") for rows in counted)
+    bounded = "r.lower IS NOT NULL AND r.upper IS NOT NULL"
+    lower, upper = (f"CASE WHEN {bounded} THEN {cast(call('+', count, '1'), 'DOUBLE')} END" for count in before)
     return (
         f"SELECT r.dpsql_key, {lower} AS lower, {upper} AS upper FROM {bands} AS r JOIN {bands} AS o "
         "ON o.among IS NOT DISTINCT FROM r.among GROUP BY r.dpsql_key, r.lower, r.upper"
     )
 
 
-def _needed(drawn: Drawn) -> str:
+def _needed(draws: Draws) -> str:
     """Return the query of how many times epsilon gives every divisor one sign; NULL if each has one."""
     parts = []
-    for position, column in enumerate(drawn.columns):
+    for position, column in enumerate(draws.columns):
         if column.divided:
             divisor = identifier(f"d{position}")
             middle = f"{call('max', divisor)} FILTER (WHERE draw = 0)"

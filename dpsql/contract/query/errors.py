@@ -57,7 +57,7 @@ from dpsql.contract.query.relations import (
     UnboundError,
     check_written,
 )
-from dpsql.contract.query.split import ONE, SPANS, Drawn, DrawnColumn, NoisyNumbers, error_names
+from dpsql.contract.query.split import ONE, SPANS, DrawColumn, Draws, NoisyNumbers, error_names
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier, struct, text
 
@@ -96,14 +96,14 @@ class ErrorsAround:
         Returns the relation of a subquery.
     steady : bool
         Whether no noise decides which rows exist.
-    kept : bool
+    stays : bool
         Whether no noise but that of private keys decides it.
     """
 
     over: Callable[[Expr, str | None], str]
     subquery: Callable[[Expr], QueryRelation]
     steady: bool = False
-    kept: bool = False
+    stays: bool = False
 
 
 @dataclass(frozen=True)
@@ -583,16 +583,16 @@ def with_errors(work: Splitting, relation: QueryRelation, columns: int, *, draws
     counts = [
         column.noisy_numbers or none if relation.write_intervals is not None else none for column in relation.columns
     ]
-    work.drawn, drawn = _drawn(work, relation, counts) if draws else (None, {})
-    tries: list[tuple[Sequence[NoisyNumbers], Mapping[int, Drawing]]] = [(counts, drawn)] if drawn else []
+    work.draws, drawings = _drawings(work, relation, counts) if draws else (None, {})
+    tries: list[tuple[Sequence[NoisyNumbers], Mapping[int, Drawing]]] = [(counts, drawings)] if drawings else []
     tries += [(counts, {})] if any(counts) else []
-    for some_counts, some_drawn in tries:
+    for some_counts, some_drawings in tries:
         try:
-            return _with_ends(work, relation, some_counts, some_drawn)
+            return _with_ends(work, relation, some_counts, some_drawings)
         except ParameterError as error:  # the SQL of the intervals does not bind: write none
             if not isinstance(error, UnboundError) and error.code != "DPSQL-P100":
                 raise
-            work.drawn = None
+            work.draws = None
     return _with_ends(work, relation, [none] * len(counts), {})
 
 
@@ -604,11 +604,11 @@ class Drawing:
     standing: str
 
 
-def _drawn(
+def _drawings(
     work: Splitting, relation: QueryRelation, counts: Sequence[NoisyNumbers]
-) -> tuple[Drawn | None, dict[int, Drawing]]:
+) -> tuple[Draws | None, dict[int, Drawing]]:
     """Return the columns that have no other interval, and have one by draws: together, and each by its index."""
-    if relation.write_draws is None or not relation.kept:
+    if relation.write_draws is None or not relation.stays:
         return None, {}
     forms = {
         index: column.form
@@ -629,17 +629,17 @@ def _drawn(
         listed.append(f"{value} AS {identifier(f'v{position}')}")
         listed += [f"{divisor} AS {identifier(f'd{position}')}"] if form.divisor else []
         listed += [f"{among} AS {identifier(f'g{position}')}"] if is_rank else []
-        columns.append(DrawnColumn(is_rank, bool(form.divisor), is_rank or relation.chosen))
+        columns.append(DrawColumn(is_rank, bool(form.divisor), is_rank or relation.chosen))
         spans = f"(SELECT {identifier(f's{position}')} FROM {identifier(SPANS)})"
         span = call("list_extract", call("map_extract", spans, key), "1")
         drawings[index] = Drawing(span, _standing_of_drawn(work, column.noisy, index if is_rank else None))
     numbers = sorted(frozenset().union(*(relation.columns[index].noisy for index in forms)))
     text_of_draws = f"SELECT {', '.join(listed)} FROM {relation.write_draws()} AS dpsql_told"
-    return Drawn(text_of_draws, tuple(columns), tuple(numbers), f"STRUCT({', '.join(kinds)})"), drawings
+    return Draws(text_of_draws, tuple(columns), tuple(numbers), f"STRUCT({', '.join(kinds)})"), drawings
 
 
 def _standing_of_drawn(work: Splitting, noisy: Noisy, rank: int | None) -> str:
-    """Return the SQL of a drawn column's standing: limits left out too much of any of its numbers, in any group.
+    """Return the SQL of a drawings column's standing: limits left out too much of any of its numbers, in any group.
 
     The claim of a rank, whose column is given, is that it is the only one in its interval.
     """
@@ -660,7 +660,7 @@ def _end(index: int, name: str) -> str:
 
 
 def _with_ends(
-    work: Splitting, relation: QueryRelation, counts: Sequence[NoisyNumbers], drawn: Mapping[int, Drawing]
+    work: Splitting, relation: QueryRelation, counts: Sequence[NoisyNumbers], drawings: Mapping[int, Drawing]
 ) -> QueryRelation:
     """Return a relation with the errors of its noisy columns, from each column's count of numbers, or by draws."""
     noisy = [column.noisy for column in relation.columns]
@@ -679,17 +679,17 @@ def _with_ends(
             standing = ends.pop()
             verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=standing)
             values[index] = f"{divided_sql(columns[index], standing)} AS {identifier(relation.columns[index].sql)}"
-        elif index in drawn:
+        elif index in drawings:
             value = cast(columns[index], "DOUBLE")
             ends[1:] = [
                 f"CASE WHEN {columns[index]} IS NOT NULL AND {end} IS NOT NULL THEN {call(name, value, end)} END"
                 for name, end in (("least", _end(index, "lower")), ("greatest", _end(index, "upper")))
             ]
-            verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=drawn[index].standing)
+            verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=drawings[index].standing)
         listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
-    if drawn:
-        spans = [f"{column.span} AS {identifier(f'dpsql_{index}_span')}" for index, column in drawn.items()]
+    if drawings:
+        spans = [f"{column.span} AS {identifier(f'dpsql_{index}_span')}" for index, column in drawings.items()]
         source = f"(SELECT *, {', '.join(spans)} FROM {source} AS dpsql_told)"
-    selected = ", ".join([*(values if any(counts) or drawn else ["*"]), *listed])
+    selected = ", ".join([*(values if any(counts) or drawings else ["*"]), *listed])
     sql = f"(SELECT {selected} FROM {source} AS dpsql_told)"
     return released(work, sql, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)

@@ -24,7 +24,7 @@ from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, Catalogue
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucketed, clock, simplified, with_plain_literals
 from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, Query, about, require
-from dpsql.contract.query.split import SPANS, Drawn, NoisyNumbers, QueryAggregate, QueryKey, error_names
+from dpsql.contract.query.split import SPANS, Draws, NoisyNumbers, QueryAggregate, QueryKey, error_names
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text, with_one_spelling
 
@@ -154,7 +154,7 @@ class QueryRelation:
         Whether no noise decides which rows exist, for certain.
     write_draws : callable or None
         Returns the SQL for draws of the noise, with hidden columns after the columns; see `dpsql.contract.query.draws`.
-    kept : bool
+    stays : bool
         Whether no noise but that of private keys decides which rows `write_draws` returns.
     chosen : bool
         Whether noise chooses which of these rows the relation has.
@@ -172,7 +172,7 @@ class QueryRelation:
     write_intervals: Callable[[Sequence[NoisyNumbers]], str] | None = None
     fixed: bool = False
     write_draws: Callable[[], str] | None = None
-    kept: bool = False
+    stays: bool = False
     chosen: bool = False
 
     @cached_property
@@ -541,7 +541,7 @@ class Splitting:
     without_rows: dict[str, str] = field(default_factory=dict)  # of public SQL, SQL with its columns that reads nothing
     differs: bool = False  # as `Split.differs`
     lacking: tuple[str, int | None] | None = None  # as `Split.lacking`
-    drawn: Drawn | None = None  # as `Split.drawn`
+    draws: Draws | None = None  # as `Split.draws`
 
     def revised(self, differs: bool = True) -> bool:
         """Return whether to differ from earlier versions; note the difference even if the caller wants none."""
@@ -582,7 +582,7 @@ class Splitting:
         for source in sorted(self.without_rows, key=len, reverse=True):
             sql = sql.replace(source, self.without_rows[source])
         heads = [f"{name} AS {self._head(core)}" for core in self.cores if (name := identifier(core.name)) in sql]
-        heads += [f"{identifier(SPANS)} AS ({self.drawn.spans})"] if self.drawn is not None else []
+        heads += [f"{identifier(SPANS)} AS ({self.draws.spans})"] if self.draws is not None else []
         before = f"WITH {', '.join(heads)} " if heads else ""
         return self.catalogue.typing.columns(f"{before}SELECT * FROM {sql} AS dpsql_bound")
 

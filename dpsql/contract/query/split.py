@@ -198,7 +198,7 @@ class QueryCore:
 
 
 @dataclass(frozen=True)
-class DrawnColumn:
+class DrawColumn:
     """A column whose interval follows from draws of the noise, see `dpsql.contract.query.draws`.
 
     Attributes
@@ -217,7 +217,7 @@ class DrawnColumn:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Draws:
     """The columns of a query with intervals by draws of the noise.
 
     Attributes
@@ -225,7 +225,7 @@ class Drawn:
     text : str
         A SELECT over the released tables: ``dpsql_key``, which names a row, and for each column its number, such as
         ``v0``, with its divisor ``d0`` and the rows ``g0`` among which it ranks, as far as it has these.
-    columns : tuple of DrawnColumn
+    columns : tuple of DrawColumn
     numbers : tuple of (str, str)
         The released numbers that are drawn, as names of core and aggregate.
     key : str
@@ -233,7 +233,7 @@ class Drawn:
     """
 
     text: str
-    columns: tuple[DrawnColumn, ...]
+    columns: tuple[DrawColumn, ...]
     numbers: tuple[tuple[str, str], ...]
     key: str
 
@@ -268,7 +268,7 @@ class Split:
         Whether earlier versions split the query differently; `Options.earlier` restores their split.
     lacking : tuple of (str, int or None), or None
         Why the query needs a delta, and where: the first group without public keys, whose keys are private here.
-    drawn : Drawn or None
+    draws : Draws or None
         The columns with intervals by draws of the noise, if there are any.
     """
 
@@ -280,7 +280,7 @@ class Split:
     intervals: tuple[tuple[str, str, NoisyNumbers], ...] = ()
     differs: bool = False
     lacking: tuple[str, int | None] | None = None
-    drawn: Drawn | None = None
+    draws: Draws | None = None
 
     def refuse_lacking(self, sql: str) -> None:
         """Raise if the query has a group without public keys; `sql` is its text.

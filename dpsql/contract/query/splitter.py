@@ -366,8 +366,8 @@ def _with_intervals(query: Select, out: QueryRelation, scope: Scope, writer: Pos
         column.noisy for item in named_scope.items for column in item.relation.columns if fold(column.name) in merged
     )
 
-    def errors(numbers: NoisyNumbers, steady: bool = False, kept: bool = False) -> ReleasedErrors:
-        around = ErrorsAround(writer.over, writer.subquery, steady, kept)
+    def errors(numbers: NoisyNumbers, steady: bool = False, stays: bool = False) -> ReleasedErrors:
+        around = ErrorsAround(writer.over, writer.subquery, steady, stays)
         return ReleasedErrors(None, around, numbers, scope=named_scope)
 
     checker = errors(ONE)
@@ -377,8 +377,8 @@ def _with_intervals(query: Select, out: QueryRelation, scope: Scope, writer: Pos
     steady = is_still and all(relation.fixed for relation in relations)
     grouped = bool(query.groups or query.group_all or any(map(aggregates_in, items)))
     is_grouped_still = not grouped or all(map(checker.quiet, _groups(query, items, named_scope)))
-    if is_still and is_grouped_still and all(relation.kept and not relation.chosen for relation in relations):
-        out = _with_draws(query, items, out, errors(ONE, kept=True), writer, named_scope)
+    if is_still and is_grouped_still and all(relation.stays and not relation.chosen for relation in relations):
+        out = _with_draws(query, items, out, errors(ONE, stays=True), writer, named_scope)
     if grouped and not (steady and is_grouped_still):
         return out
     # Windows of a grouped query read groups, not the rows of FROM.
@@ -447,13 +447,13 @@ def _with_draws(
             value = Expr("cast", "DOUBLE", (Expr("constant", "NULL"),)) if form is None else tried(item)
             listed.append(replace(value, alias=column.sql))
         more = [sql for index, form in enumerate(forms) for sql in hidden(form, index)]
-        kept = replace(query, items=tuple(listed))
+        shortened = replace(query, items=tuple(listed))
         if chosen or not modifiers.cuts:
-            kept = replace(kept, qualify=None, modifiers=Modifiers())
-        return f"({select_text(kept, writer, read, more)})"
+            shortened = replace(shortened, qualify=None, modifiers=Modifiers())
+        return f"({select_text(shortened, writer, read, more)})"
 
     columns = tuple(replace(column, form=form) for column, form in zip(out.columns, forms, strict=True))
-    return replace(out, columns=columns, write_draws=write_draws, kept=True, chosen=chosen)
+    return replace(out, columns=columns, write_draws=write_draws, stays=True, chosen=chosen)
 
 
 def _groups(query: Select, items: Sequence[Expr], scope: Scope) -> list[Expr]:
@@ -660,10 +660,10 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     cores = tuple(map(finish_core, splitter.work.cores))
     if options.errors:
         columns = len(options.columns or relation.columns)
-        told = with_errors(splitter.work, relation, columns)
+        with_columns = with_errors(splitter.work, relation, columns)
         if not binds(splitter.work):
-            told = with_errors(splitter.work, relation, columns, draws=False)
-        relation = told
+            with_columns = with_errors(splitter.work, relation, columns, draws=False)
+        relation = with_columns
     names = options.columns or tuple((column.name, column.type.sql) for column in relation.columns)
     names += tuple((column.name, column.type.sql) for column in relation.columns[len(names) :])
     for text in (relation.sql, *(core.source for core in cores)):
@@ -677,7 +677,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         tuple(splitter.work.intervals),
         splitter.work.differs,
         splitter.work.lacking,
-        splitter.work.drawn,
+        splitter.work.draws,
     )
 
 
@@ -769,9 +769,9 @@ class Splitter:
         write = relation.write_intervals
         intervals = None if write is None else lambda counts: with_names(write(counts))
         draws = relation.write_draws
-        drawn = None if draws is None else lambda: with_names(draws())
+        drawing = None if draws is None else lambda: with_names(draws())
         sql = with_names(relation.sql)
-        return replace(out, columns=columns, sql=sql, write_intervals=intervals, write_draws=drawn)
+        return replace(out, columns=columns, sql=sql, write_intervals=intervals, write_draws=drawing)
 
     # FROM.
 

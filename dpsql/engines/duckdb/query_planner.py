@@ -44,7 +44,7 @@ from dpsql.contract.query.draws import draws_sql, numbers_name, stub_tables, wit
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import pointing
 from dpsql.contract.query.relations import UnboundError
-from dpsql.contract.query.split import SPANS, Drawn, NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
+from dpsql.contract.query.split import SPANS, Draws, NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
@@ -110,7 +110,7 @@ class QueryStatement:
         for core, answers in zip(self.split.cores, self.answers, strict=True):
             listed = list(narrow(list, answers["answers"]))
             more = [{**listed[index], "over": self._over_numbers(count)} for index, count in self._spread(core)]
-            draws = self.drawn(core, answers)
+            draws = self.draws_of(core, answers)
             cores.append({**answers, "answers": [*listed, *more], **({"draws": draws} if draws else {})})
         words = {COVERS: True} if self.errors else {}
         return json.dumps({"confidence": self.confidence, "cores": cores, **words, **self._coordinates})
@@ -121,7 +121,7 @@ class QueryStatement:
 
         Where rows of the tables choose the row limit, they choose the vector, too, and there are no draws.
         """
-        if self.split.drawn is None:
+        if self.split.draws is None:
             return {}
         vectors = {
             str(number): part.plan.part.positions
@@ -130,20 +130,20 @@ class QueryStatement:
         }
         return {"coordinates": vectors}
 
-    def drawn(self, core: QueryCore, answers: Mapping[str, Json]) -> list[int | None]:
+    def draws_of(self, core: QueryCore, answers: Mapping[str, Json]) -> list[int | None]:
         """Return the numbers of a core that are drawn, as places among its answers; None for a number without a law.
 
         The part that draws private keys shows numbers above a threshold alone, so their noise has another law.
         """
-        if self.split.drawn is None:
+        if self.split.draws is None:
             return []
         listed = narrow(list, answers["answers"])
-        drawn: list[int | None] = []
+        numbers: list[int | None] = []
         for index, aggregate in enumerate(core.aggregates):
-            if (core.name, aggregate.name) in self.split.drawn.numbers:
+            if (core.name, aggregate.name) in self.split.draws.numbers:
                 chooses = core.private_keys and narrow(dict, listed[index])["part"] == answers["keys_of"]
-                drawn.append(None if chooses else index)
-        return drawn
+                numbers.append(None if chooses else index)
+        return numbers
 
     def _over_numbers(self, numbers: NoisyNumbers) -> object:
         """Return how many noisy numbers a column combines, in the release's form; see `dpsql.released.query`."""
@@ -194,18 +194,18 @@ class QueryStatement:
             number += 1
             name = f"{COVERS}_{number}"
         words = f"(SELECT {field('release', COVERS)} FROM {identifier(_DP)})"
-        if self.split.drawn is not None:
+        if self.split.draws is not None:
             words = concatenated(words, f"(SELECT {call('concat', *_drawn_words(self))} FROM {identifier(SPANS)})")
         return f", {words} AS {identifier(name)}"
 
     def _draws(self) -> list[str]:
         """Return the tables of the intervals by draws: the drawn numbers of each core, and those of `draws_sql`."""
-        drawn = self.split.drawn
-        if drawn is None:
+        draws = self.split.draws
+        if draws is None:
             return []
         tables, columns = {}, {}
         for number, core in enumerate(self.split.cores):
-            names = [aggregate for name, aggregate in drawn.numbers if name == core.name]
+            names = [aggregate for name, aggregate in draws.numbers if name == core.name]
             if not names:
                 continue
             rows = call("unnest", element(field("release", "cores"), number + 1))
@@ -224,7 +224,7 @@ class QueryStatement:
             selected = f"SELECT {places} AS draw, {', '.join(listed)} FROM {entries}"
             tables[numbers_name(core.name)] = selected
             columns[core.name] = [*(key.column for key in core.keys), *(part.name for part in core.aggregates)]
-        return with_tables(tables | draws_sql(drawn, columns, self.confidence))
+        return with_tables(tables | draws_sql(draws, columns, self.confidence))
 
     def _released(self, number: int, core: QueryCore) -> str:
         """Return the query of a core's released table."""
@@ -284,8 +284,8 @@ def _drawn_words(statement: QueryStatement) -> list[str]:
     """Return the words on intervals by draws, as SQL over their table: what they hold for, and what they lack."""
     private = any(core.private_keys for core in statement.split.cores)
     words = "; ranks, shares and sums by draws of the noise" + (", among the groups shown" if private else "")
-    drawn = zip(statement.split.cores, statement.answers, strict=True)
-    if any(None in statement.drawn(core, answers) for core, answers in drawn):
+    cores = zip(statement.split.cores, statement.answers, strict=True)
+    if any(None in statement.draws_of(core, answers) for core, answers in cores):
         words += "; not measured: a count that also chooses the keys; ask for a sum next to it"
     epsilon = call("*", "needed", double(float(statement.plan.epsilon)))
     listed = text("; not measured: a divisor may be 0, epsilon_needed about ")
@@ -312,13 +312,13 @@ def _released_names(split: Split) -> list[str]:
     """Return the names of the tables that the statement defines around a text."""
     return [
         *(core.name for core in split.cores),
-        *(_stubs(split.drawn, split.cores) if split.drawn is not None else ()),
+        *(_stubs(split.draws, split.cores) if split.draws is not None else ()),
     ]
 
 
-def _stubs(drawn: Drawn, cores: Sequence[QueryCore]) -> dict[str, str]:
+def _stubs(draws: Draws, cores: Sequence[QueryCore]) -> dict[str, str]:
     keys = {core.name: core.keys for core in cores}
-    return stub_tables(drawn, keys, {core.name: core.aggregates for core in cores})
+    return stub_tables(draws, keys, {core.name: core.aggregates for core in cores})
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
@@ -341,8 +341,8 @@ def stub_sql(split: Split) -> str:
             names = error_names(core.aggregates[index].name, count)
             columns += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names]
         tables.append(f"{identifier(core.name)} AS (SELECT {', '.join(columns)} WHERE false)")
-    if split.drawn is not None:
-        tables += with_tables(_stubs(split.drawn, split.cores))
+    if split.draws is not None:
+        tables += with_tables(_stubs(split.draws, split.cores))
     before = f"WITH {', '.join(tables)} " if tables else ""
     return f"SELECT * FROM (\n{before}SELECT * FROM (\n{split.post}\n)\n)"
 
