@@ -334,7 +334,7 @@ class CoreRows:
     lower: list[list[float | None]]
     upper: list[list[float | None]]
     standings: list[list[float | None]]
-    draws: list[list[Doubles]]  # by row and drawn number: the number, then the number less each draw of the noise
+    draws: list[list[Doubles]]  # by row and number: the number, then the number less each draw of the noise
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows as mappings of lists."""
@@ -411,8 +411,8 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         for kind, value, error, *others in columns
     ]
     listed = zip(*cells, strict=True) if cells else [()] * 5
-    written, errors, lower, upper, standings = (_by_row(column, len(keys)) for column in listed)
-    return CoreRows(keys, written, errors, lower, upper, standings, _draws(result, answers, keys))
+    texts, errors, lower, upper, standings = (_by_row(column, len(keys)) for column in listed)
+    return CoreRows(keys, texts, errors, lower, upper, standings, _draws(result, answers, keys))
 
 
 # The most numbers of a query that are drawn, in all groups: 32 MB.

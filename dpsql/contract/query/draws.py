@@ -288,7 +288,7 @@ def _bands(position: int, column: DrawColumn, confidence: float) -> dict[str, st
     middle = f"{call('max', value)} FILTER (WHERE draw = 0)"
     spread = f"{call('stddev_pop', value)} FILTER (WHERE draw > 0)"
     rows = (
-        f"SELECT dpsql_key, {call('any_value', among)} AS among, {_count('draw = 0')} AS places, "
+        f"SELECT dpsql_key, {call('any_value', among)} AS among, {_count('draw = 0')} AS amount, "
         f"CASE WHEN {sound} THEN {middle} END AS middle, CASE WHEN {sound} THEN {spread} END AS spread "
         f"FROM (SELECT * REPLACE (CASE WHEN {call('abs', value)} < 1e100 THEN {value} END AS {value}) "
         f"FROM {identifier(DRAWN)} AS dpsql_drawn) GROUP BY dpsql_key"
@@ -303,7 +303,7 @@ def _bands(position: int, column: DrawColumn, confidence: float) -> dict[str, st
     within = element(_ordered("away", rank), 1) if rank <= DRAWS else _NOTHING
     reach = f"CASE WHEN spread > 0 THEN {call('*', 'spread', f'(SELECT {within} FROM ({largest}))')} ELSE spread END"
     ends = f"{call('-', 'middle', 'reach')} AS lower, {call('+', 'middle', 'reach')} AS upper"
-    bands = f"SELECT dpsql_key, among, places, {ends} FROM (SELECT *, {reach} AS reach FROM {centres} AS centre)"
+    bands = f"SELECT dpsql_key, among, amount, {ends} FROM (SELECT *, {reach} AS reach FROM {centres} AS centre)"
     return {_CENTRES.format(position): rows, _BANDS.format(position): bands}
 
 
@@ -312,7 +312,7 @@ def _ranks(position: int) -> str:
     bands = identifier(_BANDS.format(position))
     others = "o.dpsql_key IS DISTINCT FROM r.dpsql_key"
     counted = (f"o.upper < r.lower AND {others}", f"coalesce(NOT (o.lower > r.upper), true) AND {others}")
-    before = (coalesce(f"{call('sum', 'o.places')} FILTER (WHERE {rows})", "0") for rows in counted)
+    before = (coalesce(f"{call('sum', 'o.amount')} FILTER (WHERE {rows})", "0") for rows in counted)
     bounded = "r.lower IS NOT NULL AND r.upper IS NOT NULL"
     lower, upper = (f"CASE WHEN {bounded} THEN {cast(call('+', count, '1'), 'DOUBLE')} END" for count in before)
     return (

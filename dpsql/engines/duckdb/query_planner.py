@@ -219,9 +219,9 @@ class QueryStatement:
                 if aggregate.name in ordered:
                     sql = call("unnest", element(field("entry", "draws"), ordered.index(aggregate.name) + 1))
                 listed.append(f"{sql} AS {identifier(aggregate.name)}")
-            places = call("-", call("generate_subscripts", element(field("entry", "draws"), 1), "1"), "1")
+            numbered = call("-", call("generate_subscripts", element(field("entry", "draws"), 1), "1"), "1")
             entries = f"(SELECT {rows} AS entry FROM {identifier(_DP)})"
-            selected = f"SELECT {places} AS draw, {', '.join(listed)} FROM {entries}"
+            selected = f"SELECT {numbered} AS draw, {', '.join(listed)} FROM {entries}"
             tables[numbers_name(core.name)] = selected
             columns[core.name] = [*(key.column for key in core.keys), *(part.name for part in core.aggregates)]
         return with_tables(tables | draws_sql(draws, columns, self.confidence))
