@@ -18,6 +18,9 @@ have it, which is not private.
 
 With ``--files ROWS`` it is the average of a column of a Parquet file with so many rows, ten of each person: by
 dp_query, and by dp_avg. Each is asked in turn, of the file and of a table with its rows.
+
+With ``--draws GROUPS`` it is a stored answer of so many groups, read again: counts and sums alone, and with a rank, a
+share or a difference, whose intervals follow from draws of the noise.
 """
 
 from __future__ import annotations
@@ -207,6 +210,30 @@ def of_files(rows: int, runs: int) -> None:
                 )
 
 
+def of_draws(groups: int, runs: int) -> None:
+    """Print the CPU time of a replay, with and without columns whose intervals follow from draws."""
+    columns = {
+        "counts and sums": "",
+        "a rank": ", rank() OVER (ORDER BY count(*) DESC)",
+        "a share": ", count(*) / sum(count(*)) OVER ()",
+        "a difference": ", count(*) - lag(count(*)) OVER (ORDER BY g)",
+    }
+    with dpsql.connect() as con:
+        con.execute(
+            f"CREATE TABLE visits AS SELECT r AS person, r % {groups} AS g, r % 11 AS x FROM range({groups * 300}) t(r)"
+        )
+        con.execute(
+            "SELECT dp_protect('visits', epsilon := 1e6, delta := 0.1, privacy_unit := 'person', "
+            "max_rows_per_unit := 1, lower := {x: 0}, upper := {x: 10})"
+        )
+        for name, more in columns.items():
+            sql = f"SELECT g, count(*), sum(x){more} FROM visits GROUP BY g"
+            call = f"FROM dp_query({literal(sql)}, epsilon := 1, delta := 1e-6, errors := true)"
+            con.execute(call).fetchall()
+            taken = [measured(con, call)[0] for _ in range(runs)]
+            print(f"{name:<16} {statistics.median(taken):7.1f} ms of CPU, at least {min(taken):7.1f} ms", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--customers", type=int, default=10_000)
@@ -217,7 +244,11 @@ def main() -> None:
     parser.add_argument("--floor", action="store_true", help="Q1 alone, beside SQL with the same cap")
     parser.add_argument("--ties", type=int, default=0, metavar="ROWS", help="queries that choose among rows that tie")
     parser.add_argument("--files", type=int, default=0, metavar="ROWS", help="an average over a Parquet file")
+    parser.add_argument("--draws", type=int, default=0, metavar="GROUPS", help="intervals by draws of the noise")
     options = parser.parse_args()
+    if options.draws:
+        of_draws(options.draws, options.runs)
+        return
     if options.files:
         of_files(options.files, options.runs)
         return

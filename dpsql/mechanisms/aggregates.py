@@ -56,6 +56,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.cube import LARGEST_CUBE_SCALE, MOST_CUBE_COORDINATES, cube_deviation, cube_noise
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.aggregates import (
     AVG,
     COUNT,
@@ -104,14 +105,14 @@ class Lattice:
             return cube_deviation(self.spread, self.together)
         return laplace_deviation(self.spread) if self.noise == LAPLACE else math.sqrt(self.spread)
 
-    def draw(self, size: int) -> Longs:
-        """Draw independent noise."""
+    def draw(self, size: int, source: BitSource = SYSTEM) -> Longs:
+        """Draw independent noise; a source that is no entropy is for numbers that are released already."""
         if self.noise == CUBE:
             raise InternalError("I032", "noise of a vector was to be drawn one by one. Report it.")
         if self.noise == LAPLACE:
-            return discrete_laplace(self.spread, size)
+            return discrete_laplace(self.spread, size, source=source)
         parts = range(0, size, MOST_COORDINATES)
-        chunks = [gaussian_noise(self.spread, min(MOST_COORDINATES, size - begin)) for begin in parts]
+        chunks = [gaussian_noise(self.spread, min(MOST_COORDINATES, size - begin), source=source) for begin in parts]
         return np.concatenate(chunks) if chunks else np.empty(0, dtype=np.int64)
 
 

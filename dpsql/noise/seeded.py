@@ -29,6 +29,10 @@ class SeededWords:
         """Return the next words."""
         return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
 
+    def words(self, size: int, /) -> NDArray[np.uint64]:
+        """Return the next words, as a source of bits for draws of noise that hide nothing."""
+        return self.take(size)
+
     def order(self, count: int) -> NDArray[np.intp]:
         """Return a permutation of `count` positions."""
         return np.argsort(self.take(count), kind="stable")

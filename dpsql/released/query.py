@@ -27,6 +27,7 @@ add up exactly, except for rounding.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,12 +43,15 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
+from dpsql.contract.query.split import DRAWS
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
+from dpsql.noise.cube import cube_noise
+from dpsql.noise.seeded import SeededWords
 from dpsql.released.aggregates import is_biased, restored_block
 from dpsql.released.covariance import Estimated, estimates, nothing_left, rows_needed
 from dpsql.released.intervals import is_narrowed, restored_interval
 from dpsql.released.shapes import rounded_up
-from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, STDDEV, SUM, VARIANCE
+from dpsql.statistics.aggregates import AVG, COUNT, CUBE, GAUSSIAN, LAPLACE, STDDEV, SUM, VARIANCE, SharedTarget
 
 # From this confidence on, an interval of Laplace noise is wider than an interval of normal noise of the same variance.
 _WIDER = 0.92
@@ -330,19 +334,23 @@ class CoreRows:
     lower: list[list[float | None]]
     upper: list[list[float | None]]
     standings: list[list[float | None]]
+    draws: list[list[Doubles]]  # by row and number: the number, then the number less each draw of the noise
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows as mappings of lists."""
-        columns = zip(self.keys, self.numbers, self.errors, self.lower, self.upper, self.standings, strict=True)
-        names = ("keys", "numbers", "errors", "lower", "upper", "standings")
+        columns = zip(*vars(self).values(), strict=True)
+        names = tuple(vars(self))
         return [dict(zip(names, map(list, row), strict=True)) for row in columns]
 
 
-def counted(result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def counted(
+    result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]], coordinates: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Return the requests to the cores of a query, with counts from the numbers in the answers.
 
     ``over`` of an answer is the number of noisy numbers in the column of its interval: a count, or the number of
-    ``single`` numbers and, for each core by its position, the numbers for each of its groups.
+    ``single`` numbers and, for each core by its position, the numbers for each of its groups. A core with ``draws``
+    gets their number, and the `coordinates` of the noise of each vector.
     """
     sizes = [len(_keys_of(result, core)) for core in cores]
 
@@ -352,12 +360,15 @@ def counted(result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]]) -> li
         total: int = int(over["single"]) + sum(sizes[core] * int(times) for core, times in over["groups"])
         return max(1, total)
 
+    amount = sum(size * len(core.get("draws", ())) for size, core in zip(sizes, cores, strict=True))
+    number = DRAWS if amount <= _MOST_DRAWN else 0
     return [
         {
             **core,
             "answers": [
                 {**answer, "over": count(answer["over"])} if "over" in answer else answer for answer in core["answers"]
             ],
+            **({"number": number, "coordinates": coordinates or {}} if "draws" in core else {}),
         }
         for core in cores
     ]
@@ -400,7 +411,70 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         for kind, value, error, *others in columns
     ]
     listed = zip(*cells, strict=True) if cells else [()] * 5
-    return CoreRows(keys, *(_by_row(column, len(keys)) for column in listed))
+    texts, errors, lower, upper, standings = (_by_row(column, len(keys)) for column in listed)
+    return CoreRows(keys, texts, errors, lower, upper, standings, _draws(result, answers, keys))
+
+
+# The most numbers of a query that are drawn, in all groups: 2,002,000 rows in DuckDB.
+_MOST_DRAWN = 2_000
+
+
+def _draws(result: Mapping[str, Any], core: Mapping[str, Any], keys: Sequence[Key]) -> list[list[Doubles]]:
+    """Return the drawn numbers of a core, by group: a list of each, which begins with the number itself.
+
+    The bits follow from a hash of the released numbers, so the draws are the same whenever the release is read.
+    """
+    listed, number = core.get("draws", ()), core.get("number", 0)
+    vectors: dict[int, list[Doubles] | None] = {}
+    columns = np.full((len(listed), number + 1, len(keys)), np.nan)
+    for place, index in enumerate(listed):
+        answer = {} if index is None else core["answers"][index]
+        if not number or answer.get("aggregate") not in (COUNT, SUM, AVG) or "set" in answer:
+            continue
+        position, at = answer["part"], answer["place"]
+        part = result["parts"][position]
+        if position not in vectors:
+            vectors[position] = _drawn_noise(position, part, core["coordinates"].get(str(position)), number)
+        noise = vectors[position]
+        if noise is None:
+            continue
+        own = _estimated(part, answer, 0.95, None).value
+        order = _positions(keys, _keys(part))
+        columns[place, 0] = _take(own, order)
+        block = restored_block(part["blocks"][at])
+        shifted = (block.values[:, np.newaxis] - noise[at]).reshape(block.block.size, -1)
+        moved = FittedBlock(block.block, block.lattice, block.words, shifted)
+        values = estimates(moved, (answer["aggregate"],), confidence=None)[answer["aggregate"]].value
+        moved_numbers = np.where(np.isnan(own), np.nan, values.reshape(number, -1))
+        columns[place, 1:, order >= 0] = moved_numbers[:, order[order >= 0]].T
+    return [list(row) for row in np.ascontiguousarray(columns.transpose(2, 0, 1))]
+
+
+def _drawn_noise(
+    position: int, part: Mapping[str, Any], coordinates: Sequence[Sequence[int]] | None, number: int
+) -> list[Doubles] | None:
+    """Return draws of the noise of a part's blocks, shape (size, number, G) each; None if its law is not known."""
+    stored = part["blocks"]
+    blocks = [restored_block(block) for block in stored]
+    groups = blocks[0].values.shape[1]
+    source = SeededWords(json.dumps([position, [block["words"] for block in stored]]))
+    if any(block["kind"] == SharedTarget.kind for block in stored):
+        return None
+    if any(block.lattice.noise == CUBE for block in blocks):
+        lattice = blocks[0].lattice
+        coordinates = coordinates or ([[*range(blocks[0].block.size)]] if len(blocks) == 1 else [])
+        if len({at for block in coordinates for at in block}) != lattice.together or len(coordinates) != len(blocks):
+            return None
+        noise = cube_noise(lattice.spread, lattice.together, number * groups, source=source)
+        vector = noise.astype(np.float64).reshape(lattice.together, number, groups)
+        return [vector[list(own)] * block.step for own, block in zip(coordinates, blocks, strict=True)]
+    return [
+        block.lattice.draw(block.block.size * number * groups, source)
+        .astype(np.float64)
+        .reshape(block.block.size, number, groups)
+        * block.step
+        for block in blocks
+    ]
 
 
 def undetermined(result: Mapping[str, Any], core: Mapping[str, Any], confidence: float) -> str:

@@ -75,7 +75,7 @@ NOT_CERTAIN = {
     "the number of groups that have a mean": f"SELECT count(a) AS v FROM ({COUNTS})",
     "a subquery that noise chooses": f"SELECT (SELECT n FROM ({COUNTS}) ORDER BY n LIMIT 1) AS v",
     "what is not in another answer": f"SELECT g, n AS v FROM ({COUNTS}) EXCEPT SELECT 0, 0",
-    "a rank": f"SELECT g, rank() OVER (ORDER BY n) AS v FROM ({COUNTS})",
+    "a rank without the group": f"SELECT rank() OVER (ORDER BY n) AS v FROM ({COUNTS})",
     "what noise puts before it": f"SELECT g, lag(n) OVER (ORDER BY n) AS v FROM ({COUNTS})",
     "what noise leaves before it": f"SELECT g, lag(n) OVER (ORDER BY g) AS v FROM ({COUNTS}) WHERE m > 150",
     "a number of groups that noise chooses": f"SELECT n * k AS v FROM ({COUNTS}), (SELECT count(*) AS k FROM ({COUNTS}) WHERE n > 9)",

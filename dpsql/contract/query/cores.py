@@ -15,6 +15,7 @@ from dpsql.contract.expression.functions import POST, listed
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
+from dpsql.contract.query.draws import Forms, hidden, tried
 from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns, released
 from dpsql.contract.query.intervals import literal_number
 from dpsql.contract.query.keys import WHOLE_NUMBERS
@@ -67,6 +68,7 @@ _COUNTS_OF_ROWS = ("rows", "units", "values", "items")
 _IN_ONE_VECTOR = frozenset(("sum", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop"))
 # Stands for the first argument in the SQL of a call.
 _PLACEHOLDER = "dpsql_held"
+_NOTHING = "CAST(NULL AS DOUBLE)"
 
 
 def refuse_name(name: str) -> None:
@@ -486,7 +488,32 @@ class CoreSelect:
             replace(column, noisy_numbers=count) for column, count in zip(out.columns, column_counts, strict=True)
         )
         fixed = self._steady(core) and self.qualify is None and not self.modifiers.cuts
-        return replace(out, columns=released_columns, write_intervals=write_intervals, fixed=fixed)
+        out = replace(out, columns=released_columns, write_intervals=write_intervals, fixed=fixed)
+        return self._with_draws(out, ends, columns, errors)
+
+    def _with_draws(
+        self, out: QueryRelation, ends: str, columns: Sequence[Expr], errors: ColumnErrors
+    ) -> QueryRelation:
+        """Return the relation with the forms of its columns, and a function that writes it for draws of the noise."""
+        replacements, core = self._last_set
+        if not errors.around.stays:
+            return out
+        writer = self._writer(replacements)
+        forms = [Forms(errors, writer.sql).of(over) for over in columns]
+        orders = [self._over(order.expression, replacements) for order in self.orders] if self.modifiers.cuts else []
+        chosen = self.qualify is not None or not all(map(errors.quiet, orders))
+
+        def write_draws() -> str:
+            listed = []
+            for index, (over, form, column) in enumerate(zip(columns, forms, out.columns, strict=True)):
+                sql = _NOTHING if form is None else writer.sql(tried(over))
+                listed += [f"{sql} AS {identifier(column.sql)}", *hidden(form, index)]
+            source = f"{identifier(core.name)} AS {identifier(core.name)}"
+            where = self._where(core, replacements, writer)
+            return f"(SELECT {', '.join(listed)} FROM {source}{where}{'' if chosen else ends})"
+
+        released_columns = [replace(column, form=form) for column, form in zip(out.columns, forms, strict=True)]
+        return replace(out, columns=tuple(released_columns), write_draws=write_draws, stays=True, chosen=chosen)
 
     def _noisy_numbers(self, over: Expr, errors: ColumnErrors, replacements: dict[Expr, Expr]) -> NoisyNumbers | None:
         """Count the noisy numbers in a column; count those of all groups if noise chooses among groups."""
@@ -511,7 +538,8 @@ class CoreSelect:
     def _around(self, core: CoreDraft, replacements: dict[Expr, Expr]) -> ErrorsAround:
         """Return the surroundings for the errors of columns over a core."""
         writer = self._writer(replacements)
-        return ErrorsAround(writer.over, writer.subquery, self._steady(core))
+        stays = self.having is None and not self._cuts_numbers(core)
+        return ErrorsAround(writer.over, writer.subquery, self._steady(core), stays)
 
     def _order(self, order: Order, replacements: dict[Expr, Expr], writer: PostExpressions) -> str:
         for number, (expr, _) in enumerate(self.items, start=1):
@@ -572,9 +600,13 @@ class CoreSelect:
         source = f"{identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
         out = f"SELECT {distinct}{', '.join([*listed, *extra_columns])} FROM {source}"
+        return out + self._where(core, replacements, writer)
+
+    def _where(self, core: CoreDraft, replacements: dict[Expr, Expr], writer: PostExpressions) -> str:
+        """Return the SQL of the condition that a released group is in the answer."""
         where = [*self._together(core, replacements, writer), *self._occurring(core, writer)]
         where += [] if self.having is None else [writer.sql(self._over(self.having, replacements))]
-        return out + (f" WHERE {' AND '.join(where)}" if where else "")
+        return f" WHERE {' AND '.join(where)}" if where else ""
 
     def _cuts_numbers(self, core: CoreDraft) -> bool:
         """Whether LIMIT keeps the first groups by a key that has all whole numbers between bounds."""

@@ -22,7 +22,7 @@ The module also binds relations over released and public tables without rows, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.contract.covers import (
@@ -40,10 +40,15 @@ from dpsql.contract.covers import (
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, NOTHING, NUMBERS, Type
 from dpsql.contract.query.nodes import Expr, require
 from dpsql.contract.query.relations import (
+    CONSTANT,
+    LINEAR,
     PUBLIC,
+    QUOTIENT,
+    RANK,
     RELEASED,
     Column,
     CoreDraft,
+    Form,
     Item,
     Noisy,
     QueryRelation,
@@ -52,9 +57,9 @@ from dpsql.contract.query.relations import (
     UnboundError,
     check_written,
 )
-from dpsql.contract.query.split import ONE, NoisyNumbers, error_names
+from dpsql.contract.query.split import ONE, SPANS, DrawColumn, Draws, NoisyNumbers, error_names
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import call, cast, identifier, text
+from dpsql.rendering import call, cast, identifier, struct, text
 
 # The suffixes of a result column's error columns.
 PARTS = ("error", "lower", "upper", "verdict")
@@ -62,7 +67,7 @@ _NULL = "CAST(NULL AS DOUBLE)"
 # The standing of a number without noise.
 PUBLIC_STANDING = cast(str(COUNTED), "DOUBLE")
 # Functions that never fall when their argument rises, for all numbers.
-_RISING = frozenset(("round", "floor", "ceil", "ceiling", "trunc"))
+RISING = frozenset(("round", "floor", "ceil", "ceiling", "trunc"))
 # Calls that pass one number on if the other arguments have no noise.
 _PASSING_CALLS = frozenset(("+", "-", "*", "nullif"))
 # Windows that pass on the number of another row.
@@ -75,6 +80,8 @@ _COUNTING = frozenset(("count_star", "count"))
 _EVERYWHERE = frozenset(("constant", "item", "column", "cast", "call"))
 _QUIET = _EVERYWHERE | {"compare", "and", "or", "not", "null", "present", "in", "between", "case", "coalesce"}
 Ends = tuple[str, str]
+# The forms of a core's numbers; an average is a quotient of two of them, and never beyond its bounds.
+_FORMS = {**dict.fromkeys(("rows", "values", "units", "items", "sum"), LINEAR), "avg": QUOTIENT}
 
 
 @dataclass(frozen=True)
@@ -89,11 +96,14 @@ class ErrorsAround:
         Returns the relation of a subquery.
     steady : bool
         Whether no noise decides which rows exist.
+    stays : bool
+        Whether no noise but that of private keys decides it.
     """
 
     over: Callable[[Expr, str | None], str]
     subquery: Callable[[Expr], QueryRelation]
     steady: bool = False
+    stays: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,14 @@ class ColumnErrors:
 
     # The differences between queries over one core and over released rows.
 
+    def form_of_leaf(self, expr: Expr) -> Form | None:
+        """Return the form of a number or of a column, see `dpsql.contract.query.draws`."""
+        if not self._is_number(expr):
+            return None
+        kinds = {aggregate.name: aggregate.kind for aggregate in require(self.core).aggregates}
+        kind = _FORMS.get(kinds[expr.name])
+        return None if kind is None else Form(kind)
+
     def _is_number(self, expr: Expr) -> bool:
         return self.core is not None and expr.what == "item" and expr.value == self.core.name and expr.name[0] == "a"
 
@@ -194,7 +212,7 @@ class ColumnErrors:
             return _mixed([self.around.over(replace(expr, name="max"), self.standing(expr.parts[0]))])
         if expr.what == "window":
             return self.around.over(expr, self.standing(expr.parts[0])) if passes_on(expr) else PUBLIC_STANDING
-        passing = expr.what in ("cast", "case", "coalesce") or expr.name in _PASSING_CALLS or expr.name in _RISING
+        passing = expr.what in ("cast", "case", "coalesce") or expr.name in _PASSING_CALLS or expr.name in RISING
         read = expr.parts
         if expr.what == "case":  # the written form of nullif
             read = expr.parts[2:]
@@ -299,7 +317,7 @@ class ColumnErrors:
         return lower, upper
 
     def _window(self, expr: Expr) -> Ends | None:
-        if not (self.around.steady and passes_on(expr) and all(map(self.quiet, _window_terms(expr)))):
+        if not (self.around.steady and passes_on(expr) and all(map(self.quiet, window_terms(expr)))):
             return None
         ends = self.ends(expr.parts[0])
         return None if ends is None else (self.around.over(expr, ends[0]), self.around.over(expr, ends[1]))
@@ -312,7 +330,7 @@ class ColumnErrors:
         name, others = expr.name, parts[1:]
         if name == "nullif":
             return first  # if it is NULL, so is the column
-        if name in _RISING and all(part.what == "constant" for part in expr.parts[1:]):
+        if name in RISING and all(part.what == "constant" for part in expr.parts[1:]):
             # Rounding moves a number by less than 1, or by less than a unit of its last digit.
             digits = [str(part.value) for part in expr.parts[1:]]
             return tuple(call(name, end, *(cast(text(digit), "INTEGER") for digit in digits)) for end in first)  # type: ignore[return-value]
@@ -365,6 +383,17 @@ class ReleasedErrors(ColumnErrors):
             return _NULL
         return reference[0].sql(hidden_names(reference[1], self.numbers)[0])
 
+    def form_of_leaf(self, expr: Expr) -> Form | None:
+        """Return the form of a column, whose divisor is a hidden column of its relation."""
+        reference = self._reference(expr)
+        if reference is None:
+            return None
+        item, index, column = reference
+        if column.form is None or column.form.kind == RANK:
+            return None
+        divisor = item.sql(draw_names(index)[0]) if column.form.divisor else ""
+        return Form(column.form.kind, divisor)
+
     def _reference(self, expr: Expr) -> tuple[Item, int, Column] | None:
         return released_column(expr, self.scope) if expr.what == "column" else None
 
@@ -403,6 +432,11 @@ class ReleasedErrors(ColumnErrors):
         return reference[0].sql(hidden_names(reference[1], self.numbers)[3])
 
 
+def counts(expr: Expr) -> bool:
+    """Whether an expression counts rows or values."""
+    return expr.what in ("call", "window") and expr.name in _COUNTING
+
+
 def gathers(expr: Expr) -> bool:
     """Whether an expression is an aggregate over rows or a window."""
     return expr.what in ("call", "window") and expr.name in _GATHERING
@@ -416,7 +450,7 @@ def passes_on(expr: Expr) -> bool:
     )  # fmt: skip
 
 
-def _window_terms(expr: Expr) -> list[Expr]:
+def window_terms(expr: Expr) -> list[Expr]:
     """Return the expressions that decide which row a window reads."""
     return [*expr.partitions, *(order.expression for order in expr.orders)]
 
@@ -532,10 +566,15 @@ def released(
     return QueryRelation(level, columns, sql)
 
 
-def with_errors(work: Splitting, relation: QueryRelation, columns: int) -> QueryRelation:
+def draw_names(index: int) -> tuple[str, str, str]:
+    """Return the hidden names of a column's divisor, of what it ranks and of the rows that it ranks."""
+    return f"dpsql_{index}_divisor", f"dpsql_{index}_order", f"dpsql_{index}_among"
+
+
+def with_errors(work: Splitting, relation: QueryRelation, columns: int, *, draws: bool = True) -> QueryRelation:
     """Return a relation with its noisy columns' errors after the columns.
 
-    A relation with more than `columns` columns already has them.
+    A relation with more than `columns` columns already has them. Without `draws` no interval is one by draws.
     """
     noisy = [column.noisy for column in relation.columns]
     if len(relation.columns) > columns or not any(noisy):
@@ -544,17 +583,86 @@ def with_errors(work: Splitting, relation: QueryRelation, columns: int) -> Query
     counts = [
         column.noisy_numbers or none if relation.write_intervals is not None else none for column in relation.columns
     ]
-    if any(counts):
+    work.draws, drawings = _drawings(work, relation, counts) if draws else (None, {})
+    tries: list[tuple[Sequence[NoisyNumbers], Mapping[int, Drawing]]] = [(counts, drawings)] if drawings else []
+    tries += [(counts, {})] if any(counts) else []
+    for some_counts, some_drawings in tries:
         try:
-            return _with_ends(work, relation, counts)
+            return _with_ends(work, relation, some_counts, some_drawings)
         except ParameterError as error:  # the SQL of the intervals does not bind: write none
             if not isinstance(error, UnboundError) and error.code != "DPSQL-P100":
                 raise
-    return _with_ends(work, relation, [none] * len(counts))
+            work.draws = None
+    return _with_ends(work, relation, [none] * len(counts), {})
 
 
-def _with_ends(work: Splitting, relation: QueryRelation, counts: Sequence[NoisyNumbers]) -> QueryRelation:
-    """Return a relation with the errors of its noisy columns, from each column's count of numbers."""
+@dataclass(frozen=True)
+class Drawing:
+    """The SQL of a column with an interval by draws: the struct of both ends, and its standing."""
+
+    span: str
+    standing: str
+
+
+def _drawings(
+    work: Splitting, relation: QueryRelation, counts: Sequence[NoisyNumbers]
+) -> tuple[Draws | None, dict[int, Drawing]]:
+    """Return the columns that have no other interval, and have one by draws: together, and each by its index."""
+    if relation.write_draws is None or not relation.stays:
+        return None, {}
+    forms = {
+        index: column.form
+        for index, column in enumerate(relation.columns)
+        if column.form is not None and column.form.kind != CONSTANT and column.noisy and not counts[index]
+    }
+    if not forms:
+        return None, {}
+    quiet = {f"c{index}": column for index, column in enumerate(relation.columns) if not column.noisy}
+    key = struct({name: f"dpsql_told.{identifier(column.sql)}" for name, column in quiet.items()} or {"c0": "0"})
+    kinds = [f"{name} {column.type.sql}" for name, column in quiet.items()] or ["c0 INTEGER"]
+    listed, columns, drawings = [f"{key} AS dpsql_key"], [], {}
+    for position, (index, form) in enumerate(forms.items()):
+        column = relation.columns[index]
+        divisor, order, among = (f"dpsql_told.{identifier(name)}" for name in draw_names(index))
+        is_rank = form.kind == RANK
+        value = order if is_rank else cast(f"dpsql_told.{identifier(column.sql)}", "DOUBLE")
+        listed.append(f"{value} AS {identifier(f'v{position}')}")
+        listed += [f"{divisor} AS {identifier(f'd{position}')}"] if form.divisor else []
+        listed += [f"{among} AS {identifier(f'g{position}')}"] if is_rank else []
+        columns.append(DrawColumn(is_rank, bool(form.divisor), is_rank or relation.chosen))
+        spans = f"(SELECT {identifier(f's{position}')} FROM {identifier(SPANS)})"
+        span = call("list_extract", call("map_extract", spans, key), "1")
+        drawings[index] = Drawing(span, _standing_of_drawn(work, column.noisy, index if is_rank else None))
+    numbers = sorted(frozenset().union(*(relation.columns[index].noisy for index in forms)))
+    text_of_draws = f"SELECT {', '.join(listed)} FROM {relation.write_draws()} AS dpsql_told"
+    return Draws(text_of_draws, tuple(columns), tuple(numbers), f"STRUCT({', '.join(kinds)})"), drawings
+
+
+def _standing_of_drawn(work: Splitting, noisy: Noisy, rank: int | None) -> str:
+    """Return the SQL of a drawings column's standing: limits left out too much of any of its numbers, in any group.
+
+    The claim of a rank, whose column is given, is that it is the only one in its interval.
+    """
+    left_out = []
+    for core, name in sorted(noisy):
+        work.intervals[core, name, ONE] = None
+        standing = identifier(error_names(name, ONE)[3])
+        left_out.append(f"(SELECT {call('count_star')} FROM {identifier(core)} WHERE {standing} = {LEFT_OUT}) > 0")
+    claim = PUBLIC_STANDING
+    if rank is not None:
+        claim = f"CASE WHEN {_end(rank, 'lower')} = {_end(rank, 'upper')} THEN {NARROWED} ELSE {DOUBTED} END"
+    return f"CASE WHEN {' OR '.join(left_out)} THEN {LEFT_OUT} ELSE {claim} END"
+
+
+def _end(index: int, name: str) -> str:
+    """Return an end of the interval by draws of a column."""
+    return call("struct_extract", f"dpsql_told.{identifier(f'dpsql_{index}_span')}", text(name))
+
+
+def _with_ends(
+    work: Splitting, relation: QueryRelation, counts: Sequence[NoisyNumbers], drawings: Mapping[int, Drawing]
+) -> QueryRelation:
+    """Return a relation with the errors of its noisy columns, from each column's count of numbers, or by draws."""
     noisy = [column.noisy for column in relation.columns]
     source = relation.sql
     if relation.write_intervals is not None and any(counts):
@@ -571,7 +679,17 @@ def _with_ends(work: Splitting, relation: QueryRelation, counts: Sequence[NoisyN
             standing = ends.pop()
             verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=standing)
             values[index] = f"{divided_sql(columns[index], standing)} AS {identifier(relation.columns[index].sql)}"
+        elif index in drawings:
+            value = cast(columns[index], "DOUBLE")
+            ends[1:] = [
+                f"CASE WHEN {columns[index]} IS NOT NULL AND {end} IS NOT NULL THEN {call(name, value, end)} END"
+                for name, end in (("least", _end(index, "lower")), ("greatest", _end(index, "upper")))
+            ]
+            verdict = verdict_sql(columns[index], lower=ends[1], upper=ends[2], standing=drawings[index].standing)
         listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
-    selected = ", ".join([*(values if any(counts) else ["*"]), *listed])
+    if drawings:
+        spans = [f"{column.span} AS {identifier(f'dpsql_{index}_span')}" for index, column in drawings.items()]
+        source = f"(SELECT *, {', '.join(spans)} FROM {source} AS dpsql_told)"
+    selected = ", ".join([*(values if any(counts) or drawings else ["*"]), *listed])
     sql = f"(SELECT {selected} FROM {source} AS dpsql_told)"
     return released(work, sql, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)

@@ -31,7 +31,7 @@ from dpsql.contract.query.catalogue import (
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucketed, clock, simplified, with_plain_literals
 from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, Query, about, require
-from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryKey, error_names
+from dpsql.contract.query.split import SPANS, Draws, NoisyNumbers, QueryAggregate, QueryKey, error_names
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text, with_one_spelling
 
@@ -60,6 +60,29 @@ class KeyValues:
     query: str | None
     origin: str
     meets: tuple[Expr, ...] = ()
+
+
+# How a column follows from released numbers, from best to worst, see `dpsql.contract.query.draws`.
+CONSTANT, LINEAR, QUOTIENT, RANK = "constant", "linear", "quotient", "rank"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a column follows from the noise of released numbers.
+
+    Attributes
+    ----------
+    kind : str
+    divisor : str
+        The SQL of its divisor with noise; ``''`` without one.
+    order, among : str
+        Of a rank, the SQL of the number that it ranks, the smallest first, and of what names the rows that it ranks.
+    """
+
+    kind: str
+    divisor: str = ""
+    order: str = ""
+    among: str = ""
 
 
 def _no_keys() -> KeyValues | None:
@@ -94,6 +117,8 @@ class Column:
         Whether types and constraints guarantee a value in every row.
     noisy_numbers : NoisyNumbers or None
         The count of noisy numbers in the column, 0 without noise; None if it has no computable interval.
+    form : Form or None
+        How the column follows from the noise; None if that is not known.
     """
 
     name: str
@@ -108,6 +133,7 @@ class Column:
     noisy: Noisy = frozenset()
     is_present: bool = False
     noisy_numbers: NoisyNumbers | None = None
+    form: Form | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +162,12 @@ class QueryRelation:
         Returns the SQL with intervals after the columns; see `dpsql.contract.query.errors`.
     fixed : bool
         Whether no noise decides which rows exist, for certain.
+    write_draws : callable or None
+        Returns the SQL for draws of the noise, with hidden columns after the columns; see `dpsql.contract.query.draws`.
+    stays : bool
+        Whether no noise but that of private keys decides which rows `write_draws` returns.
+    chosen : bool
+        Whether noise chooses which of these rows the relation has.
     """
 
     level: str
@@ -149,6 +181,9 @@ class QueryRelation:
     name: tuple[str, ...] = ()
     write_intervals: Callable[[Sequence[NoisyNumbers]], str] | None = None
     fixed: bool = False
+    write_draws: Callable[[], str] | None = None
+    stays: bool = False
+    chosen: bool = False
 
     @cached_property
     def named(self) -> Mapping[str, Column]:
@@ -516,6 +551,7 @@ class Splitting:
     without_rows: dict[str, str] = field(default_factory=dict)  # of public SQL, SQL with its columns that reads nothing
     differs: set[int] = field(default_factory=set)  # as `Split.differs`
     lacking: tuple[str, int | None] | None = None  # as `Split.lacking`
+    draws: Draws | None = None  # as `Split.draws`
 
     def revised(self, differs: bool = True, before: int = BEFORE_TOTAL_ORDERS) -> bool:
         """Return whether to differ from earlier versions; note the difference even if the caller wants none."""
@@ -556,6 +592,7 @@ class Splitting:
         for source in sorted(self.without_rows, key=len, reverse=True):
             sql = sql.replace(source, self.without_rows[source])
         heads = [f"{name} AS {self._head(core)}" for core in self.cores if (name := identifier(core.name)) in sql]
+        heads += [f"{identifier(SPANS)} AS ({self.draws.spans})"] if self.draws is not None else []
         before = f"WITH {', '.join(heads)} " if heads else ""
         return self.catalogue.typing.columns(f"{before}SELECT * FROM {sql} AS dpsql_bound")
 

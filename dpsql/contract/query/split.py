@@ -77,6 +77,8 @@ class NoisyNumbers:
 
 
 ONE = NoisyNumbers(1)
+# The number of draws of the noise, and the table of the intervals by them.
+DRAWS, SPANS = 1_000, "__dp_spans"
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,54 @@ class QueryCore:
 
 
 @dataclass(frozen=True)
+class DrawColumn:
+    """A column whose interval follows from draws of the noise, see `dpsql.contract.query.draws`.
+
+    Attributes
+    ----------
+    ranks : bool
+        Whether it is a rank.
+    divided : bool
+        Whether it has a divisor with noise.
+    at_once : bool
+        Whether the intervals hold for all rows at once.
+    """
+
+    ranks: bool
+    divided: bool
+    at_once: bool
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The columns of a query with intervals by draws of the noise.
+
+    Attributes
+    ----------
+    text : str
+        A SELECT over the released tables: ``dpsql_key``, which names a row, and for each column its number, such as
+        ``v0``, with its divisor ``d0`` and the rows ``g0`` among which it ranks, as far as it has these.
+    columns : tuple of DrawColumn
+    numbers : tuple of (str, str)
+        The released numbers that are drawn, as names of core and aggregate.
+    key : str
+        The SQL type of ``dpsql_key``.
+    """
+
+    text: str
+    columns: tuple[DrawColumn, ...]
+    numbers: tuple[tuple[str, str], ...]
+    key: str
+
+    @property
+    def spans(self) -> str:
+        """The SQL of the table of its intervals without any, for binding."""
+        kind = f"MAP({self.key}, STRUCT(lower DOUBLE, upper DOUBLE))"
+        columns = [f"CAST(NULL AS {kind}) AS s{position}" for position in range(len(self.columns))]
+        return f"SELECT {', '.join(columns)}, CAST(NULL AS DOUBLE) AS needed"
+
+
+@dataclass(frozen=True)
 class Split:
     """A split query.
 
@@ -218,6 +268,8 @@ class Split:
         The earlier versions that split the query differently; `Options.earlier` restores their split.
     lacking : tuple of (str, int or None), or None
         Why the query needs a delta, and where: the first group without public keys, whose keys are private here.
+    draws : Draws or None
+        The columns with intervals by draws of the noise, if there are any.
     """
 
     cores: tuple[QueryCore, ...]
@@ -228,6 +280,7 @@ class Split:
     intervals: tuple[tuple[str, str, NoisyNumbers], ...] = ()
     differs: frozenset[int] = frozenset()
     lacking: tuple[str, int | None] | None = None
+    draws: Draws | None = None
 
     def refuse_lacking(self, sql: str) -> None:
         """Raise if the query has a group without public keys; `sql` is its text.

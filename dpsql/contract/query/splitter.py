@@ -25,10 +25,12 @@ from dpsql.contract.query.cores import (
     is_empty,
     refuse_name,
 )
+from dpsql.contract.query.draws import Forms, binds, hidden, tried
 from dpsql.contract.query.errors import (
     PUBLIC_STANDING,
     ErrorsAround,
     ReleasedErrors,
+    draw_names,
     hidden_names,
     hidden_sql,
     released,
@@ -69,6 +71,7 @@ from dpsql.contract.query.relations import (
     UNIT,
     Column,
     Env,
+    Form,
     Item,
     KeyValues,
     Noisy,
@@ -363,18 +366,20 @@ def _with_intervals(query: Select, out: QueryRelation, scope: Scope, writer: Pos
         column.noisy for item in named_scope.items for column in item.relation.columns if fold(column.name) in merged
     )
 
-    def errors(numbers: NoisyNumbers, steady: bool = False) -> ReleasedErrors:
-        return ReleasedErrors(None, ErrorsAround(writer.over, writer.subquery, steady), numbers, scope=named_scope)
+    def errors(numbers: NoisyNumbers, steady: bool = False, stays: bool = False) -> ReleasedErrors:
+        around = ErrorsAround(writer.over, writer.subquery, steady, stays)
+        return ReleasedErrors(None, around, numbers, scope=named_scope)
 
     checker = errors(ONE)
     conditions = [*_ons(query.source), *([] if query.where is None else [query.where])]
-    steady = (
-        still
-        and all(item.relation.level == PUBLIC or item.relation.fixed for item in named_scope.items)
-        and all(map(checker.quiet, conditions))
-    )
+    is_still = still and all(map(checker.quiet, conditions))
+    relations = [item.relation for item in named_scope.items if item.relation.level != PUBLIC]
+    steady = is_still and all(relation.fixed for relation in relations)
     grouped = bool(query.groups or query.group_all or any(map(aggregates_in, items)))
-    if grouped and not (steady and all(map(checker.quiet, _groups(query, items, named_scope)))):
+    is_grouped_still = not grouped or all(map(checker.quiet, _groups(query, items, named_scope)))
+    if is_still and is_grouped_still and all(relation.stays and not relation.chosen for relation in relations):
+        out = _with_draws(query, items, out, errors(ONE, stays=True), writer, named_scope)
+    if grouped and not (steady and is_grouped_still):
         return out
     # Windows of a grouped query read groups, not the rows of FROM.
     counter = errors(ONE, steady=steady)
@@ -407,6 +412,48 @@ def _with_intervals(query: Select, out: QueryRelation, scope: Scope, writer: Pos
     )
     fixed = steady and query.qualify is None and query.having is None and not modifiers.cuts
     return replace(out, columns=columns, write_intervals=with_intervals if any(noise_counts) else None, fixed=fixed)
+
+
+def _with_draws(
+    query: Select, items: list[Expr], out: QueryRelation, errors: ReleasedErrors, writer: PostExpressions, scope: Scope
+) -> QueryRelation:
+    """Return a SELECT with the forms of its columns, and a function that writes it for draws of the noise."""
+    modifiers = query.modifiers
+    if query.having is not None and not errors.quiet(query.having):
+        return out
+    chosen = query.qualify is not None or (
+        modifiers.cuts and not all(errors.quiet(order.expression) for order in modifiers.orders)
+    )
+    grouped = bool(query.groups or query.group_all or any(map(aggregates_in, items)))
+    plain = len(scope.items) == 1 and query.where is None and not grouped
+    forms: list[Form | None] = []
+    for item in items:
+        form = None if grouped and _windows(item) else Forms(errors, writer.sql).of(item)
+        passed = released_column(item, scope) if form is None and item.what == "column" and plain else None
+        if passed is not None and passed[2].form is not None:
+            divisor, order, among = (passed[0].sql(name) for name in draw_names(passed[1]))
+            form = Form(passed[2].form.kind, divisor if passed[2].form.divisor else "", order, among)
+        forms.append(form)
+    sources = dict(zip(map(id, leaves(query.source)), scope.items, strict=True))
+
+    def write_draws() -> str:
+        def read(source: From) -> str:
+            item = sources[id(source)]
+            write = item.relation.write_draws
+            return f"{item.relation.sql if write is None else write()} AS {identifier(item.id)}"
+
+        listed = []
+        for item, form, column in zip(items, forms, out.columns, strict=True):
+            value = Expr("cast", "DOUBLE", (Expr("constant", "NULL"),)) if form is None else tried(item)
+            listed.append(replace(value, alias=column.sql))
+        more = [sql for index, form in enumerate(forms) for sql in hidden(form, index)]
+        shortened = replace(query, items=tuple(listed))
+        if chosen or not modifiers.cuts:
+            shortened = replace(shortened, qualify=None, modifiers=Modifiers())
+        return f"({select_text(shortened, writer, read, more)})"
+
+    columns = tuple(replace(column, form=form) for column, form in zip(out.columns, forms, strict=True))
+    return replace(out, columns=columns, write_draws=write_draws, stays=True, chosen=chosen)
 
 
 def _groups(query: Select, items: Sequence[Expr], scope: Scope) -> list[Expr]:
@@ -612,7 +659,11 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         )
     cores = tuple(map(finish_core, splitter.work.cores))
     if options.errors:
-        relation = with_errors(splitter.work, relation, len(options.columns or relation.columns))
+        columns = len(options.columns or relation.columns)
+        with_columns = with_errors(splitter.work, relation, columns)
+        if not binds(splitter.work):
+            with_columns = with_errors(splitter.work, relation, columns, draws=False)
+        relation = with_columns
     names = options.columns or tuple((column.name, column.type.sql) for column in relation.columns)
     names += tuple((column.name, column.type.sql) for column in relation.columns[len(names) :])
     for text in (relation.sql, *(core.source for core in cores)):
@@ -626,6 +677,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         tuple(splitter.work.intervals),
         frozenset(splitter.work.differs),
         splitter.work.lacking,
+        splitter.work.draws,
     )
 
 
@@ -716,7 +768,10 @@ class Splitter:
         columns = tuple(replace(column, sql=column.name) for column in out.columns)
         write = relation.write_intervals
         intervals = None if write is None else lambda counts: with_names(write(counts))
-        return replace(out, columns=columns, sql=with_names(relation.sql), write_intervals=intervals)
+        draws = relation.write_draws
+        drawing = None if draws is None else lambda: with_names(draws())
+        sql = with_names(relation.sql)
+        return replace(out, columns=columns, sql=sql, write_intervals=intervals, write_draws=drawing)
 
     # FROM.
 

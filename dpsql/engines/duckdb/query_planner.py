@@ -48,10 +48,11 @@ from dpsql.contract.query.catalogue import (
     Path,
     folded,
 )
+from dpsql.contract.query.draws import draws_sql, numbers_name, stub_tables, with_tables
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import pointing
 from dpsql.contract.query.relations import UnboundError
-from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
+from dpsql.contract.query.split import SPANS, Draws, NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
@@ -67,17 +68,18 @@ from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE
 from dpsql.functions.grouped.plan import CONFIDENCE
-from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
+from dpsql.functions.query import ARGUMENTS, QueryPlan, VectorPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, has_earlier_parts, parts_of_cores
 from dpsql.ledger.ledger import Ledger
+from dpsql.mechanisms.aggregates import CubeVector
 from dpsql.progress import listen
-from dpsql.rendering import call, cast, double, element, field, identifier, struct, text
+from dpsql.rendering import call, cast, concatenated, double, element, field, identifier, struct, text
 
 # The SQL type of a query's release.
 CORES = (
     "STRUCT(sequence BIGINT, guarantee VARCHAR, cores STRUCT(keys VARCHAR[], numbers VARCHAR[], "
-    "errors DOUBLE[], lower DOUBLE[], upper DOUBLE[], standings DOUBLE[])[][], covers VARCHAR)"
+    "errors DOUBLE[], lower DOUBLE[], upper DOUBLE[], standings DOUBLE[], draws DOUBLE[][])[][], covers VARCHAR)"
 )
 GATE = "STRUCT(ticket BIGINT, zero DOUBLE, parts STRUCT(ticket BIGINT, zero DOUBLE)[])"
 # The materialized query of the release, and the gate's step.
@@ -116,8 +118,40 @@ class QueryStatement:
         for core, answers in zip(self.split.cores, self.answers, strict=True):
             listed = list(narrow(list, answers["answers"]))
             more = [{**listed[index], "over": self._over_numbers(count)} for index, count in self._spread(core)]
-            cores.append({**answers, "answers": [*listed, *more]})
-        return json.dumps({"confidence": self.confidence, "cores": cores, **({COVERS: True} if self.errors else {})})
+            draws = self.draws_of(core, answers)
+            cores.append({**answers, "answers": [*listed, *more], **({"draws": draws} if draws else {})})
+        words = {COVERS: True} if self.errors else {}
+        return json.dumps({"confidence": self.confidence, "cores": cores, **words, **self._coordinates})
+
+    @property
+    def _coordinates(self) -> dict[str, object]:
+        """Return, for draws, which coordinates of a vector's noise each of its blocks has, by the number of its part.
+
+        Where rows of the tables choose the row limit, they choose the vector, too, and there are no draws.
+        """
+        if self.split.draws is None:
+            return {}
+        vectors = {
+            str(number): part.plan.part.positions
+            for number, part in enumerate(self.plan.parts)
+            if part.rows_of is None and isinstance(part.plan, VectorPlan) and isinstance(part.plan.part, CubeVector)
+        }
+        return {"coordinates": vectors}
+
+    def draws_of(self, core: QueryCore, answers: Mapping[str, Json]) -> list[int | None]:
+        """Return the numbers of a core that are drawn, as places among its answers; None for a number without a law.
+
+        The part that draws private keys shows numbers above a threshold alone, so their noise has another law.
+        """
+        if self.split.draws is None:
+            return []
+        listed = narrow(list, answers["answers"])
+        numbers: list[int | None] = []
+        for index, aggregate in enumerate(core.aggregates):
+            if (core.name, aggregate.name) in self.split.draws.numbers:
+                chooses = core.private_keys and narrow(dict, listed[index])["part"] == answers["keys_of"]
+                numbers.append(None if chooses else index)
+        return numbers
 
     def _over_numbers(self, numbers: NoisyNumbers) -> object:
         """Return how many noisy numbers a column combines, in the release's form; see `dpsql.released.query`."""
@@ -156,6 +190,7 @@ class QueryStatement:
         tables = [f"{identifier(_DP)} AS MATERIALIZED (\n{release}\n)"]
         for number, core in enumerate(self.split.cores):
             tables.append(f"{identifier(core.name)} AS (\n  {self._released(number, core)}\n)")
+        tables += self._draws()
         return post_sql(self.split.post, free, tables, note=note, more=self._covers if self.errors else "")
 
     @property
@@ -166,7 +201,38 @@ class QueryStatement:
         while name in names:
             number += 1
             name = f"{COVERS}_{number}"
-        return f", (SELECT {field('release', COVERS)} FROM {identifier(_DP)}) AS {identifier(name)}"
+        words = f"(SELECT {field('release', COVERS)} FROM {identifier(_DP)})"
+        if self.split.draws is not None:
+            words = concatenated(words, f"(SELECT {call('concat', *_drawn_words(self))} FROM {identifier(SPANS)})")
+        return f", {words} AS {identifier(name)}"
+
+    def _draws(self) -> list[str]:
+        """Return the tables of the intervals by draws: the drawn numbers of each core, and those of `draws_sql`."""
+        draws = self.split.draws
+        if draws is None:
+            return []
+        tables, columns = {}, {}
+        for number, core in enumerate(self.split.cores):
+            names = [aggregate for name, aggregate in draws.numbers if name == core.name]
+            if not names:
+                continue
+            rows = call("unnest", element(field("release", "cores"), number + 1))
+            listed = [
+                f"{cast(element(field('entry', 'keys'), ordinal), key.type)} AS {identifier(key.column)}"
+                for ordinal, key in enumerate(core.keys, start=1)
+            ]
+            ordered = [aggregate.name for aggregate in core.aggregates if aggregate.name in names]
+            for aggregate in core.aggregates:
+                sql = "CAST(NULL AS DOUBLE)"
+                if aggregate.name in ordered:
+                    sql = call("unnest", element(field("entry", "draws"), ordered.index(aggregate.name) + 1))
+                listed.append(f"{sql} AS {identifier(aggregate.name)}")
+            numbered = call("-", call("generate_subscripts", element(field("entry", "draws"), 1), "1"), "1")
+            entries = f"(SELECT {rows} AS entry FROM {identifier(_DP)})"
+            selected = f"SELECT {numbered} AS draw, {', '.join(listed)} FROM {entries}"
+            tables[numbers_name(core.name)] = selected
+            columns[core.name] = [*(key.column for key in core.keys), *(part.name for part in core.aggregates)]
+        return with_tables(tables | draws_sql(draws, columns, self.confidence))
 
     def _released(self, number: int, core: QueryCore) -> str:
         """Return the query of a core's released table."""
@@ -222,6 +288,19 @@ class QueryStatement:
         )
 
 
+def _drawn_words(statement: QueryStatement) -> list[str]:
+    """Return the words on intervals by draws, as SQL over their table: what they hold for, and what they lack."""
+    private = any(core.private_keys for core in statement.split.cores)
+    words = "; ranks, shares and sums by draws of the noise" + (", among the groups shown" if private else "")
+    cores = zip(statement.split.cores, statement.answers, strict=True)
+    if any(None in statement.draws_of(core, answers) for core, answers in cores):
+        words += "; not measured: a count that also chooses the keys; ask for a sum next to it"
+    epsilon = call("*", "needed", double(float(statement.plan.epsilon)))
+    listed = text("; not measured: a divisor may be 0, epsilon_needed about ")
+    lacking = call("concat", listed, call("round", epsilon, "2"))
+    return [text(words), f"CASE WHEN needed IS NULL THEN '' ELSE {lacking} END"]
+
+
 def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, note: str = "", more: str = "") -> str:
     """Return the statement of a post text over `tables` of WITH, with `more` columns after its own.
 
@@ -235,6 +314,19 @@ def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, not
         tables = [f"{identifier(_CHECKED)} AS MATERIALIZED (SELECT {check} AS checked)", *tables]
     before = "WITH\n" + ",\n".join(tables) + "\n" if tables else ""
     return f"{before}{note}SELECT *{more} FROM (\n{post}\n){checked}"
+
+
+def _released_names(split: Split) -> list[str]:
+    """Return the names of the tables that the statement defines around a text."""
+    return [
+        *(core.name for core in split.cores),
+        *(_stubs(split.draws, split.cores) if split.draws is not None else ()),
+    ]
+
+
+def _stubs(draws: Draws, cores: Sequence[QueryCore]) -> dict[str, str]:
+    keys = {core.name: core.keys for core in cores}
+    return stub_tables(draws, keys, {core.name: core.aggregates for core in cores})
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
@@ -257,6 +349,8 @@ def stub_sql(split: Split) -> str:
             names = error_names(core.aggregates[index].name, count)
             columns += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names]
         tables.append(f"{identifier(core.name)} AS (SELECT {', '.join(columns)} WHERE false)")
+    if split.draws is not None:
+        tables += with_tables(_stubs(split.draws, split.cores))
     before = f"WITH {', '.join(tables)} " if tables else ""
     return f"SELECT * FROM (\n{before}SELECT * FROM (\n{split.post}\n)\n)"
 
@@ -616,7 +710,7 @@ class QueryPlanner:
         read = self._read(sql, tree, arguments, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, syntax in texts:
-            reading.refuse_unpinned(syntax, [core.name for form in read.forms for core in form.split.cores])
+            reading.refuse_unpinned(syntax, [name for form in read.forms for name in _released_names(form.split)])
 
         def stored(
             form: ReadQuery, versions: Iterable[bool]

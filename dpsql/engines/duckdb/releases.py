@@ -47,6 +47,7 @@ _ROW = pa.struct(
         ("keys", pa.list_(pa.string())),
         ("numbers", pa.list_(pa.string())),
         *((name, pa.list_(pa.float64())) for name in ("errors", "lower", "upper", "standings")),
+        ("draws", pa.list_(pa.list_(pa.float64()))),
     ]
 )
 _RELEASE = pa.struct(
@@ -77,7 +78,7 @@ def answers(releases: Iterable[QueryAnswer]) -> pa.Array:
         question = json.loads(release.asked)
         cores = [
             core_rows(release.result, core, question["confidence"]).rows()
-            for core in counted(release.result, question["cores"])
+            for core in counted(release.result, question["cores"], question.get("coordinates") or {})
         ]
         words = None
         if question.get(COVERS):
