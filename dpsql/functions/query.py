@@ -77,7 +77,14 @@ from dpsql.functions.grouped.aggregate import AggregateCall, AggregatePlan, Coun
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, USUAL_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import AUTO, CONFIDENCE, MAX_GROUPS_PER_UNIT, UNIT_BOUNDS, ValueCode
 from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan, Intervals, WaitingCall
-from dpsql.functions.query_rows import CoreQuantileCall, CoreQuantilePlan, RowsCall, RowsPlan
+from dpsql.functions.query_rows import (
+    CoreQuantileCall,
+    CoreQuantilePlan,
+    ExtremesCall,
+    ExtremesPlan,
+    RowsCall,
+    RowsPlan,
+)
 from dpsql.kernels.fixed_point import affine_map, quantise
 from dpsql.mechanisms.aggregates import CubeTarget, CubeVector, GroupedNoise, NoisyBlock, expected_block, log_errors
 from dpsql.mechanisms.interval_scan import PrivateInterval
@@ -525,6 +532,7 @@ PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     KeysPlan.function: (KeysPlan, KeysCall),
     CoreBoundsPlan.function: (CoreBoundsPlan, CoreBoundsCall),
     CoreQuantilePlan.function: (CoreQuantilePlan, CoreQuantileCall),
+    ExtremesPlan.function: (ExtremesPlan, ExtremesCall),
     PairsPlan.function: (PairsPlan, PairsCall),
     RowsPlan.function: (RowsPlan, RowsCall),
     MarginsPlan.function: (MarginsPlan, MarginsCall),

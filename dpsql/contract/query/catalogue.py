@@ -79,6 +79,8 @@ class CatalogueTable:
         The numeric columns without a fixed spelling, with their types; see `Placement.loose`.
     item : str
         The FROM item that reads the table, if it is not its name.
+    extremes : bool
+        Whether its owner lets private quantiles answer `min` and `max`.
     """
 
     path: Path
@@ -93,6 +95,7 @@ class CatalogueTable:
     texts: tuple[tuple[str, str], ...] = ()
     loose: tuple[tuple[str, str], ...] = ()
     item: str = ""
+    extremes: bool = False
 
     def column(self, name: str) -> CatalogueColumn | None:
         """Return a column by its name."""

@@ -61,7 +61,7 @@ from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE
 from dpsql.functions.grouped.plan import CONFIDENCE
 from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
-from dpsql.functions.query_parts import SOURCE, PlacedCore, has_earlier_parts, parts_of_cores
+from dpsql.functions.query_parts import RANKED, SOURCE, PlacedCore, has_earlier_parts, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.progress import listen
 from dpsql.rendering import call, cast, double, element, field, identifier, struct, text
@@ -314,11 +314,13 @@ def _bounds_told(aggregate: QueryAggregate, *, grouped: bool) -> list[str]:
         return []
     lines = []
     first = aggregate.column, aggregate.lower, aggregate.upper, f", {aggregate.bounds_from or 'stated'}"
+    if aggregate.kind == "extreme":
+        lines.append(f"{aggregate.name} is a private quantile, whose level follows from a noisy number of rows")
     columns = first, (aggregate.other, aggregate.other_lower, aggregate.other_upper, "")
     for name, lower, upper, origin in columns:
         if name is None:
             continue
-        wording = "none are needed" if aggregate.kind == "quantile" and not grouped else "drawn privately"
+        wording = "none are needed" if aggregate.kind in RANKED and not grouped else "drawn privately"
         if lower is not None and upper is not None:
             wording = f"{float(lower):g} to {float(upper):g}{origin}"
         lines.append(f"bounds of {name}: {wording}")
