@@ -664,6 +664,7 @@ class QueryPlan(Plan):
     delta: Fraction | None
     parts: tuple[QueryPart, ...]
     answer: str = ""  # how rows follow from the answers of all parts, as JSON text; not part of the call's name
+    remark: str = ""  # next to the guarantee; not part of the call's name
     untold: bool = False  # whether the call skips the measure of rows beyond row limits
 
     function: ClassVar[str] = "dp_query"
@@ -777,7 +778,7 @@ class QueryCall(Call):
         parts = list(calls)
         limits = [str(call.limit) for call in parts if isinstance(call, RowsCall)]
         remarks = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(limits)}"] if limits else []
-        remarks += dict.fromkeys(filter(None, (call.remark for call in parts)))
+        remarks += dict.fromkeys(filter(None, (*(call.remark for call in parts), self.plan.remark)))
         return replace(self, left_out="; ".join(remarks)) if remarks else self
 
     @classmethod

@@ -122,6 +122,10 @@ class CoreAggregates:
         with about(expr):
             return self._placed(expr)
 
+    def persons(self) -> Expr:
+        """Return the core's released column for the number of persons, or of rows where a row is protected."""
+        return self._add("rows" if self.core.unit is None else "units", None, Type("BIGINT"))
+
     def _placed(self, expr: Expr) -> Expr:
         refuse_nested(expr)
         name = expr.name

@@ -169,6 +169,8 @@ class Options:
         The session's time zone, for reading timestamps with time zone.
     now : datetime or None
         The statement's bind time in the session's zone: the value of CURRENT_DATE and now().
+    least_units : int or None
+        A group whose noisy number of persons is less is not shown.
     during : object
         The periods whose rows count, as the caller names them.
     columns : tuple of (str, str) or None
@@ -185,6 +187,7 @@ class Options:
     errors: bool = False
     zone: str = "UTC"
     now: datetime.datetime | None = None
+    least_units: int | None = None
     during: object = None
     columns: tuple[tuple[str, str], ...] | None = None
     earlier: bool = False

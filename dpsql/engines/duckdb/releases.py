@@ -83,7 +83,8 @@ def answers(releases: Iterable[QueryAnswer]) -> pa.Array:
         if question.get(COVERS):
             needed = (undetermined(release.result, core, question["confidence"]) for core in question["cores"])
             levels = dict.fromkeys(extremes(release.result, core) for core in question["cores"])
-            words = release.covers() + "".join(levels) + max(needed, key=len, default="")
+            remark = "" if question[COVERS] is True else f"; {question[COVERS]}"
+            words = release.covers() + "".join(levels) + remark + max(needed, key=len, default="")
         out.append({"sequence": release.sequence, "guarantee": release.guarantee, "cores": cores, COVERS: words})
     return pa.array(out, type=_RELEASE)
 
