@@ -506,6 +506,7 @@ class Splitting:
     without_rows: dict[str, str] = field(default_factory=dict)  # of public SQL, SQL with its columns that reads nothing
     differs: bool = False  # as `Split.differs`
     lacking: tuple[str, int | None] | None = None  # as `Split.lacking`
+    split_again: bool = False  # whether a SELECT was split twice, so that some cores may be read by nobody
 
     def revised(self, differs: bool = True) -> bool:
         """Return whether to differ from earlier versions; note the difference even if the caller wants none."""

@@ -7,6 +7,7 @@ people, with the owner as the last column; every set operation may combine relea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -617,13 +618,17 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     names += tuple((column.name, column.type.sql) for column in relation.columns[len(names) :])
     for text in (relation.sql, *(core.source for core in cores)):
         check_written(text)
+    post, intervals = _renamed(relation, [name for name, _ in names]), tuple(splitter.work.intervals)
+    if splitter.work.split_again:
+        cores = tuple(core for core in cores if re.search(rf"\b{core.name}\b", post))
+        intervals = tuple(interval for interval in intervals if interval[0] in {core.name for core in cores})
     return Split(
         cores,
-        _renamed(relation, [name for name, _ in names]),
+        post,
         names,
         tuple(tuple(sorted(column.noisy)) for column in relation.columns),
         tuple(splitter.work.notes),
-        tuple(splitter.work.intervals),
+        intervals,
         splitter.work.differs,
         splitter.work.lacking,
     )
@@ -778,7 +783,15 @@ class Splitter:
         if level == ROWS and any(relation.level == RELEASED for relation in relations):
             raise ParameterError("P105", TWO_STAGES)
         if level == ROWS:
-            return self._rows(query, replace(env, joined=outer.joined), leaf, top)
+            rows_env = replace(env, joined=outer.joined)
+            try:
+                return self._rows(query, rows_env, leaf, top)
+            except ParameterError as error:
+                chosen = _choosing_groups(query) if error.code == "DPSQL-P105" else None
+                if chosen is None:
+                    raise
+            self.work.split_again = True
+            return self._rows(chosen, rows_env, leaf, top)
         if _takes_nearest(query.source):
             raise chosen_by_others("ASOF")
         names = [name for name, _ in self.work.options.columns or ()] if top else None
@@ -1026,6 +1039,37 @@ class Splitter:
                 return self.query(as_distinct(query), env)
             return union_of_rows(self.work, query, parts)
         return released_union(self.work, query, env, parts, level)
+
+
+def _choosing_groups(query: Select) -> Select | None:
+    """Return a query that chooses whole groups by released numbers, in HAVING; None for any other.
+
+    WHERE conditions with subqueries, of whose own columns GROUP BY has all, are equal for all rows of a group. So they
+    choose groups, and HAVING with them gives the same answer: there they read released numbers alone, which is
+    post-processing of two cores. Conditions that compare a person's value with a released number stay refused.
+    """
+    numbered = {str(number): item for number, item in enumerate(query.items, start=1)}
+    groups = [numbered.get(str(group.value), group) if group.what == "constant" else group for group in query.groups]
+    keys = {fold(group.names[-1]) for group in groups if group.what == "column"}
+    if query.where is None or not keys or len(query.sets) > 1 or query.modifiers.distinct_on:
+        return None
+    staying: list[Expr] = []
+    moving: list[Expr] = []
+    for condition in query.where.parts if query.where.what == "and" else (query.where,):
+        parts = list(condition.walk())
+        columns = {fold(part.names[-1]) for part in parts if part.what == "column"}
+        moves = any(part.what == "subquery" for part in parts) and columns <= keys
+        (moving if moves else staying).append(condition)
+    if not moving:
+        return None
+    having = [*moving, *([] if query.having is None else [query.having])]
+    return replace(query, where=_all_of(staying), having=_all_of(having))
+
+
+def _all_of(conditions: Sequence[Expr]) -> Expr | None:
+    if len(conditions) < 2:
+        return conditions[0] if conditions else None
+    return Expr("and", parts=tuple(conditions))
 
 
 def _with_aliases(condition: Expr, scope: Scope, groups: Sequence[Expr]) -> Expr:
