@@ -57,6 +57,7 @@ def entries(con: Any) -> list[tuple[Any, ...]]:
             "(epsilon = 6, max_groups_contributed = 1, privacy_unit_column = rider)",
             "epsilon := 6, max_groups_per_unit := 1",
         ),
+        ("(epsilon = 8, max_groups_contributed = NULL)", "epsilon := 8"),
         ("(EPSILON = 7, privacy_unit_column = r.Rider)", "epsilon := 7"),
     ],
 )
@@ -110,6 +111,16 @@ def test_every_door_reads_them(con: Any) -> None:
         (f"{DP} (epsilon = 1, min_privacy_units_per_group = 1.5) {GROUPED}", "", ("min_privacy_units_per_group",)),
         (f"SELECT ({DP} (epsilon = 1) count(*) FROM rides)", "", ("P100", "subquery of an expression")),
         (f"{DP} (epsilon = 1) n FROM ({DP} (epsilon = 1) {GROUPED})", "", ("P100", "more than once")),
+        (
+            f"{DP} (epsilon = 1) sum(fare, contribution_bounds_per_group => (0, 9)) FROM rides",
+            "",
+            ("P106", "no contribution bounds"),
+        ),
+        (
+            f"{DP} (epsilon = 1) count(*, contribution_bounds_per_group => (0, 9)) FROM rides",
+            "",
+            ("P106", "no contribution bounds"),
+        ),
         (f"{DP} (epsilon = 1)\n nowhere, count(*) FROM rides GROUP BY 1", "", ("nowhere",)),
         (f"{DP} (epsilon = 1)\n zone, mode(fare) FROM rides GROUP BY 1", "", ("P106", "line 2, column 8: 'mode(fare)")),
     ],

@@ -58,6 +58,10 @@ def ask(con: Any, sql: str, epsilon: float = 10_000.0, more: str = "") -> list[t
         f"SELECT zone, count(*) FROM rides WHERE zone = (SELECT arg_max(zone, n) FROM {Z}) GROUP BY zone",
         f"SELECT zone, count(*) FROM rides AS x WHERE EXISTS (SELECT 1 FROM {Z} AS t WHERE t.zone = x.zone AND n > 350) GROUP BY zone ORDER BY 1",
         f"SELECT zone, count(*) FROM rides WHERE (SELECT max(n) FROM {Z}) > 1000 GROUP BY zone",
+        "SELECT late, zone, count(*) FROM rides JOIN (SELECT zone AS zone__, count(*) AS inner__ FROM rides WHERE fare > 1 GROUP BY zone "
+        "ORDER BY inner__ DESC LIMIT 2) AS series_limit ON zone = zone__ WHERE fare > 2 GROUP BY late, zone ORDER BY ALL",
+        f"SELECT r.zone, count(*) FROM rides AS r JOIN (SELECT zone FROM {Z} GROUP BY 1) AS z ON z.zone = r.zone GROUP BY r.zone ORDER BY 1",
+        "SELECT zone, count(*) FROM rides JOIN (SELECT zone FROM rides GROUP BY zone HAVING count(*) > 250) AS z USING (zone) GROUP BY zone ORDER BY 1",
         f"SELECT n FROM (SELECT zone, count(*) AS n FROM rides WHERE zone IN (SELECT zone FROM {Z} WHERE n > 350) GROUP BY zone) ORDER BY n",
     ],
 )
@@ -73,6 +77,12 @@ def test_what_is_above_an_answer_is_the_query_without_noise(con: Any, sql: str) 
         f"SELECT zone, count(*) FROM rides WHERE fare > 2 OR zone IN (SELECT zone FROM {Z} WHERE n > 1) GROUP BY zone",
         f"SELECT late, count(*) FROM rides WHERE zone IN (SELECT zone FROM {Z} WHERE n > 1) GROUP BY late",
         f"SELECT zone, late, count(*) FROM rides WHERE zone IN (SELECT zone FROM {Z} WHERE n > 1) GROUP BY ROLLUP (zone, late)",
+        f"SELECT r.zone, max(z.n), count(*) FROM rides AS r JOIN {Z} AS z ON z.zone = r.zone GROUP BY r.zone",
+        f"SELECT r.zone, count(*) FROM rides AS r JOIN {Z} AS z ON z.n = r.fare GROUP BY r.zone",
+        "SELECT r.zone, count(*) FROM rides AS r JOIN (SELECT zone, fare, count(*) AS n FROM rides GROUP BY zone, fare) AS z ON z.zone = r.zone GROUP BY r.zone",
+        "SELECT r.zone, count(*) FROM rides AS r JOIN (SELECT zone FROM rides GROUP BY GROUPING SETS ((zone), (zone))) AS z ON z.zone = r.zone GROUP BY r.zone",
+        f"SELECT r.zone, count(*) FROM rides AS r LEFT JOIN {Z} AS z ON z.zone = r.zone GROUP BY r.zone",
+        "SELECT late, count(*) FROM rides JOIN (SELECT zone AS z FROM rides GROUP BY zone HAVING count(*) > 1) ON zone = z GROUP BY late",
         f"SELECT upper(zone) AS zone, count(*) FROM rides WHERE zone IN (SELECT zone FROM {Z} WHERE n > 1) GROUP BY upper(zone)",
     ],
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
+from dpsql.contract.parameters import fold
 from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.relations import CoreDraft, Splitting, indicator
@@ -129,6 +130,14 @@ class CoreAggregates:
     def _placed(self, expr: Expr) -> Expr:
         refuse_nested(expr)
         name = expr.name
+        if any(fold(part.alias).startswith("contribution_bounds") for part in expr.parts) or any(
+            fold(label).startswith("contribution_bounds") for label in expr.names
+        ):
+            raise ParameterError(
+                "P106",
+                f"sql: {name} takes no contribution bounds, which are of what a person adds. Bound each value, "
+                "lower := {x: 0} and upper := {x: 100} of the call, and state max_rows_contributed in OPTIONS.",
+            )
         if expr.flag and name not in ("count", "approx_count_distinct"):
             raise ParameterError(
                 "P106",

@@ -43,7 +43,7 @@ class PrivacyOptions:
     Attributes
     ----------
     arguments : mapping of str to Decimal
-        Arguments of dp_query.
+        Arguments of dp_query; NULL is the same as none.
     unit : str or None
         The column of the privacy unit.
     least_units : int or None
@@ -136,7 +136,11 @@ def _options(clause: Expr) -> PrivacyOptions:
     if LEAST_UNITS in values:
         number = _literal(LEAST_UNITS, values[LEAST_UNITS])
         least = parameters.positive_integer(LEAST_UNITS, number, hint="Give a whole number such as 20.")
-    arguments = {_ARGUMENTS[name]: _literal(name, value) for name, value in values.items() if name in _ARGUMENTS}
+    arguments = {
+        _ARGUMENTS[name]: _literal(name, value)
+        for name, value in values.items()
+        if name in _ARGUMENTS and (value.what, value.name) != ("constant", "NULL")
+    }
     return PrivacyOptions(arguments, None if unit is None else unit.names[-1], least, clause.begins)
 
 

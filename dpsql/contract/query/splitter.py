@@ -781,7 +781,12 @@ class Splitter:
         relations = self._relations(query, leaf)
         level = levels(relations)
         if level == ROWS and any(relation.level == RELEASED for relation in relations):
-            raise ParameterError("P105", TWO_STAGES)
+            condition = _joined_as_condition(query)
+            chosen = None if condition is None else _choosing_groups(condition)
+            if chosen is None:
+                raise ParameterError("P105", TWO_STAGES)
+            self.work.split_again = True
+            return self._select(chosen, env, outer)
         if level == ROWS:
             rows_env = replace(env, joined=outer.joined)
             try:
@@ -1064,6 +1069,56 @@ def _choosing_groups(query: Select) -> Select | None:
         return None
     having = [*moving, *([] if query.having is None else [query.having])]
     return replace(query, where=_all_of(staying), having=_all_of(having))
+
+
+def _joined_as_condition(query: Select) -> Select | None:
+    """Return a query with IN in place of a join with the one key of a grouped subquery; None for any other.
+
+    The subquery has one row for each value of its key, so the join keeps each row at most once, and IN keeps the same
+    rows if nothing else of the subquery is read. Dashboards limit their series in this way.
+    """
+    join = query.source
+    inner = join.right if isinstance(join, Join) else None
+    if not isinstance(join, Join) or not isinstance(inner, Derived) or not isinstance(inner.query, Select):
+        return None
+    if (
+        join.kind != "INNER"
+        or join.natural
+        or join.nearest
+        or inner.columns
+        or len(inner.query.groups) != 1
+        or len(inner.query.sets) > 1
+    ):
+        return None
+    names = [fold(item.alias or (item.names[-1] if item.what == "column" else "")) for item in inner.query.items]
+    [group] = inner.query.groups
+    keys = {
+        name
+        for number, (name, item) in enumerate(zip(names, inner.query.items, strict=True), start=1)
+        if name and (item == group or (group.what, group.value) == ("constant", str(number)))
+    }
+
+    def is_inner(part: Expr) -> bool:
+        if part.what != "column" or len(part.names) > 1:
+            return part.what == "star" or (part.what == "column" and fold(part.names[-2]) == fold(inner.alias))
+        return fold(part.names[0]) in names and part.names != join.using
+
+    condition = join.condition
+    sides = () if condition is None or (condition.what, condition.name) != ("compare", "=") else condition.parts
+    if len(join.using) == 1:
+        sides = (Expr("column", names=join.using), Expr("column", names=(inner.alias, *join.using)))
+    outer_sides = [side for side in sides if side.what == "column" and not is_inner(side)]
+    key_sides = [side for side in sides if side.what == "column" and is_inner(side) and fold(side.names[-1]) in keys]
+    clauses = [*query.items, *query.groups, *(order.expression for order in query.modifiers.orders)]
+    clauses = [clause for clause in clauses if clause != Expr("star") or clause in query.items]  # ORDER BY ALL
+    clauses += [clause for clause in (query.where, query.having, query.qualify) if clause is not None]
+    is_read = any(is_inner(part) for clause in clauses for part in clause.walk())
+    if len(outer_sides) != 1 or len(key_sides) != 1 or is_read:
+        return None
+    key = Select(items=(Expr("column", names=key_sides[0].names[-1:]),), source=inner)
+    chosen = Expr("subquery", "ANY", (outer_sides[0],), value="=", query=key)
+    where = () if query.where is None else query.where.parts if query.where.what == "and" else (query.where,)
+    return replace(query, source=join.left, where=_all_of([chosen, *where]))
 
 
 def _all_of(conditions: Sequence[Expr]) -> Expr | None:
