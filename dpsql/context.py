@@ -47,6 +47,7 @@ from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import StoredRelease, replay_of
 from dpsql.manual.slips import mended, no_method, with_column
 from dpsql.methods import ContextMethods
+from dpsql.parsing import in_dp_query
 from dpsql.released.model import LinearModel
 from dpsql.released.release import Release
 from dpsql.released.shapes import key_types
@@ -429,7 +430,7 @@ class Context(ContextMethods):
     def sql(self, statement: str) -> pa.Table:
         """Run one statement, once, and return its rows; errors name the next step, also for errors of DuckDB."""
         with self._mending(statement):
-            return self._turns.table(statement)
+            return self._turns.table(in_dp_query(statement))
 
     @contextmanager
     def _mending(self, statement: str) -> Iterator[None]:

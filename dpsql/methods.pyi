@@ -49,6 +49,7 @@ class ContextMethods:
         engine: str | None = None,
         claims: Literal["rows", "none", "all"] | None = None,
         enum_labels: Literal["private", "public"] | None = None,
+        extremes: Literal["refused", "quantiles"] | None = None,
         period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
         period_of: str | Mapping[str, str | None] | None = None,
         period_zone: Literal["UTC"] | None = None,
@@ -122,6 +123,9 @@ class ContextMethods:
         enum_labels : {'private', 'public'}, default 'private'
             Whether the labels that ENUM columns have now are public: known without the rows. 'private' reads such
             columns as text.
+        extremes : {'refused', 'quantiles'}, default 'refused'
+            What min and max in plain SQL are answered with: 'quantiles' near 0 and 1, which are private; 'refused'
+            answers neither.
         period : {'day', 'week', 'month', 'quarter', 'year', 'none'}, optional
             The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.
         period_of : optional
@@ -3317,6 +3321,7 @@ class FrameMethods:
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,
         enum_labels: Literal["private", "public"] | None = None,
+        extremes: Literal["refused", "quantiles"] | None = None,
         period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
         period_of: str | Mapping[str, str | None] | None = None,
         period_zone: Literal["UTC"] | None = None,

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import re
 import threading
+from collections.abc import Iterator
 from functools import cached_property
 
 import duckdb
+
+from dpsql.contract.query.privacy_options import CALL, CLAUSE
+from dpsql.rendering import text
+
+_CLAUSES = ("differential_privacy", "anonymization")
+# How a query that is written anew names DuckDB's functions.
+_QUALIFIED = ["system", ".", "main", "."]
+_WORD = re.compile(rb"\w+|.", re.DOTALL)
 
 
 class Parser:
@@ -67,3 +77,62 @@ class Parser:
 
 
 PARSER = Parser()
+
+
+def in_dp_query(statement: str) -> str:
+    """Return a statement; one with a clause of privacy options as a call of `dp_query`."""
+    return statement if with_call(statement) == statement else f"FROM dp_query({text(statement)})"
+
+
+def with_call(sql: str) -> str:
+    """Return a text with a call of `CALL` in place of its clause of privacy options, which DuckDB does not parse.
+
+    The call is the first column of its SELECT. Everything behind it keeps its offset; an option moves by one byte.
+    """
+    return _with_clauses(sql, blank=False)
+
+
+def without_call(sql: str) -> str:
+    """Return a text with blanks in place of its clause of privacy options, or of the call that `with_call` wrote."""
+    return _with_clauses(sql, blank=True)
+
+
+def _with_clauses(sql: str, *, blank: bool) -> str:
+    if not CLAUSE.search(sql):
+        return sql
+    data = bytearray(sql.encode())
+    for begin, inside, end in _clauses(bytes(data)):
+        clause = bytes(data[begin:end])
+        if blank:
+            data[begin:end] = re.sub(rb"[^\r\n]", b" ", clause)
+        elif clause[:4].lower() == b"with":
+            options = clause[inside:-1] if inside else b""
+            data[begin:end] = (f"{CALL}(".encode().ljust(inside - 1) + options + b"),").ljust(len(clause))
+    return data.decode()
+
+
+def _clauses(sql: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the begin of each clause and call, the place of its options (0 without any), and its end.
+
+    DuckDB's tokenizer finds them: never in a string, a comment or a quoted name.
+    """
+    tokens = [offset for offset, kind in duckdb.tokenize(sql.decode()) if kind.name != "comment"]
+    words = [_WORD.match(sql, offset) for offset in tokens]
+    texts = ["" if word is None else word[0].decode(errors="replace").lower() for word in words] + [""] * 4
+    for at in range(1, len(tokens)):
+        name = at + len(_QUALIFIED) if texts[at : at + len(_QUALIFIED)] == _QUALIFIED else at
+        is_call = texts[name] == CALL
+        if texts[at - 1] != "select" or not (is_call or (texts[at] == "with" and texts[at + 1] in _CLAUSES)):
+            continue
+        opening = name + 1 if is_call else at + 3
+        if texts[opening] != "(" or not (is_call or texts[opening - 1] == "options"):
+            yield tokens[at], 0, tokens[at + 1] + len(texts[at + 1])
+            continue
+        closing, depth = opening, 1
+        while depth and closing + 1 < len(tokens):
+            closing += 1
+            depth += {"(": 1, ")": -1}.get(texts[closing], 0)
+        last = closing
+        if is_call:  # its comma, behind its alias
+            last += next((more for more in (1, 3) if texts[closing + more] == ","), 0)
+        yield tokens[at], tokens[opening] + 1 - tokens[at], tokens[last] + 1

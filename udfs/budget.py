@@ -42,7 +42,7 @@ _BUDGET = {
 _IN_WORDS = {"spent": "spent_text", "remaining": "remaining_text"}
 
 
-_LIMITS = ("epsilon", "delta", "rho", "accountant", "claims", "enum_labels")
+_LIMITS = ("epsilon", "delta", "rho", "accountant", "claims", "enum_labels", "extremes")
 _BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, *PERIOD_NAMES, *DEFAULT_NAMES)
 
 _MERGE_HINT = "Give the names of the budgets, and the tables of all of them: merge := ['patients'], tables := {...}."

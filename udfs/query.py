@@ -21,6 +21,7 @@ from dpsql.functions.query_bounds import CoreBoundsCall, WaitingCall
 from dpsql.functions.query_rows import RowsCall, limited
 from dpsql.functions.registry import plan_from_json
 from dpsql.ledger.ledger import Entry
+from dpsql.parsing import with_call
 from dpsql.udfs.release import left_out
 from dpsql.udfs.values import ESTIMATED, Plans, UdfSpec, nested, seen_of, struct_list
 
@@ -28,6 +29,11 @@ _TICKET = [("ticket", pa.int64()), ("zero", pa.float64())]
 _Text: TypeAlias = dict[str, str | None]
 _TEXTS = struct_list({"query": "VARCHAR", "plan": "VARCHAR"})
 _GATE = pa.struct([*_TICKET, ("parts", pa.list_(pa.struct(_TICKET)))])
+
+
+def parsed(session: Session) -> Callable[..., str | None]:
+    """Bind (sql) → the text that DuckDB parses, with a call in place of privacy options. Pure."""
+    return lambda sql: None if sql is None else with_call(str(sql))
 
 
 def tables(session: Session) -> Callable[..., list[str]]:
@@ -233,6 +239,7 @@ def _answer(entry: Entry, question: str) -> QueryAnswer:
 
 
 SPECS = (
+    UdfSpec("dpsql_query_parsed", parsed, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_query_tables", tables, "VARCHAR[]", native=True, pure=True, spoken=True),
     UdfSpec("dpsql_query_cores", cores, _TEXTS, native=True, pure=True, spoken=True),
     UdfSpec("dpsql_query_plan", plan, "VARCHAR", native=True, pure=True, spoken=True),

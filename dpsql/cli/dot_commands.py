@@ -23,6 +23,7 @@ from dpsql.cli.prompted import KnownNames, Prompted
 from dpsql.contract.names import did_you_mean
 from dpsql.manual.catalogue import WIDTH, columns, help_lines, suggestion
 from dpsql.manual.slips import mended
+from dpsql.parsing import in_dp_query
 
 _blank = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 
@@ -104,7 +105,7 @@ def _statement(data: bytes, begin: int, end: int) -> Piece | None:
     body = piece[len(skipped) :].strip()
     if not body:
         return None
-    return Piece(body, data[:begin].count(b"\n") + skipped.count("\n") + 1)
+    return Piece(in_dp_query(body), data[:begin].count(b"\n") + skipped.count("\n") + 1)
 
 
 _deepest_read = 16

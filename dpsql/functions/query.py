@@ -77,7 +77,14 @@ from dpsql.functions.grouped.aggregate import AggregateCall, AggregatePlan, Coun
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, USUAL_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import AUTO, CONFIDENCE, MAX_GROUPS_PER_UNIT, UNIT_BOUNDS, ValueCode
 from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan, Intervals, WaitingCall
-from dpsql.functions.query_rows import CoreQuantileCall, CoreQuantilePlan, RowsCall, RowsPlan
+from dpsql.functions.query_rows import (
+    CoreQuantileCall,
+    CoreQuantilePlan,
+    ExtremesCall,
+    ExtremesPlan,
+    RowsCall,
+    RowsPlan,
+)
 from dpsql.kernels.fixed_point import affine_map, quantise
 from dpsql.mechanisms.aggregates import CubeTarget, CubeVector, GroupedNoise, NoisyBlock, expected_block, log_errors
 from dpsql.mechanisms.interval_scan import PrivateInterval
@@ -525,6 +532,7 @@ PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     KeysPlan.function: (KeysPlan, KeysCall),
     CoreBoundsPlan.function: (CoreBoundsPlan, CoreBoundsCall),
     CoreQuantilePlan.function: (CoreQuantilePlan, CoreQuantileCall),
+    ExtremesPlan.function: (ExtremesPlan, ExtremesCall),
     PairsPlan.function: (PairsPlan, PairsCall),
     RowsPlan.function: (RowsPlan, RowsCall),
     MarginsPlan.function: (MarginsPlan, MarginsCall),
@@ -656,6 +664,7 @@ class QueryPlan(Plan):
     delta: Fraction | None
     parts: tuple[QueryPart, ...]
     answer: str = ""  # how rows follow from the answers of all parts, as JSON text; not part of the call's name
+    remark: str = ""  # next to the guarantee; not part of the call's name
     untold: bool = False  # whether the call skips the measure of rows beyond row limits
 
     function: ClassVar[str] = "dp_query"
@@ -769,7 +778,7 @@ class QueryCall(Call):
         parts = list(calls)
         limits = [str(call.limit) for call in parts if isinstance(call, RowsCall)]
         remarks = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(limits)}"] if limits else []
-        remarks += dict.fromkeys(filter(None, (call.remark for call in parts)))
+        remarks += dict.fromkeys(filter(None, (*(call.remark for call in parts), self.plan.remark)))
         return replace(self, left_out="; ".join(remarks)) if remarks else self
 
     @classmethod

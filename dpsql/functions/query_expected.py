@@ -10,7 +10,7 @@ from dpsql.contract.query.split import QueryAggregate, Split
 from dpsql.functions.grouped.aggregate import AggregatePlan
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.query import MarginsPlan, QueryPart, QueryPlan
-from dpsql.functions.query_rows import RowsPlan, limited
+from dpsql.functions.query_rows import ExtremesPlan, RowsPlan, limited
 from dpsql.mechanisms.aggregates import expected_block
 from dpsql.released.covariance import estimates, rows_needed
 from dpsql.statistics.aggregates import COUNT, SUM
@@ -87,7 +87,9 @@ def _noise(
     if part.rows_of is not None and not isinstance(plan, RowsPlan):
         remark = ", times the limit on rows that is drawn" if limited(plan, 2).max_rows_per_unit > 1 else ""
         plan = limited(plan, 1)
-    if isinstance(plan, QuantilePlan):
+    if isinstance(plan, ExtremesPlan):
+        yield from plan.noise(0, None)
+    elif isinstance(plan, QuantilePlan):
         whose = "rows of its group" if plan.by else "rows"
         yield "rank_error", plan.ranks, f"{whose} that a quantile is off by, in 95 % of calls{remark}"
     elif not isinstance(plan, AggregatePlan) or "aggregate" not in answer:

@@ -30,7 +30,7 @@ from dpsql.functions.query import (
 )
 from dpsql.functions.query_bounds import SHARE as BOUNDS_SHARE
 from dpsql.functions.query_bounds import CoreBoundsPlan
-from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, CoreQuantilePlan, RowsPlan, limits_up_to
+from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, CoreQuantilePlan, ExtremesPlan, RowsPlan, limits_up_to
 from dpsql.rendering import call, identifier, text
 from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
 
@@ -98,19 +98,19 @@ def unbounded_of(core: QueryCore, *, summed: bool) -> list[str]:
     bounds, columns = public_bounds_of(core), dict[str, None]()
     for aggregate in core.aggregates:
         is_sum = summed and aggregate.kind in VALUED and aggregate_of(core, aggregate) != COUNT
-        if is_sum or (aggregate.kind == "quantile" and core.keys) or aggregate.other is not None:
+        if is_sum or (aggregate.kind in RANKED and core.keys) or aggregate.other is not None:
             columns |= dict.fromkeys(
                 name for name in (aggregate.column, aggregate.other) if name is not None and name not in bounds
             )
     return list(columns)
 
 
-def quantiles_of(core: QueryCore) -> dict[str, list[Fraction]]:
-    """Return the quantiles of each column, ascending."""
-    quantiles: dict[str, set[Fraction]] = {}
+def quantiles_of(core: QueryCore) -> dict[tuple[str, str], list[Fraction]]:
+    """Return the quantiles of each kind and column, ascending."""
+    quantiles: dict[tuple[str, str], set[Fraction]] = {}
     for aggregate in core.aggregates:
-        if aggregate.kind == "quantile" and aggregate.quantile is not None:
-            quantiles.setdefault(str(aggregate.column), set()).add(aggregate.quantile)
+        if aggregate.kind in RANKED and aggregate.quantile is not None:
+            quantiles.setdefault((aggregate.kind, str(aggregate.column)), set()).add(aggregate.quantile)
     return {column: sorted(numbers) for column, numbers in quantiles.items()}
 
 
@@ -127,6 +127,8 @@ def pairs_of(core: QueryCore) -> list[ColumnPair]:
     return list(pairs.values())
 
 
+# The parts that draw quantiles of a column, by the kind of their aggregates.
+RANKED: Mapping[str, type[CoreQuantilePlan]] = {"quantile": CoreQuantilePlan, "extreme": ExtremesPlan}
 # From this epsilon of a column's bounds on, noise for all of a person's rows leaves fewer rows beyond the ends.
 ALL_ROWS = 8
 # The parts that are drawn before the parts that share epsilon.
@@ -299,7 +301,7 @@ def _planned(
         *(["delta"] if arguments.get("delta") is not None and arguments.get("keys") != PRIVATE else []),
         *(
             []
-            if kind is CoreQuantilePlan or arguments.get("confidence") in (None, CONFIDENCE.default)
+            if issubclass(kind, CoreQuantilePlan) or arguments.get("confidence") in (None, CONFIDENCE.default)
             else ["confidence"]
         ),
     ]
@@ -598,7 +600,7 @@ def _count_parts(core_parts: _CoreParts) -> None:
 
 
 def _quantile_parts(core_parts: _CoreParts) -> None:
-    for column, quantiles in core_parts.quantiles.items():
+    for (kind, column), quantiles in core_parts.quantiles.items():
         lower, upper = core_parts.bounds.get(column, (None, None))
         arguments: dict[str, object] = {
             **core_parts.shared,
@@ -608,8 +610,8 @@ def _quantile_parts(core_parts: _CoreParts) -> None:
             "upper": upper,
         }
         needs = (column,) if lower is None and core_parts.core.keys else ()  # without groups they need none
-        part = _Part(core_parts.number, CoreQuantilePlan, arguments, takes_delta=False, needs=needs)
-        core_parts.add(part, ("quantile", column))
+        part = _Part(core_parts.number, RANKED[kind], arguments, takes_delta=False, needs=needs)
+        core_parts.add(part, (kind, column))
 
 
 def _pairs_part(core_parts: _CoreParts) -> None:
@@ -687,11 +689,11 @@ def _count_answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> _Positio
 
 
 def _quantile_answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> _Position:
-    column = str(aggregate.column)
+    column = aggregate.kind, str(aggregate.column)
     if aggregate.quantile is None:
         raise InternalError("I032", "a quantile has no number. Report it.")
     index = core_parts.quantiles[column].index(aggregate.quantile)
-    return core_parts.positions["quantile", column], {"quantile": index}
+    return core_parts.positions[column], {"quantile": index}
 
 
 def _pair_answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> _Position:
@@ -707,7 +709,7 @@ def _pair_answer(aggregate: QueryAggregate, core_parts: _CoreParts) -> _Position
 _ANSWERS: Mapping[str, Callable[[QueryAggregate, _CoreParts], _Position]] = {
     **dict.fromkeys(("rows", *VALUED), _vector_answer),
     **dict.fromkeys(_DIFFERENT, _count_answer),
-    "quantile": _quantile_answer,
+    **dict.fromkeys(RANKED, _quantile_answer),
 }
 
 

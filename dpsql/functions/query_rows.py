@@ -11,28 +11,37 @@ with a declared limit.
 The quantiles of a core of dp_query are the quantiles of `dp_quantile`, with intervals for any confidence. If a column
 of a query is made of j numbers, it uses for each an interval that fails with a j-th of the chance. The release has an
 interval for each of a few j; all are functions of the same noisy counts, so they cost nothing more.
+
+Where the owner allows it, quantiles near 0 and 1 answer min and max (`ExtremesPlan`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import ClassVar, Self, TypeVar
 
+import numpy as np
+
+from dpsql.arrays import Longs
 from dpsql.contract.arguments import Signature
 from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
-from dpsql.contract.measurement import Draw
+from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.plan import CONFIDENCE, GroupedPlan
 from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
 from dpsql.functions.query_bounds import Intervals, WaitingCall
+from dpsql.mechanisms.quantile import LaterQuantiles
+from dpsql.mechanisms.rank_counts import RankCounts
 from dpsql.progress import Progress
+from dpsql.released.quantile_spans import rows_needed
 from dpsql.rendering import double
 from dpsql.statistics.counts import GridHistogram
 
@@ -73,6 +82,116 @@ class CoreQuantileCall(QuantileCall, WaitingCall):
     def _without_bounds(self, record: dict[str, Json]) -> Callable[[], Json]:
         """Return the end of a part without bounds: the query's charge does not depend on it."""
         return lambda: record
+
+
+# The levels of quantiles in place of min, and 1 less these in place of max; nearest to the end first.
+LEVELS = tuple(Fraction(times, 1000) for times in (1, 2, 5, 10, 20, 50, 100, 250))
+# The share of epsilon of a part of extremes that counts rows, for the level.
+_COUNTING = Fraction(1, 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtremesPlan(CoreQuantilePlan):
+    """The plan of the quantiles that answer min and max of one column of a core.
+
+    Its `quantiles` say which: the first of `LEVELS` for min, 1 less it for max. The part draws in three steps:
+
+    1. the noisy number of rows in each group, at a share of its epsilon (`rows_part`);
+    2. of `LEVELS`, all groups have the first that half of them support by their noisy numbers (`rows_for`), or the
+       last: a function of the noisy numbers alone;
+    3. the quantiles at this level, with their intervals, as of `CoreQuantilePlan`.
+
+    *Proof sketch*. Every row is in at most one group, and a privacy unit has at most ``contribution.rows`` rows in all
+    groups, so step 1 is discrete Laplace noise on a vector of that L1 sensitivity: it costs its share. The level is
+    post-processing, and fixes the quantiles of step 3, which are private at the remaining epsilon for every level
+    (`dpsql.mechanisms.quantile`: the event does not depend on the quantiles). Both add up, as adaptive mechanisms do.
+    The noise of step 1 is independent of the noise of the intervals, so each interval holds the quantile of the drawn
+    level with its confidence. No value of the answer is the exact least or greatest value.
+    """
+
+    function: ClassVar[str] = "dp_query.extremes"
+
+    @cached_property
+    def remaining_epsilon(self) -> Fraction:
+        """Epsilon that remains for the quantiles and their intervals."""
+        return self.epsilon * (1 - _COUNTING)
+
+    @cached_property
+    def rows_part(self) -> RankCounts:
+        """Return the noisy numbers of rows."""
+        return RankCounts("rows", self.epsilon * _COUNTING, self.neighbours, self.contribution.rows)
+
+    @cached_property
+    def selection(self) -> LaterQuantiles:
+        """Return the selection of the quantiles, which the drawn level replaces."""
+        selection = super().selection
+        return LaterQuantiles(**vars(selection), number=len(self.at))
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """Return the numbers of rows, the selection at the level that they choose, and the counts of the intervals."""
+        return measurement_of(self.rows_part, *super().measurement.parts)
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scales of the noise of all counts."""
+        return (self.rows_part.scale, *super().laplace_scales(count))
+
+    def at_level(self, level: Fraction) -> ExtremesPlan:
+        """Return the plan with the quantiles of a level."""
+        ends = (level if share < Fraction(1, 2) else 1 - level for share in self.at)
+        return replace(self, quantiles=tuple(map(str, ends)))
+
+    @cached_property
+    def rows_for(self) -> list[tuple[Fraction, float]]:
+        """Return each level, with the rows from which it is supported.
+
+        These close its intervals but for noise, and the error in ranks of 95 % of calls leaves rows beyond it: half of
+        that error between bounds, where fewer cells have no rows.
+        """
+        bounded = self.public_bounds is not None or bool(self.by)
+        out: list[tuple[Fraction, float]] = []
+        for level in LEVELS:
+            plan = self.at_level(level)
+            needed = plan.ranks / float(level * (2 if bounded else 1))
+            if plan.rank_part is not None:
+                needed = max(needed, rows_needed(plan.at, plan.rank_part.scale, bounded=bounded))
+            out.append((level, math.ceil(needed)))
+        return out
+
+    def at_levels_of(self, groups: Sequence[Longs]) -> ExtremesPlan:
+        """Draw the noisy numbers of rows; return the plan with the quantiles of their level.
+
+        Notes
+        -----
+        - **Guarantee**: pure DP at the share of epsilon of `rows_part`, see `dpsql.mechanisms.rank_counts`.
+        - **Sensitivity**: L1, the rows of a privacy unit in all groups.
+        """
+        noisy = self.rows_part.draw([np.array([counts.sum()], dtype=np.int64) for counts in groups])
+        rows = float(np.median([number[0] for number in noisy])) if noisy else 0.0
+        return self.at_level(next((level for level, needed in self.rows_for if rows >= needed), LEVELS[-1]))
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return the error in ranks, and the levels with the rows that they need."""
+        whose = "rows of half of the groups" if self.by else "rows"
+        return [
+            ("rank_error", self.ranks, f"{whose} that a quantile is off by, in 95 % of calls"),
+            *(
+                (f"rows_for_{float(level):g}", needed, f"{whose} from which min and max are quantiles of this level")
+                for level, needed in self.rows_for
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class ExtremesCall(CoreQuantileCall):
+    """A call of the quantiles that answer min and max of one column of a core."""
+
+    plan: ExtremesPlan
+
+    @property
+    def remark(self) -> str:
+        """Public note next to the guarantee."""
+        return "; ".join(filter(None, (super().remark, "min and max are quantiles")))
 
 
 # The argument that replaces a number, and the share of epsilon for the draw.

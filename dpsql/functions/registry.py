@@ -136,6 +136,13 @@ DECLARATIONS: dict[str, Signature] = {
             choices=("private", "public"),
         ),
         Argument(
+            "extremes",
+            "What min and max in plain SQL are answered with: 'quantiles' near 0 and 1, which are private; 'refused' "
+            "answers neither.",
+            default_text="'refused'",
+            choices=("refused", "quantiles"),
+        ),
+        Argument(
             "period",
             "The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.",
             choices=(*PERIODS, NO_PERIOD),

@@ -22,6 +22,7 @@ from dpsql.engines.duckdb.lineage import bound
 from dpsql.gateway import frames, sandbox
 from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.statement import Statement, read
+from dpsql.parsing import with_call
 
 _BATCH = 10_000
 # Integers of more than 127 bits: Arrow would wrap them or not read them.
@@ -113,7 +114,7 @@ def _converse(channel: socket.socket, connection: duckdb.DuckDBPyConnection) -> 
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> str:
-    [(tree,)] = connection.execute("SELECT system.main.json_serialize_sql(?)", [text]).fetchall()
+    [(tree,)] = connection.execute("SELECT system.main.json_serialize_sql(?)", [with_call(text)]).fetchall()
     return str(tree)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from dpsql.contract.names import OTHER_NAMES, near_names, other_name
 from dpsql.contract.parameters import show
+from dpsql.contract.query.privacy_options import CALL
 from dpsql.gateway.functions import AGGREGATES, ALLOWED, CALLS
 from dpsql.gateway.problems import GatewayError
 
@@ -213,6 +214,8 @@ def _check_function(record: Mapping[str, object]) -> str:
             position=position,
             hint=f"SELECT * FROM {name}('…')",
         )
+    if name == CALL:
+        return name
     if name not in ALLOWED:
         near = near_names(name, ALLOWED, 1)
         also = f" Do you mean {near[0]}?" if near else " Write the statement without it."

@@ -30,6 +30,7 @@ from dpsql.contract.query.nodes import (
     TableRef,
     query_sql,
 )
+from dpsql.contract.query.privacy_options import CALL, without_options
 from dpsql.contract.query.tree import is_catalog, read_tree
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import QUERY
@@ -151,7 +152,18 @@ def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall
             f"the statement returns rows of {show(table)}. Ask an aggregate.",
             hint=f"SELECT count(*) FROM {table if _PLAIN.fullmatch(table) else identifier(table)}",
         )
-    return PrivateCall(QUERY, None, {"tree": tree, **({"free": True} if free else {})})
+    return PrivateCall(QUERY, None, {"tree": tree, **_options(query, tree), **({"free": True} if free else {})})
+
+
+def _options(query: Query, tree: str) -> dict[str, object]:
+    """Return the arguments that the statement's privacy options state; they go before the session's settings."""
+    if CALL not in tree:
+        return {}
+    try:
+        _, options = without_options(query)
+    except ParameterError as error:
+        raise GatewayError("G012", error.message) from None
+    return {name: {"number": _decimal(str(number), name)} for name, number in options.arguments.items()}
 
 
 def _lean(tree: str, text: str) -> str:
@@ -389,7 +401,11 @@ class _Walk:
         _query_text(inner.query(query, frozenset()))
         if inner.calls or not inner.tables:
             raise GatewayError("G012", "dp_query takes a SELECT of tables. Ask private calls in FROM, outside of it.")
-        return {**arguments, **_plain(_lean(tree, ""), query, aggregates, inner.tables[0]).arguments}
+        options = _plain(_lean(tree, ""), query, aggregates, inner.tables[0]).arguments
+        for name in options.keys() & arguments.keys():
+            if arguments[name] != options[name]:
+                raise GatewayError("G012", f"{name} differs in OPTIONS and in the call. State one of them.")
+        return {**arguments, **options}
 
 
 def _literal(expr: Expr, name: str, deep: int = 0) -> object:

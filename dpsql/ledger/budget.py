@@ -23,6 +23,8 @@ STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
 CLAIMS = ("rows", "none", "all")
 # Whether the labels of ENUM columns are public. The first is the default: rows may have determined the labels.
 ENUM_LABELS = ("private", "public")
+# Answers to min and max in plain SQL. The first is the default: they are refused.
+EXTREMES = ("refused", "quantiles")
 NO_UNIT = "row"  # value that withdraws a privacy unit
 # An owner's arguments about periods.
 PERIOD_NAMES = ("period", "period_of", "period_zone", "epsilon_total", "delta_total")
@@ -63,6 +65,8 @@ class Budget:
         The sources that a caller may claim for this dataset (see `CLAIMS`).
     enum_labels : {'private', 'public'}
         Whether the labels of ENUM columns at the time of the declaration are public.
+    extremes : {'refused', 'quantiles'}
+        Whether private quantiles answer `min` and `max` in plain SQL.
     period, period_of, period_zone : str or None
         The dating of rows, so that each period has its own budget (see `dpsql.contract.periods`). For several tables,
         `period_of` is a dict by name, as for `Dated.tables`.
@@ -85,6 +89,7 @@ class Budget:
     accountant: str = "basic"
     claims: str = CLAIMS[0]
     enum_labels: str = ENUM_LABELS[0]
+    extremes: str = EXTREMES[0]
     period: str | None = None
     period_of: str | dict[str, str | None] | None = None
     period_zone: str | None = None
@@ -107,6 +112,7 @@ class Budget:
         accountant: object = None,
         claims: object = None,
         enum_labels: object = None,
+        extremes: object = None,
         period: object = None,
         period_of: object = None,
         period_zone: object = None,
@@ -161,6 +167,7 @@ class Budget:
             enum_labels=(
                 ENUM_LABELS[0] if enum_labels is None else parameters.choice("enum_labels", enum_labels, ENUM_LABELS)
             ),
+            extremes=EXTREMES[0] if extremes is None else parameters.choice("extremes", extremes, EXTREMES),
             period=None if dated is None else dated.period,
             period_of=None if dated is None else dict(dated.tables) or dated.column,
             period_zone=None if dated is None else dated.zone,
@@ -213,7 +220,7 @@ class Budget:
             del terms["delta"]
         if changes.get("rho") is None:  # a rho budget has only one accountant
             terms["accountant"] = self.accountant
-        terms |= {"claims": self.claims, "enum_labels": self.enum_labels}
+        terms |= {"claims": self.claims, "enum_labels": self.enum_labels, "extremes": self.extremes}
         terms |= {name: getattr(self, name) for name in DEFAULT_NAMES}
         if changes.get("period") != NO_PERIOD:
             terms |= {name: getattr(self, name) for name in PERIOD_NAMES if getattr(self, name) is not None}
@@ -239,6 +246,8 @@ class Budget:
             parts.append(f"claims {self.claims}")
         if self.enum_labels != ENUM_LABELS[0]:
             parts.append(f"labels of ENUM columns {self.enum_labels}")
+        if self.extremes != EXTREMES[0]:
+            parts.append(f"min and max are {self.extremes}")
         if self.period is not None:
             parts.append(f"for each {self.period} of {self.dated.text if self.dated else ''}")
             parts += [f"{name} {units_text(units)}" for name, units in self.total_limits.items()]
@@ -312,6 +321,8 @@ class Budget:
             record["claims"] = self.claims
         if self.enum_labels != ENUM_LABELS[0]:
             record["enum_labels"] = self.enum_labels
+        if self.extremes != EXTREMES[0]:
+            record["extremes"] = self.extremes
         for name in (*PERIOD_NAMES, *DEFAULT_NAMES):
             term: str | dict[str, str | None] | Fraction | None = getattr(self, name)
             if term is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpsql.contract.covers import COVERING, covers
 from dpsql.contract.events import UNITS_PER_ONE
-from dpsql.ledger.budget import BOUND_NAMES, ENUM_LABELS, NO_UNIT, Budget
+from dpsql.ledger.budget import BOUND_NAMES, ENUM_LABELS, EXTREMES, NO_UNIT, Budget
 from dpsql.ledger.rows import RecordedDeclaration, merged_into, path_text
 from dpsql.rendering import text
 
@@ -97,6 +97,8 @@ def _limits(budget: Budget) -> Iterator[tuple[str, str | None, str | None]]:
         yield "max_rows_per_unit", None, _sql(budget.max_rows_per_unit)
     if budget.enum_labels != ENUM_LABELS[0]:
         yield "enum_labels", None, _sql(budget.enum_labels)
+    if budget.extremes != EXTREMES[0]:
+        yield "extremes", None, _sql(budget.extremes)
     for name in ("period", "period_of", "period_zone"):
         setting = getattr(budget, name)
         if isinstance(setting, Mapping):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from dpsql.arrays import Longs
 from dpsql.contract.events import Event, GumbelNoise
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.one_shot import select
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import rank_utility_range
@@ -289,3 +289,27 @@ class GroupQuantileSelection(QuantileSelection):
             )
             for group in counts
         ]
+
+
+@dataclass(frozen=True)
+class LaterQuantiles(GroupQuantileSelection):
+    """Quantiles that earlier draws of the same measurement choose, of one group of all rows or of several.
+
+    Attributes
+    ----------
+    number : int
+        The number of quantiles.
+
+    Notes
+    -----
+    Parts with other quantiles are equal, since a permit is for the cost, and the event follows from the number of
+    quantiles alone: for all quantiles that earlier draws may choose, the selection is private at that cost, so both
+    compose adaptively.
+    """
+
+    at: tuple[Fraction, ...] = field(compare=False)
+    number: int
+
+    def __post_init__(self) -> None:
+        if len(self.at) != self.number:
+            raise InternalError("I034", "other quantiles were to be drawn than are charged. Report it.")

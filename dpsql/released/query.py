@@ -493,6 +493,19 @@ def undetermined(result: Mapping[str, Any], core: Mapping[str, Any], confidence:
     return f"; undetermined: a group needs about {needed} rows, or half as many at twice the epsilon" if needed else ""
 
 
+def extremes(result: Mapping[str, Any], core: Mapping[str, Any]) -> str:
+    """Return the levels of the quantiles in place of min and max, if the core has any; else nothing."""
+    levels: dict[str, None] = {}
+    for answer in core["answers"]:
+        if answer.get("kind") == "extreme":
+            part = result["parts"][answer["part"]]
+            record = part if isinstance(part, Mapping) else {"values": part}
+            at = record["quantiles"] if "quantiles" in record else [share for share, _ in record["values"]]
+            share = at[answer["quantile"]]
+            levels[f"{'min' if share < 1 / 2 else 'max'} is the quantile {share:g}"] = None
+    return "".join(f"; {level}" for level in levels)
+
+
 def _standing(part: Any, answer: Mapping[str, Any], estimate: Estimated) -> Doubles:
     """Return the standing of a number of every group (`dpsql.contract.covers`)."""
     if "quantile" in answer:

@@ -80,9 +80,9 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
   target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, tables := NULL, merge := NULL, mark := NULL,
-  source := NULL, replace := NULL, engine := NULL, claims := NULL, enum_labels := NULL, period := NULL,
-  period_of := NULL, period_zone := NULL, epsilon_total := NULL, delta_total := NULL, default_epsilon := NULL,
-  default_delta := NULL, default_daily_epsilon := NULL, dated_ahead := NULL
+  source := NULL, replace := NULL, engine := NULL, claims := NULL, enum_labels := NULL, extremes := NULL,
+  period := NULL, period_of := NULL, period_zone := NULL, epsilon_total := NULL, delta_total := NULL,
+  default_epsilon := NULL, default_delta := NULL, default_daily_epsilon := NULL, dated_ahead := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(dpsql_said(system.main.dpsql_other_name(
     'dp_protect', dataset,
@@ -91,8 +91,8 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       max_rows_per_unit := max_rows_per_unit, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, keys := keys, accountant := accountant,
       public := public, tables := tables, merge := merge, mark := mark, source := source, replace := replace,
-      engine := engine, claims := claims, enum_labels := enum_labels, period := period, period_of := period_of,
-      period_zone := period_zone, epsilon_total := epsilon_total, delta_total := delta_total,
+      engine := engine, claims := claims, enum_labels := enum_labels, extremes := extremes, period := period,
+      period_of := period_of, period_zone := period_zone, epsilon_total := epsilon_total, delta_total := delta_total,
       default_epsilon := default_epsilon, default_delta := default_delta,
       default_daily_epsilon := default_daily_epsilon, dated_ahead := dated_ahead))));
 

@@ -32,8 +32,8 @@ CREATE OR REPLACE TEMP MACRO dpsql_query_told(tree, given, seen, settings) AS
 CREATE OR REPLACE TEMP MACRO dpsql_estimated(function, sql, given) AS
   CASE WHEN CAST(function AS VARCHAR) IS DISTINCT FROM 'dp_query' THEN system.main.dpsql_estimate(function, given)
   ELSE dpsql_query_told(
-    system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR, given,
-    dpsql_query_reads(CAST(sql AS VARCHAR), system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR),
+    system.main.json_serialize_sql(system.main.dpsql_query_parsed(CAST(sql AS VARCHAR)))::VARCHAR, given,
+    dpsql_query_reads(CAST(sql AS VARCHAR), system.main.json_serialize_sql(system.main.dpsql_query_parsed(CAST(sql AS VARCHAR)))::VARCHAR),
     system.main.list_value(
       system.main.current_setting('search_path'), system.main.current_database(),
       system.main.current_setting('TimeZone'))) END;
@@ -52,9 +52,9 @@ CREATE OR REPLACE TEMP MACRO dp_query(
   max_age := NULL, estimate := NULL, fresh := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(dpsql_said(dpsql_query_text(
-    sql, system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR, system.main.struct_pack(
+    sql, system.main.json_serialize_sql(system.main.dpsql_query_parsed(CAST(sql AS VARCHAR)))::VARCHAR, system.main.struct_pack(
       epsilon := epsilon, delta := delta, errors := errors, keys := keys, lower := lower, upper := upper,
       during := during, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       left_out_share := left_out_share, confidence := confidence, release := release, max_age := max_age,
       estimate := estimate, fresh := fresh),
-    dpsql_query_reads(sql, system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR))));
+    dpsql_query_reads(sql, system.main.json_serialize_sql(system.main.dpsql_query_parsed(CAST(sql AS VARCHAR)))::VARCHAR))));

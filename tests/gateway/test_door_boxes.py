@@ -117,6 +117,28 @@ def test_what_is_refused_charges_nothing(asked: Asked, sql: str, code: str) -> N
 
 
 @pytest.mark.odds("0: numbers are compared with their own replays")
+def test_privacy_options_of_a_statement_go_before_settings(asked: Asked) -> None:
+    """They are arguments of the one query, and no other epsilon is spent."""
+    options = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.3, max_rows_contributed = 1{}) ward, count(*) AS n FROM patients GROUP BY ward"
+    first = asked(options.format(""), epsilon="0.7")
+    again = asked(f"FROM dp_query('{options.format(', min_privacy_units_per_group = 1')}', epsilon := 0.3)")
+    third = asked(
+        "FROM dp_query('SELECT ward, count(*) AS n FROM patients GROUP BY ward', epsilon := 0.3, max_rows_per_unit := 1)"
+    )
+    assert [answer.receipts[0]["epsilon"] for answer in (first, third)] == ["0.3", "0.3"]
+    assert sorted(map(str, third.table.to_pylist())) == sorted(map(str, first.table.to_pylist()))
+    assert [answer.receipts[0]["charged"] for answer in (first, third)] == [True, False]
+    assert again.table.num_rows == 2
+    for sql, code in (
+        (options.format(", colour = 1"), "G012"),
+        (f"FROM dp_query('{options.format('')}', epsilon := 0.1)", "G012"),
+        (options.format(", privacy_unit_column = ward"), "B003"),
+    ):
+        with pytest.raises(DpsqlError, match=f"DPSQL-{code}"):
+            asked(sql)
+
+
+@pytest.mark.odds("0: numbers are compared with their own replays")
 def test_what_a_box_refuses_is_logged_and_counted(asked: Asked) -> None:
     with pytest.raises(DpsqlError):
         asked("SELECT * FROM patients -- mine")

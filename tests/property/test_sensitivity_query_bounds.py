@@ -13,7 +13,7 @@ import dpsql
 from support.broken.planting import Fault, planted
 from support.broken.query_parts import BOUNDS_OF_THE_DATA, ROWS_BEYOND_THE_LIMIT
 from support.cases import cases
-from support.plain_tables import create, neighbours, random_rows
+from support.plain_tables import PROTECT, create, neighbours, random_rows
 
 MORE = ("delta := 1e-6", "max_rows_per_unit := 1", "max_rows_per_unit := 'drawn'", "delta := 1e-6, keys := 'private'")
 ASKED = (
@@ -22,6 +22,8 @@ ASKED = (
     "SELECT regr_slope(ok, x), covar_pop(x / n, ok), median(ok), stddev(ok) FROM orders",
     "SELECT ward, median(ok) FILTER (WHERE n > 0), sum(x / n) FROM orders GROUP BY ROLLUP (ward)",
     "SELECT code, median(price / qty), corr(lk, ok), count(*) FROM orders JOIN lines ON ok = o GROUP BY code",
+    "SELECT ward, min(ok), max(x), max(day), median(ok) FROM orders GROUP BY ward",
+    "SELECT min(x), max(x), min(sent), max(price / qty) FILTER (n > 0) FROM orders JOIN lines ON ok = o",
 )
 
 
@@ -29,6 +31,9 @@ ASKED = (
 def con() -> Iterator[Any]:
     with dpsql.connect() as opened:
         create(opened)
+        opened.execute(
+            PROTECT.replace("enum_labels", "extremes := 'quantiles', replace := true, enum_labels")
+        ).fetchall()
         yield opened
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
+from dpsql.contract.parameters import fold
 from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.relations import CoreDraft, Splitting, indicator
@@ -67,6 +69,11 @@ _OTHERS = {
         "Ask sums, averages or quantiles, and compute it from them",
     ),
 }
+# Of quantiles in place of min; in place of max, 1 less this. The release may choose a level nearer to the middle.
+LEAST_LEVEL = Fraction(1, 1000)
+_DAY, _EPOCH = 86_400, datetime.date(1970, 1, 1).toordinal()
+# The seconds of the years 1 to 9999.
+_SECONDS = (-62_135_596_800, 253_402_300_799)
 AGGREGATES = (
     frozenset(_MOMENTS) | _PAIRS | frozenset(_QUANTILES) | _COUNTS | _EXTREMES | frozenset(_OTHERS)
     | {"median", "regr_avgx", "regr_avgy", "percentile_cont", "percentile_disc"}
@@ -116,9 +123,21 @@ class CoreAggregates:
         with about(expr):
             return self._placed(expr)
 
+    def persons(self) -> Expr:
+        """Return the core's released column for the number of persons, or of rows where a row is protected."""
+        return self._add("rows" if self.core.unit is None else "units", None, Type("BIGINT"))
+
     def _placed(self, expr: Expr) -> Expr:
         refuse_nested(expr)
         name = expr.name
+        if any(fold(part.alias).startswith("contribution_bounds") for part in expr.parts) or any(
+            fold(label).startswith("contribution_bounds") for label in expr.names
+        ):
+            raise ParameterError(
+                "P106",
+                f"sql: {name} takes no contribution bounds, which are of what a person adds. Bound each value, "
+                "lower := {x: 0} and upper := {x: 100} of the call, and state max_rows_contributed in OPTIONS.",
+            )
         if expr.flag and name not in ("count", "approx_count_distinct"):
             raise ParameterError(
                 "P106",
@@ -126,7 +145,7 @@ class CoreAggregates:
                 f"it of each person: {name}(x) FROM (SELECT person, {name}(DISTINCT x) AS x FROM ... GROUP BY person).",
             )
         if name in _EXTREMES:
-            raise self._extreme(expr)
+            return self._extreme(expr)
         if name in _OTHERS:
             raise ParameterError("P106", f"sql: {name} is not answered privately. {_OTHERS[name]}.")
         if name in _COUNTS:
@@ -141,12 +160,50 @@ class CoreAggregates:
             return self._pair(expr)
         return self._quantiles(expr)
 
-    def _extreme(self, expr: Expr) -> ParameterError:
-        """Return the refusal of min or max, with the line to write for its type."""
-        name, share = expr.name, "0.01" if expr.name == "min" else "0.99"
-        value = expr.parts[0] if expr.parts else Expr("constant", "NULL")
-        column = self._column_name(value)
+    def _extreme(self, expr: Expr) -> Expr:
+        """Return the released quantile for min or max, if the owners allow it.
+
+        The quantile of a date is that of its seconds, read as a date.
+
+        Raises
+        ------
+        ParameterError
+            P106: they do not, or the type has no quantiles. The text has the line to write.
+        """
+        value = expr.parts[0] if len(expr.parts) == 1 else Expr("constant", "NULL")
         kind = self.stage.write(value).type.kind
+        is_dated = kind in ("DATE", "TIMESTAMP")
+        if not self._allows_extremes or not (kind in NUMBERS or is_dated):
+            raise self._refused_extreme(expr.name, value, kind)
+        number = Expr("call", "epoch", (value,)) if is_dated else value
+        bounds, origin = self._bounds(number)
+        days = self.stage.keys.days(value) if is_dated and value.what == "item" else None
+        if days is not None:
+            first, last = (datetime.date.fromisoformat(day).toordinal() - _EPOCH for day in days)
+            bounds, origin = Limits(Fraction(first * _DAY), Fraction((last + 1) * _DAY)), "the range of its dates"
+        plain = Expr("call", "quantile_disc")
+        level = LEAST_LEVEL if expr.name == "min" else 1 - LEAST_LEVEL
+        released = self._add(
+            "extreme", self._target(self._filtered(expr, number)), self._result(plain, (number,), str(float(level))),
+            bounds, origin, share=level, discrete=True,
+        )  # fmt: skip
+        return _as_date(released, kind) if is_dated else released
+
+    @property
+    def _allows_extremes(self) -> bool:
+        """Whether the owners of all protected tables of the query let quantiles answer min and max."""
+        return all(table.extremes for table in self.work.catalogue.tables.values() if not table.public)
+
+    def _refused_extreme(self, name: str, value: Expr, kind: str) -> ParameterError:
+        """Return the refusal of min or max, with the line to write for its type."""
+        share = "0.01" if name == "min" else "0.99"
+        column = self._column_name(value)
+        allow = ""
+        if not self._allows_extremes:
+            allow = (
+                " Or let the owner allow private quantiles for min and max: dp_protect(..., extremes := 'quantiles', "
+                "replace := true)."
+            )
         instead = f"Write quantile_cont({column}, {share}), and state bounds with lower and upper."
         if kind in ("DATE", *TIMESTAMPS):
             instead = (
@@ -154,7 +211,8 @@ class CoreAggregates:
             )
         elif kind not in NUMBERS:
             instead = f"Ask count(*) with GROUP BY {column}, and of the answer {name}({column}) in a query around it."
-        return ParameterError("P106", f"sql: {name} is one row's value, which no noise hides. {instead}")
+            allow = ""
+        return ParameterError("P106", f"sql: {name} is one row's value, which no noise hides. {instead}{allow}")
 
     def _column_name(self, value: Expr) -> str:
         """Return a column's name in the query, qualified if the name is ambiguous."""
@@ -356,6 +414,14 @@ def _with_name(aggregate: QueryAggregate, name: str) -> QueryAggregate:
     values: Mapping[str, object] = {**vars(aggregate), "name": name}
     make: Callable[..., QueryAggregate] = QueryAggregate
     return make(**values)
+
+
+def _as_date(seconds: Expr, kind: str) -> Expr:
+    """Return a date from its seconds since 1970; NULL outside of the years 1 to 9999."""
+    first, last, million = (Expr("constant", "number", value=str(number)) for number in (*_SECONDS, 1_000_000))
+    micros = Expr("cast", "BIGINT", (Expr("call", "*", (seconds, million)),))
+    date = Expr("cast", kind, (Expr("call", "make_timestamp", (micros,)),))
+    return _when(Expr("between", parts=(seconds, first, last)), date)
 
 
 def _when(condition: Expr, then: Expr) -> Expr:

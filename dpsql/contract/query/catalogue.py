@@ -81,6 +81,8 @@ class CatalogueTable:
         The numeric columns without a fixed spelling, with their types; see `Placement.loose`.
     item : str
         The FROM item that reads the table, if it is not its name.
+    extremes : bool
+        Whether its owner lets private quantiles answer `min` and `max`.
     """
 
     path: Path
@@ -95,6 +97,7 @@ class CatalogueTable:
     texts: tuple[tuple[str, str], ...] = ()
     loose: tuple[tuple[str, str], ...] = ()
     item: str = ""
+    extremes: bool = False
 
     def column(self, name: str) -> CatalogueColumn | None:
         """Return a column by its name."""
@@ -171,6 +174,8 @@ class Options:
         The session's time zone, for reading timestamps with time zone.
     now : datetime or None
         The statement's bind time in the session's zone: the value of CURRENT_DATE and now().
+    least_units : int or None
+        A group whose noisy number of persons is less is not shown.
     during : object
         The periods whose rows count, as the caller names them.
     columns : tuple of (str, str) or None
@@ -187,6 +192,7 @@ class Options:
     errors: bool = False
     zone: str = "UTC"
     now: datetime.datetime | None = None
+    least_units: int | None = None
     during: object = None
     columns: tuple[tuple[str, str], ...] | None = None
     earlier: int = 0

@@ -520,7 +520,7 @@ class CoreSelect:
         numbers = errors.noisy_numbers(over)
         choosing = [expr for expr in (self.having, self.qualify) if expr is not None]
         choosing += [order.expression for order in self.orders] if self.modifiers.cuts else []
-        if numbers and self._cuts_numbers(self._last_set[1]):
+        if numbers and (self._drops_few or self._cuts_numbers(self._last_set[1])):
             return NoisyNumbers.of_all_groups(errors.noisy(over))
         if not numbers or all(errors.quiet(self._over(expr, replacements)) for expr in choosing):
             return numbers
@@ -533,12 +533,12 @@ class CoreSelect:
 
     def _steady(self, core: CoreDraft) -> bool:
         """Whether no noise decides which groups exist, before QUALIFY and LIMIT."""
-        return not core.private and self.having is None and not self._cuts_numbers(core)
+        return not (core.private or self._drops_few or self._cuts_numbers(core)) and self.having is None
 
     def _around(self, core: CoreDraft, replacements: dict[Expr, Expr]) -> ErrorsAround:
         """Return the surroundings for the errors of columns over a core."""
         writer = self._writer(replacements)
-        stays = self.having is None and not self._cuts_numbers(core)
+        stays = self.having is None and not self._cuts_numbers(core) and not self._drops_few
         return ErrorsAround(writer.over, writer.subquery, self._steady(core), stays)
 
     def _order(self, order: Order, replacements: dict[Expr, Expr], writer: PostExpressions) -> str:
@@ -606,7 +606,22 @@ class CoreSelect:
         """Return the SQL of the condition that a released group is in the answer."""
         where = [*self._together(core, replacements, writer), *self._occurring(core, writer)]
         where += [] if self.having is None else [writer.sql(self._over(self.having, replacements))]
+        where += self._of_enough(core, writer)
         return f" WHERE {' AND '.join(where)}" if where else ""
+
+    def _of_enough(self, core: CoreDraft, writer: PostExpressions) -> list[str]:
+        """Return the condition that a group has the least number of persons, or of rows where a row is protected.
+
+        The number is a released one, so which groups are shown is post-processing.
+        """
+        if not self._drops_few:
+            return []
+        persons = CoreAggregates(self.work, self.stage, core).persons()
+        return [f"{writer.sql(persons)} >= {self.work.options.least_units}"]
+
+    @property
+    def _drops_few(self) -> bool:
+        return self.work.options.least_units is not None and bool(self.groups)
 
     def _cuts_numbers(self, core: CoreDraft) -> bool:
         """Whether LIMIT keeps the first groups by a key that has all whole numbers between bounds."""

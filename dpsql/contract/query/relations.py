@@ -552,6 +552,7 @@ class Splitting:
     differs: set[int] = field(default_factory=set)  # as `Split.differs`
     lacking: tuple[str, int | None] | None = None  # as `Split.lacking`
     draws: Draws | None = None  # as `Split.draws`
+    split_again: bool = False  # whether a SELECT was split twice, so that some cores may be read by nobody
 
     def revised(self, differs: bool = True, before: int = BEFORE_TOTAL_ORDERS) -> bool:
         """Return whether to differ from earlier versions; note the difference even if the caller wants none."""

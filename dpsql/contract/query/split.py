@@ -121,14 +121,16 @@ class QueryAggregate:
         Column of the released table, such as ``'a0'``.
     kind : str
         ``'rows'``, ``'values'`` (rows with a value), ``'units'``, ``'items'`` (distinct values of another column),
-        ``'sum'``, ``'avg'``, ``'var_samp'``, ``'var_pop'``, ``'stddev_samp'``, ``'stddev_pop'``, ``'quantile'``, or of
-        pairs the name of DuckDB's function, such as ``'corr'`` and ``'regr_slope'``.
+        ``'sum'``, ``'avg'``, ``'var_samp'``, ``'var_pop'``, ``'stddev_samp'``, ``'stddev_pop'``, ``'quantile'``,
+        ``'extreme'`` (a quantile near 0 or 1 in place of `min` or `max`), or of pairs the name of DuckDB's function,
+        such as ``'corr'`` and ``'regr_slope'``.
     column, other : str or None
         Columns of the core's source: the aggregated column, and the second of a pair (DuckDB's order of arguments).
         A FILTER is part of the column: the column is NULL unless the filter is true.
     type : str
         SQL type of the answer in the original query.
     quantile : Fraction or None
+        Of an ``'extreme'`` the level nearest to 0 or 1 (`dpsql.functions.query_rows.LEVELS`).
     discrete : bool
         Whether a quantile is one of the values.
     lower, upper : Fraction or None

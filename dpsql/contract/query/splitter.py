@@ -7,6 +7,7 @@ people, with the owner as the last column; every set operation may combine relea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -668,13 +669,17 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     names += tuple((column.name, column.type.sql) for column in relation.columns[len(names) :])
     for text in (relation.sql, *(core.source for core in cores)):
         check_written(text)
+    post, intervals = _renamed(relation, [name for name, _ in names]), tuple(splitter.work.intervals)
+    if splitter.work.split_again:
+        cores = tuple(core for core in cores if re.search(rf"\b{core.name}\b", post))
+        intervals = tuple(interval for interval in intervals if interval[0] in {core.name for core in cores})
     return Split(
         cores,
-        _renamed(relation, [name for name, _ in names]),
+        post,
         names,
         tuple(tuple(sorted(column.noisy)) for column in relation.columns),
         tuple(splitter.work.notes),
-        tuple(splitter.work.intervals),
+        intervals,
         frozenset(splitter.work.differs),
         splitter.work.lacking,
         splitter.work.draws,
@@ -831,9 +836,22 @@ class Splitter:
         relations = self._relations(query, leaf)
         level = levels(relations)
         if level == ROWS and any(relation.level == RELEASED for relation in relations):
-            raise ParameterError("P105", TWO_STAGES)
+            condition = _joined_as_condition(query)
+            chosen = None if condition is None else _choosing_groups(condition)
+            if chosen is None:
+                raise ParameterError("P105", TWO_STAGES)
+            self.work.split_again = True
+            return self._select(chosen, env, outer)
         if level == ROWS:
-            return self._rows(query, replace(env, joined=outer.joined), leaf, top)
+            rows_env = replace(env, joined=outer.joined)
+            try:
+                return self._rows(query, rows_env, leaf, top)
+            except ParameterError as error:
+                chosen = _choosing_groups(query) if error.code == "DPSQL-P105" else None
+                if chosen is None:
+                    raise
+            self.work.split_again = True
+            return self._rows(chosen, rows_env, leaf, top)
         if _takes_nearest(query.source):
             raise chosen_by_others("ASOF")
         names = [name for name, _ in self.work.options.columns or ()] if top else None
@@ -1081,6 +1099,87 @@ class Splitter:
                 return self.query(as_distinct(query), env)
             return union_of_rows(self.work, query, parts)
         return released_union(self.work, query, env, parts, level)
+
+
+def _choosing_groups(query: Select) -> Select | None:
+    """Return a query that chooses whole groups by released numbers, in HAVING; None for any other.
+
+    WHERE conditions with subqueries, of whose own columns GROUP BY has all, are equal for all rows of a group. So they
+    choose groups, and HAVING with them gives the same answer: there they read released numbers alone, which is
+    post-processing of two cores. Conditions that compare a person's value with a released number stay refused.
+    """
+    numbered = {str(number): item for number, item in enumerate(query.items, start=1)}
+    groups = [numbered.get(str(group.value), group) if group.what == "constant" else group for group in query.groups]
+    keys = {fold(group.names[-1]) for group in groups if group.what == "column"}
+    if query.where is None or not keys or len(query.sets) > 1 or query.modifiers.distinct_on:
+        return None
+    staying: list[Expr] = []
+    moving: list[Expr] = []
+    for condition in query.where.parts if query.where.what == "and" else (query.where,):
+        parts = list(condition.walk())
+        columns = {fold(part.names[-1]) for part in parts if part.what == "column"}
+        moves = any(part.what == "subquery" for part in parts) and columns <= keys
+        (moving if moves else staying).append(condition)
+    if not moving:
+        return None
+    having = [*moving, *([] if query.having is None else [query.having])]
+    return replace(query, where=_all_of(staying), having=_all_of(having))
+
+
+def _joined_as_condition(query: Select) -> Select | None:
+    """Return a query with IN in place of a join with the one key of a grouped subquery; None for any other.
+
+    The subquery has one row for each value of its key, so the join keeps each row at most once, and IN keeps the same
+    rows if nothing else of the subquery is read. Dashboards limit their series in this way.
+    """
+    join = query.source
+    inner = join.right if isinstance(join, Join) else None
+    if not isinstance(join, Join) or not isinstance(inner, Derived) or not isinstance(inner.query, Select):
+        return None
+    if (
+        join.kind != "INNER"
+        or join.natural
+        or join.nearest
+        or inner.columns
+        or len(inner.query.groups) != 1
+        or len(inner.query.sets) > 1
+    ):
+        return None
+    names = [fold(item.alias or (item.names[-1] if item.what == "column" else "")) for item in inner.query.items]
+    [group] = inner.query.groups
+    keys = {
+        name
+        for number, (name, item) in enumerate(zip(names, inner.query.items, strict=True), start=1)
+        if name and (item == group or (group.what, group.value) == ("constant", str(number)))
+    }
+
+    def is_inner(part: Expr) -> bool:
+        if part.what != "column" or len(part.names) > 1:
+            return part.what == "star" or (part.what == "column" and fold(part.names[-2]) == fold(inner.alias))
+        return fold(part.names[0]) in names and part.names != join.using
+
+    condition = join.condition
+    sides = () if condition is None or (condition.what, condition.name) != ("compare", "=") else condition.parts
+    if len(join.using) == 1:
+        sides = (Expr("column", names=join.using), Expr("column", names=(inner.alias, *join.using)))
+    outer_sides = [side for side in sides if side.what == "column" and not is_inner(side)]
+    key_sides = [side for side in sides if side.what == "column" and is_inner(side) and fold(side.names[-1]) in keys]
+    clauses = [*query.items, *query.groups, *(order.expression for order in query.modifiers.orders)]
+    clauses = [clause for clause in clauses if clause != Expr("star") or clause in query.items]  # ORDER BY ALL
+    clauses += [clause for clause in (query.where, query.having, query.qualify) if clause is not None]
+    is_read = any(is_inner(part) for clause in clauses for part in clause.walk())
+    if len(outer_sides) != 1 or len(key_sides) != 1 or is_read:
+        return None
+    key = Select(items=(Expr("column", names=key_sides[0].names[-1:]),), source=inner)
+    chosen = Expr("subquery", "ANY", (outer_sides[0],), value="=", query=key)
+    where = () if query.where is None else query.where.parts if query.where.what == "and" else (query.where,)
+    return replace(query, source=join.left, where=_all_of([chosen, *where]))
+
+
+def _all_of(conditions: Sequence[Expr]) -> Expr | None:
+    if len(conditions) < 2:
+        return conditions[0] if conditions else None
+    return Expr("and", parts=tuple(conditions))
 
 
 def _with_aliases(condition: Expr, scope: Scope, groups: Sequence[Expr]) -> Expr:

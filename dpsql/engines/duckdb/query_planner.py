@@ -51,6 +51,7 @@ from dpsql.contract.query.catalogue import (
 from dpsql.contract.query.draws import draws_sql, numbers_name, stub_tables, with_tables
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import pointing
+from dpsql.contract.query.privacy_options import AVG_OF_ROWS, CALL, CLAUSE, PrivacyOptions, without_options
 from dpsql.contract.query.relations import UnboundError
 from dpsql.contract.query.split import SPANS, Draws, NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
 from dpsql.contract.query.splitter import split
@@ -65,14 +66,15 @@ from dpsql.engines.duckdb.planner import part_of_query
 from dpsql.engines.duckdb.releases import PastReleases, digest_of, stored_query, tables_sql, texts_sql
 from dpsql.engines.duckdb.steps.step import Frame, Step, key_types
 from dpsql.engines.duckdb.typed_expression import TYPING
-from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
+from dpsql.errors import BudgetError, DpsqlError, InternalError, ParameterError, SourceError
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE
 from dpsql.functions.grouped.plan import CONFIDENCE
 from dpsql.functions.query import ARGUMENTS, QueryPlan, VectorPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
-from dpsql.functions.query_parts import SOURCE, PlacedCore, has_earlier_parts, parts_of_cores
+from dpsql.functions.query_parts import RANKED, SOURCE, PlacedCore, has_earlier_parts, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.mechanisms.aggregates import CubeVector
+from dpsql.parsing import without_call
 from dpsql.progress import listen
 from dpsql.rendering import call, cast, concatenated, double, element, field, identifier, struct, text
 
@@ -120,7 +122,7 @@ class QueryStatement:
             more = [{**listed[index], "over": self._over_numbers(count)} for index, count in self._spread(core)]
             draws = self.draws_of(core, answers)
             cores.append({**answers, "answers": [*listed, *more], **({"draws": draws} if draws else {})})
-        words = {COVERS: True} if self.errors else {}
+        words = {COVERS: self.plan.remark or True} if self.errors else {}
         return json.dumps({"confidence": self.confidence, "cores": cores, **words, **self._coordinates})
 
     @property
@@ -384,7 +386,7 @@ def query_lines(statement: QueryStatement) -> tuple[str, ...]:
             lines.append(f"part of {core.name}: {title}, epsilon {float(part.epsilon):g} of {float(plan.epsilon):g}")
             if id(part) not in draws:
                 lines += [f"{meaning}: {value:.4g}" for name, value, meaning in part.noise(0, None) if name in _TOLD]
-    lines = list(dict.fromkeys(lines))
+    lines = list(dict.fromkeys(filter(None, [*lines, plan.remark])))
     return (*lines, f"what follows: {statement.split.post}", statement.sql(noted=True))
 
 
@@ -416,11 +418,13 @@ def _bounds_told(aggregate: QueryAggregate, *, grouped: bool) -> list[str]:
         return []
     lines = []
     first = aggregate.column, aggregate.lower, aggregate.upper, f", {aggregate.bounds_from or 'stated'}"
+    if aggregate.kind == "extreme":
+        lines.append(f"{aggregate.name} is a private quantile, whose level follows from a noisy number of rows")
     columns = first, (aggregate.other, aggregate.other_lower, aggregate.other_upper, "")
     for name, lower, upper, origin in columns:
         if name is None:
             continue
-        wording = "none are needed" if aggregate.kind == "quantile" and not grouped else "drawn privately"
+        wording = "none are needed" if aggregate.kind in RANKED and not grouped else "drawn privately"
         if lower is not None and upper is not None:
             wording = f"{float(lower):g} to {float(upper):g}{origin}"
         lines.append(f"bounds of {name}: {wording}")
@@ -460,6 +464,7 @@ class ReadQuery:
     refusal: DpsqlError | None = None  # of differences from `before`
     files: tuple[reading.FileView, ...] = ()  # the views over files that it reads
     twins: tuple[tuple[str, str], ...] = ()  # each text that reads such a view, with its judged form
+    remark: str = ""  # to the guarantee
 
     def judged(self, text: str) -> str:
         """Return the form of a text whose plan is judged: it reads the twins of views over files."""
@@ -482,6 +487,28 @@ class ReadQuery:
 
 
 Given = Mapping[str, object]
+
+
+def with_options(tree: object, arguments: Given) -> Given:
+    """Return a call's arguments with the privacy options of its statement."""
+    if CALL not in tree_of(tree):
+        return arguments
+    return without_options(read_tree(tree_of(tree)))[1].added_to(arguments)
+
+
+def _refuse_other_unit(options: PrivacyOptions, units: Collection[str], *, is_public: bool) -> None:
+    """Raise unless the stated column of the privacy unit is a declared one, of any table of the query."""
+    if options.unit is None or is_public or fold(options.unit) in map(fold, units):
+        return
+    declared = " or ".join(sorted(map(show, units)))
+    error = BudgetError(
+        "B003",
+        f"privacy_unit_column is {show(options.unit)} in the statement's OPTIONS; the owner stated "
+        f"{declared or 'that one row is protected'}. "
+        f"{f'Write privacy_unit_column = {sorted(units)[0]}, or leave it out' if units else 'Leave it out'}.",
+    )
+    error.offset = options.at
+    raise error
 
 
 def read_options(
@@ -658,7 +685,7 @@ class QueryPlanner:
 
     def cores(self, sql: object, tree: object, arguments: Given, seen: Seen) -> list[str]:
         """Return the texts that DuckDB plans next: of cores, of public keys, and of the final statement."""
-        read = self._read(sql, tree, arguments, seen)
+        read = self._read(sql, tree, with_options(tree, arguments), seen)
         texts = (form.judged(text) for form in read.forms for text in _texts(form.split))
         return list(dict.fromkeys(texts))
 
@@ -707,6 +734,7 @@ class QueryPlanner:
 
         Free tables are public tables outside its cores.
         """
+        arguments = with_options(tree, arguments)
         read = self._read(sql, tree, arguments, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, syntax in texts:
@@ -803,7 +831,9 @@ class QueryPlanner:
         earlier: int = 0,
     ) -> ReadQuery:
         replayed = earlier == BEFORE_TOTAL_ORDERS
-        query = read_tree(tree_of(tree))
+        query, clause = read_tree(tree_of(tree)), None
+        if CALL in tree:
+            query, clause = without_options(query)
         views = declared_views([(text, plans[text]) for text in _views(binding)], binding.declarations, binding.catalog)
 
         keys: dict[paths.Path, frozenset[str]] = {}
@@ -871,6 +901,10 @@ class QueryPlanner:
         original = reading.names_and_types(plans[described], described=described != _original(sql), as_text=as_text)
         names = original or ()
         options = read_options(arguments, binding.now, names or None, earlier=earlier)
+        if clause is not None:
+            units = {unit for relation in tables.values() for unit in relation.table.units}
+            _refuse_other_unit(clause, units, is_public=all(relation.table.public for relation in tables.values()))
+            options = replace(options, least_units=clause.least_units)
 
         def unbound() -> ParameterError:
             why = paths.why_unread(plans[described])
@@ -896,6 +930,10 @@ class QueryPlanner:
             raise unbound()
         binding = replace(binding, catalog=catalog)
         read = ReadQuery(found_split, binding, direct and not files, names, private, earlier)
+        if clause is not None and any(
+            aggregate.kind == "avg" for core in found_split.cores for aggregate in core.aggregates
+        ):
+            read = replace(read, remark=AVG_OF_ROWS)
         forms = _twins(found_split, twins, files.values())
         return replace(read, files=tuple(files.values()), twins=forms)
 
@@ -1021,6 +1059,7 @@ class QueryPlanner:
             delta=delta,  # type: ignore[arg-type]
             parts=parts,
             untold=filled[LEFT_OUT_SHARE.name] is not None and LEFT_OUT_SHARE.read(filled) is None,
+            remark=read.remark,
         )
         errors = parameters.boolean("errors", filled["errors"])
         named_plan = self._name_plan(plan, filled, unique=read.binding.claim is not None)
@@ -1052,6 +1091,7 @@ class QueryPlanner:
 
 
 def _original(sql: str) -> str:
+    sql = without_call(sql) if CLAUSE.search(sql) else sql
     return _ORIGINAL.format(sql=sql.rstrip().rstrip(";"))
 
 

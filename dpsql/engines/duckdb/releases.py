@@ -34,7 +34,7 @@ from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.rows import Older, StoredRelease
 from dpsql.released.histogram import Histogram, read_quantiles
 from dpsql.released.model import LinearModel
-from dpsql.released.query import core_rows, counted, undetermined
+from dpsql.released.query import core_rows, counted, extremes, undetermined
 from dpsql.released.results import Curve
 from dpsql.released.shapes import KEYS, NOT_RELEASED, key_types
 from dpsql.rendering import call, cast, double, element, field, identifier, struct
@@ -83,7 +83,9 @@ def answers(releases: Iterable[QueryAnswer]) -> pa.Array:
         words = None
         if question.get(COVERS):
             needed = (undetermined(release.result, core, question["confidence"]) for core in question["cores"])
-            words = release.covers() + max(needed, key=len, default="")
+            levels = dict.fromkeys(extremes(release.result, core) for core in question["cores"])
+            remark = "" if question[COVERS] is True else f"; {question[COVERS]}"
+            words = release.covers() + "".join(levels) + remark + max(needed, key=len, default="")
         out.append({"sequence": release.sequence, "guarantee": release.guarantee, "cores": cores, COVERS: words})
     return pa.array(out, type=_RELEASE)
 

@@ -36,6 +36,7 @@ from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import plain_value, show
 from dpsql.contract.plan import Plan
+from dpsql.contract.query.privacy_options import CLAUSE
 from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.placing import refuse_lost_keys
 from dpsql.engines.duckdb.lineage.sources import Sources
@@ -60,6 +61,7 @@ from dpsql.functions.registry import MODELS, function_of
 from dpsql.ledger.ledger import Charge, Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
 from dpsql.ledger.rows import Entry
+from dpsql.parsing import with_call
 from dpsql.progress import Progress, interruptible
 from dpsql.released.model import LinearModel
 
@@ -720,7 +722,7 @@ def _bound(
     """Return a query, its tree, its arguments, and DuckDB's plans of its tables and of its written texts."""
     sql = text_of(sql)
     arguments = {name: plain_value(value) for name, value in arguments.items()}
-    [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
+    [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, with_call(sql) if CLAUSE.search(sql) else sql)
     seen = turns.plans(session.queries.tables(sql, tree, search_path, database, zone))
     texts = session.queries.cores(sql, tree, arguments, seen)
     pairs = zip(turns.plans(texts), turns.trees(texts), strict=True)

@@ -224,6 +224,10 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         """Return the quantiles."""
         return tuple(map(Fraction, self.quantiles))
 
+    def at_levels_of(self, groups: Sequence[Longs]) -> QuantilePlan:
+        """Return the plan whose quantiles are drawn from the counts of all groups: this plan."""
+        return self
+
     @property
     def failures(self) -> tuple[float, ...]:
         """Return the failure chances of intervals: each quantile has one interval for each chance."""
@@ -462,6 +466,7 @@ def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:
       `dpsql.mechanisms.rank_counts`: the counts follow from the cells drawn before.
     """
     counts = cells.counts
+    plan = plan.at_levels_of([counts])
     positions = plan.selection.draw_tied(counts)
     [record] = _records(plan, cells, [counts], [positions])
     pairs: list[Json] = [[float(share), value] for share, value in zip(plan.at, record["values"], strict=True)]
@@ -481,6 +486,7 @@ def draw_group_quantiles(plan: QuantilePlan, cells: GroupCells, counts: Longs) -
     -----
     - **Guarantee**: pure DP at ``plan.epsilon`` for all groups together, as for `draw_quantiles`.
     """
+    plan = plan.at_levels_of(list(counts))
     if not isinstance(plan.selection, GroupQuantileSelection):
         raise InternalError("I032", "quantiles of groups were asked for of a plan without groups. Report it.")
     records = _records(plan, cells, list(counts), plan.selection.draw_groups(counts))

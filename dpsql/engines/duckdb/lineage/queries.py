@@ -261,8 +261,13 @@ def table_of(
         period=rows.date.period if dates and rows.date is not None else "",
         by_unit=rows.by_unit,
         loose=loose_of(rows, node),
+        extremes=bool(rows.scans) and all(_has_quantiles(policy_of(dataset)) for dataset in rows.scans),
     )
     return SeenTable(table, direct, bool(private))
+
+
+def _has_quantiles(policy: Budget | None) -> bool:
+    return policy is not None and policy.extremes == "quantiles"
 
 
 def grouped_source(
