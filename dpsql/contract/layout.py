@@ -21,6 +21,7 @@ from dpsql.contract.parameters import (
     fold,
     levels,
     list_items,
+    meant_number,
     narrow,
     positive_integer,
     refuse_duplicates,
@@ -67,7 +68,9 @@ def public_bounds(lower: object, upper: object, *, names: tuple[str, str], hint:
         raise ParameterError("P035", f"{names[0]} has {len(low)} numbers and {names[1]} has {len(high)}. {hint}")
     for a, b in _pairs(low, high):
         if not a < b:
-            raise ParameterError("P003", f"{names[0]} must be below {names[1]}; got {a!r} and {b!r}. {hint}")
+            both = isinstance(low, float) and isinstance(high, float) and b < a
+            swapped = f" Write {names[0]} := {show(b)}, {names[1]} := {show(a)}." if both else ""
+            raise ParameterError("P003", f"{names[0]} must be below {names[1]}; got {a!r} and {b!r}. {hint}{swapped}")
     return low, high
 
 
@@ -198,7 +201,8 @@ def column_bounds(arguments: Mapping[str, object], what: str) -> dict[str, float
 def _bound(name: str, value: object, hint: str) -> float:
     number = as_double(value)
     if number is None:
-        raise ParameterError("P003", f"{name} must be a finite number; got {show(value)}. {hint}")
+        meant = meant_number(name, value, lambda _: True)
+        raise ParameterError("P003", f"{name} must be a finite number; got {show(value)}. {hint}{meant}")
     return number
 
 

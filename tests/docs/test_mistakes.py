@@ -19,7 +19,8 @@ import dpsql.polars
 from dpsql.cli.commands import main
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell
-from dpsql.contract.names import MEANT, OTHER_NAMES, in_python, near_names, on_frames
+from dpsql.contract.names import MEANT, OTHER_NAMES, in_python, on_frames
+from dpsql.contract.parameters import near_names
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest, search
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS

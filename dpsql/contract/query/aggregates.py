@@ -29,6 +29,10 @@ _QUANTILES = {"quantile_cont": False, "quantile_disc": True, "quantile": True, "
 _COUNTS = frozenset(("count", "count_star", "count_if", "countif", "approx_count_distinct", "regr_count"))
 _EXTREMES = frozenset(("min", "max"))
 _EQUALS = frozenset(("min", "max", "any_value", "arbitrary", "first", "last", "mode"))
+_ONE_VALUE = (
+    "It returns a value of one row. Write SELECT {column}, count(*) ... GROUP BY {column} ORDER BY 2 DESC LIMIT 1, or "
+    "of a number quantile_cont({column}, 0.5)"
+)
 _OTHERS = {
     **dict.fromkeys(
         (
@@ -44,19 +48,19 @@ _OTHERS = {
             "max_by",
             "min_by",
         ),
-        "It returns a value of one row. Ask counts by its column, or a quantile",
+        _ONE_VALUE,
     ),
     **dict.fromkeys(
         ("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
-        "It returns a value of one row. Ask counts by its column, or a quantile",
+        _ONE_VALUE,
     ),
     **dict.fromkeys(
         ("list", "array_agg", "string_agg", "group_concat", "listagg", "json_group_array", "json_group_object"),
-        "It lists rows. Ask count(*) with GROUP BY its column",
+        "It lists rows. Write SELECT {column}, count(*) ... GROUP BY {column}",
     ),
     **dict.fromkeys(
         ("histogram", "histogram_exact", "approx_top_k", "map"),
-        "Ask count(*) with GROUP BY a CASE or floor of its bins",
+        "Write SELECT {column}, count(*) ... GROUP BY {column}, of a number GROUP BY floor({column} / 10) * 10",
     ),
     **dict.fromkeys(("bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "bitstring_agg"), "Ask count_if of it"),
     **dict.fromkeys(
@@ -128,7 +132,10 @@ class CoreAggregates:
         if name in _EXTREMES:
             raise self._extreme(expr)
         if name in _OTHERS:
-            raise ParameterError("P106", f"sql: {name} is not answered privately. {_OTHERS[name]}.")
+            column = self._column_name(expr.parts[0]) if expr.parts else "x"
+            raise ParameterError(
+                "P106", f"sql: {name} is not answered privately. {_OTHERS[name].format(column=column)}."
+            )
         if name in _COUNTS:
             return self._count(expr)
         if name in _MOMENTS:
@@ -225,8 +232,11 @@ class CoreAggregates:
     def _number(self, expr: Expr, value: Expr) -> None:
         kind = self.stage.write(value).type
         if kind.kind not in NUMBERS and kind.kind not in ("BOOLEAN", "NULL"):
+            column = self._column_name(value)
+            number = f"TRY_CAST({column} AS DOUBLE)" if kind.kind == "VARCHAR" else f"epoch({column})"
             raise ParameterError(
-                "P106", f"sql: {expr.name} of a {kind.shown} is not answered. Make it a number, such as by epoch(...)."
+                "P106",
+                f"sql: {expr.name} of a {kind.shown} is not answered. Make it a number: {expr.name}({number}).",
             )
 
     def _moment(self, kind: str, expr: Expr, value: Expr) -> Expr:

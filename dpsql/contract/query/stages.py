@@ -558,7 +558,11 @@ class Stage:
             name = "count" if expr.name == "count" else "count_if"
             return f"system.main.{name}({distinct}{names[0]})", Type("BIGINT"), Limits(literal_number(_constant("0")))
         if expr.name == "sum":
-            return *self._sum(names[0], kind, distinct=expr.flag), NOWHERE
+            total, summed = self._sum(names[0], kind, distinct=expr.flag)
+            if self.work.revised(kind.kind == "DECIMAL" and summed.kind == "DOUBLE"):
+                summed = Type("DECIMAL", (38, kind.sizes[1]))  # the type of DuckDB's sum
+                total = f"TRY_CAST({total} AS {summed.sql})"
+            return total, summed, NOWHERE
         if expr.name in ("avg", "mean"):
             total, _ = self._sum(names[0], kind, distinct=expr.flag)
             count = call("count", f"{'DISTINCT ' if expr.flag else ''}{names[0]}")
