@@ -289,7 +289,9 @@ def _vector_names(
         return tuple(field.name for field in kind)
     if not is_vector(kind):
         raise SourceError(
-            "S003", f"features {show(column)} is not an array or a list of numbers. Give features := [...] for columns."
+            "S003",
+            f"features {show(column)} is not an array or a list of numbers. Write features := [{show(column)}] for "
+            "columns.",
         )
     length = _length(column, kind, len(names) if names is not None else n_features)
     return tuple(names) if names is not None else tuple(f"{column}[{position}]" for position in range(1, length + 1))

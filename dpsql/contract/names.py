@@ -273,6 +273,7 @@ _INSTEAD_OF_SELECT = {
     "insert": "Insert the answer: INSERT INTO answer FROM dp_query('SELECT ...', epsilon := 1).",
 }
 
+_LONGEST_CLAUSE = 40
 # Reserved words that tables and columns are called.
 _RESERVED_NAMES = frozenset(
     (
@@ -288,6 +289,8 @@ def statement_to_write(sql: str) -> str:
     first = re.match(r"\s*(\w+)\s*(;?\s*\Z)?", sql)
     if first is not None and first[2] is not None:
         return f"Write SELECT count(*) FROM {first[1]}."
+    if first is not None and fold(first[1]) in ("where", "group", "having", "order", "limit"):
+        return f"Begin with SELECT: SELECT count(*) FROM ... {sql.strip()[:_LONGEST_CLAUSE]}."
     if first is not None and fold(first[1]) in _INSTEAD_OF_SELECT:
         return _INSTEAD_OF_SELECT[fold(first[1])]
     pivot = _PIVOT.match(sql)

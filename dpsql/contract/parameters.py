@@ -398,6 +398,8 @@ def positive_integer(name: str, value: object, *, hint: str, most: int = MOST) -
     """Return `value` as an integer in [1, `most`]."""
     number = _as_fraction(value)
     if number is None or number.denominator != 1 or number < 1:
+        if value is None:
+            raise ParameterError("P021", f"{name} is missing. {hint}")
         meant = meant_number(name, value, lambda number: number.denominator == 1 and number >= 1)
         raise ParameterError("P021", f"{name} must be an integer >= 1; got {show(value)}. {hint}{meant}")
     within(name, number, None, most, hint=hint)

@@ -300,9 +300,11 @@ def _as_table(selected: re.Match[str]) -> str | None:
     rest = [selected["call"][argument.spans[0][0] : argument.spans[-1][1]] for argument in call.arguments[1:]]
     if not table:
         return f"FROM {selected['call']}" if value.startswith("'") else None
-    if not (_NAME.match(value) or value == "*"):
+    distinct = re.fullmatch(r"DISTINCT\s+(\w+)", value, re.IGNORECASE) if call.function == "dp_count" else None
+    if not (_NAME.match(value) or value == "*" or distinct):
         return None
     target = [] if call.function == "dp_count" else [f"target := '{value}'"]
+    target += [f"distinct_of := '{distinct[1]}'"] if distinct else []
     more = {"condition": selected["where"], "by": selected["group"]}
     rest += [f"{name} := {_quoted(text.strip())}" for name, text in more.items() if text]
     rest += ["epsilon := 1.0"] * all(argument.name != "epsilon" for argument in call.arguments)
@@ -452,6 +454,12 @@ def _unquoted(message: str, calls: Sequence[_Called], statement: str) -> str | N
     return None
 
 
+def _distinct(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    if "is a Macro Function" not in message or not calls or calls[0].function not in MANUAL:
+        return None
+    return f"{calls[0].function} is called as {_form(calls[0].function)}."
+
+
 def _result_column(message: str, calls: Sequence[_Called], statement: str) -> str | None:
     if "not found in FROM clause" not in message or not calls or calls[0].function not in MANUAL:
         return None
@@ -506,6 +514,7 @@ _LOOKS = (
     _unterminated,
     _no_sign,
     _result_column,
+    _distinct,
     _bare_word,
     _setting,
 )

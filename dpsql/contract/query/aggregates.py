@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
+from dpsql.contract.parameters import show
 from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.relations import CoreDraft, Splitting, indicator
@@ -189,7 +190,12 @@ class CoreAggregates:
                 "values", self._target(_when(both, self._filtered(expr, constant))), self._result(expr, expr.parts)
             )
         if len(expr.parts) != 1:
-            raise ParameterError("P106", "sql: count takes one column. Count each on its own, or count(*).")
+            named = ", ".join(map(self._column_name, expr.parts))
+            raise ParameterError(
+                "P106",
+                "sql: count takes one column. Count each on its own, or count groups: SELECT count(*) FROM (SELECT "
+                f"{named} FROM ... GROUP BY {named}).",
+            )
         [value] = expr.parts
         if expr.flag or name == "approx_count_distinct":
             if self.stage.is_owner(value) and self.stage.member.pending is None:
@@ -287,7 +293,8 @@ class CoreAggregates:
         for part in shares.parts if listed else (shares,):
             share = literal_number(part)
             if share is None or not 0 <= share <= 1:
-                raise ParameterError("P106", f"sql: {name} takes literals from 0 to 1. Write them out.")
+                percent = f" Write {name}(x, {show(share / 100)})." if share is not None and 0 < share <= 100 else ""
+                raise ParameterError("P106", f"sql: {name} takes literals from 0 to 1. Write them out.{percent}")
             plain = Expr("call", name if name not in ("percentile_cont", "percentile_disc") else "quantile_cont")
             literals = () if name == "median" else (str(part.value),)
             kind = self._result(plain, (value,), *literals)

@@ -534,9 +534,11 @@ def _refuse_far(
         if rows.row_level:
             raise SourceError(
                 "S012",
-                f"one row of {listed} may change many rows of {show(source)} ({rows.row_level}). Use a view that only "
-                "filters and computes columns, looks up at most one row of a public table (GROUP BY or DISTINCT ON its "
-                "key), or have the owner state privacy_unit := the key, max_rows_per_unit := 1.",
+                f"one row of {listed} may change many rows of {show(source)} ({rows.row_level}). "
+                + ("Write a UNION of one table as one WHERE: a OR b. " if rows.row_level.startswith("UNION") else "")
+                + "Use a view that only filters and computes columns, looks up at most one row of a public table "
+                "(GROUP BY or DISTINCT ON its key), or have the owner state privacy_unit := the key, max_rows_per_unit "
+                ":= 1.",
             )
         return None
     date = next(filter(None, map(declarations.date, charged)), None)
