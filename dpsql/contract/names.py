@@ -259,9 +259,9 @@ def reason_to_write(why: str) -> str:
 def meant_in_sql(name: str, candidates: Iterable[str]) -> str:
     """Suggest a function of SQL for one that DuckDB lacks, as a question; else an empty text."""
     plain = _PRIVATE_PREFIX.sub("", fold(name))
-    known = set(map(fold, candidates))
-    meant = _MEANT_IN_SQL.get(fold(name)) or (plain if plain != fold(name) and plain in known else None)
-    close = near_names(name, known, 2) if meant is None else [meant]
+    functions = set(map(fold, candidates))
+    meant = _MEANT_IN_SQL.get(fold(name)) or (plain if plain != fold(name) and plain in functions else None)
+    close = near_names(name, functions, 2) if meant is None else [meant]
     return f"Did you mean {' or '.join(close)}?" if close else ""
 
 

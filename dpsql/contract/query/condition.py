@@ -139,7 +139,7 @@ def _parsed(condition: str) -> Expr:
         return _where(PARSER.tree(QUERY + condition))
     except ParameterError as error:
         if (clause := _CLAUSE.match(condition)) is not None:
-            error.saying(f"{error.message.partition(_HINT)[0]}Leave {clause[1]} out: condition := {text(clause[2])}.")
+            error.saying(f"{error.message.removesuffix(_HINT)}Leave {clause[1]} out: condition := {text(clause[2])}.")
         raise
 
 
