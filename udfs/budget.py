@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
-from dpsql.contract.parameters import fold, text, text_list
+from dpsql.contract.parameters import boolean, fold, text, text_list
 from dpsql.engines.attached import engines_of
 from dpsql.engines.duckdb.lineage.several import TableEntry, protect_tables, read_entries
 from dpsql.engines.duckdb.lineage.sources import Owned
@@ -139,6 +139,11 @@ def public(session: Session) -> Callable[..., str]:
     return run
 
 
+def _is_stated(declaration: Said, name: str) -> bool:
+    """Return a boolean of a declaration; NULL states nothing."""
+    return declaration[name] is not None and boolean(name, declaration[name])
+
+
 def derive(session: Session) -> Callable[..., str]:
     """Bind (table, base, owner's declaration, tables read, names of tables, catalog) → the current declaration."""
 
@@ -152,8 +157,8 @@ def derive(session: Session) -> Callable[..., str]:
             owned_table,
             base,
             privacy_unit=None if unit is None else text("privacy_unit", unit, hint="Give the name of the id's column."),
-            own_rows_only=declaration["own_rows_only"] is True,
-            one_row_each=declaration["one_row_each"] is True,
+            own_rows_only=_is_stated(declaration, "own_rows_only"),
+            one_row_each=_is_stated(declaration, "one_row_each"),
         )
         return f"{name}: derived from {base}"
 

@@ -43,8 +43,23 @@ _MODELS = {
 
 
 def model_number(session: Session) -> Callable[..., int]:
-    """Bind (model, dataset) → its number in the ledger. Pure: DuckDB evaluates it once, at planning time."""
-    return lambda model, dataset: session.model(model, dataset).ledger_id
+    """Bind (model, dataset) → its number in the ledger. Pure: DuckDB evaluates constants once, at planning time.
+
+    The arguments may be columns, whose cells no message shows.
+    """
+
+    def run(model: object, dataset: str | None) -> int:
+        try:
+            return session.model(model, dataset).ledger_id
+        except ParameterError as error:
+            if error.code not in ("DPSQL-P013", "DPSQL-P030", "DPSQL-P055"):
+                raise
+            step = "SELECT * FROM dp_models() lists them. Write its name in quotes: dp_predict('NAME', x)."
+            if error.code == "DPSQL-P055":
+                step = "Two datasets have it: name one, dp_predict('NAME', x, dataset := '...')."
+            raise error.saying(f"no one model has this name or number. {step}") from None
+
+    return run
 
 
 def predictions(session: Session) -> Callable[..., str]:

@@ -18,8 +18,7 @@ from dpsql.cli.options import EngineOption
 from dpsql.cli.output import Result, budget_view, ledger_view, policy_view
 from dpsql.cli.stopping import noting_stops
 from dpsql.context import Context
-from dpsql.contract.names import near_names
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import near_names, show
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.rows import replay_of

@@ -165,17 +165,44 @@ def _is_missing(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name == MISSING)
 
 
+# Texts that people write for a column: an aggregate, several columns, and a formula.
+_AGGREGATE = re.compile(
+    r"\s*(?:count|sum|avg|mean|min|max|median|stddev|std|var|variance)\(\s*(\w+|\*)\s*\)\s*", re.IGNORECASE
+)
+_LISTED = re.compile(r"\s*\w+(?:\s*,\s*\w+)+\s*")
+_FORMULA = re.compile(r"\s*(\w+)\s*~\s*(\w+(?:\s*\+\s*\w+)*)\s*")
+
+
 def require(kind: pa.DataType | None, part: str, column: str, names: Iterable[str] = ()) -> pa.DataType:
     """Return the column's type, or raise if the source has no such column; the message suggests known columns."""
     if kind is None or _is_missing(kind):
-        view = f"CREATE TEMP VIEW chosen AS SELECT *, {column} AS computed FROM ...; then name 'computed' of 'chosen'."
-        is_expression = re.search(r"\w\s*[-+*/%|(<>=]", column) is not None and is_shown(column)
-        otherwise = f"Compute it in a view: {view}" if is_expression else "Check the name."
+        otherwise = _column_to_write(column) if is_shown(column) else "Check the name."
         if part == "condition's":
             otherwise += " A text in a condition has quotes of its own: condition := 'ward = ''A'''."
         step = did_you_mean(column, names, otherwise)
         raise SourceError("S002", f"{part} {show(column)} is not a column of the source. {step}")
     return kind
+
+
+def _column_to_write(column: str) -> str:
+    """Return what to write in place of a text that is not the name of a column."""
+    aggregate = _AGGREGATE.fullmatch(column)
+    if aggregate is not None and aggregate[1] != "*":
+        return f"Name the column alone, {show(aggregate[1])}: the function says what is computed of it."
+    if aggregate is not None or column.strip() == "*":
+        return "Name columns, such as 'age': FROM dp_count counts rows."
+    if _LISTED.fullmatch(column):
+        names = ", ".join(show(name.strip()) for name in column.split(","))
+        return f"Write several columns as a list: [{names}]."
+    if (formula := _FORMULA.fullmatch(column)) is not None:
+        features = ", ".join(show(name.strip()) for name in formula[2].split("+"))
+        return f"Write target := {show(formula[1])}, features := [{features}]."
+    if re.search(r"\w\s*[-+*/%|(<>=]", column) is None:
+        return "Check the name."
+    return (
+        f"Compute it in a view: CREATE TEMP VIEW chosen AS SELECT *, {column} AS computed FROM ...; then name "
+        "'computed' of 'chosen'."
+    )
 
 
 def column_of(kinds: Kinds, part: str, column: str) -> tuple[int, pa.DataType]:
@@ -262,7 +289,9 @@ def _vector_names(
         return tuple(field.name for field in kind)
     if not is_vector(kind):
         raise SourceError(
-            "S003", f"features {show(column)} is not an array or a list of numbers. Give features := [...] for columns."
+            "S003",
+            f"features {show(column)} is not an array or a list of numbers. Write features := [{show(column)}] for "
+            "columns.",
         )
     length = _length(column, kind, len(names) if names is not None else n_features)
     return tuple(names) if names is not None else tuple(f"{column}[{position}]" for position in range(1, length + 1))

@@ -23,6 +23,7 @@ from fractions import Fraction
 from dpsql.contract import parameters
 from dpsql.contract.parameters import fold, list_items, show
 from dpsql.errors import ParameterError
+from dpsql.rendering import identifier
 
 # Most groups with public keys: each has a few integers in memory.
 MOST_GROUPS = 1_000_000
@@ -133,7 +134,9 @@ def read_keys(argument: object, by: Sequence[str]) -> PublicKeys | None:
             keys = PublicKeys((_texts(by[0], items),))
         else:
             raise ParameterError(
-                "P066", f"keys of {len(by)} columns must be a struct of lists, or a list of structs. {_HINT}"
+                "P066",
+                f"keys of {len(by)} columns must be a struct of lists, or a list of structs. Write keys := "
+                f"{{{', '.join(f'{identifier(name)}: [...]' for name in by)}}}, from public knowledge.",
             )
     refuse_many(keys.count)
     return keys

@@ -21,6 +21,7 @@ from dpsql.contract.parameters import (
     fold,
     levels,
     list_items,
+    meant_number,
     narrow,
     positive_integer,
     refuse_duplicates,
@@ -67,8 +68,15 @@ def public_bounds(lower: object, upper: object, *, names: tuple[str, str], hint:
         raise ParameterError("P035", f"{names[0]} has {len(low)} numbers and {names[1]} has {len(high)}. {hint}")
     for a, b in _pairs(low, high):
         if not a < b:
-            raise ParameterError("P003", f"{names[0]} must be below {names[1]}; got {a!r} and {b!r}. {hint}")
+            is_one = isinstance(low, float) and isinstance(high, float)
+            raise _swapped(names, a, b, hint, is_one=is_one)
     return low, high
+
+
+def _swapped(names: tuple[str, str], lower: float, upper: float, hint: str, *, is_one: bool = True) -> ParameterError:
+    """Return the refusal of bounds that are equal or swapped, with the call to write for one swapped pair."""
+    step = f" Write {names[0]} := {show(upper)}, {names[1]} := {show(lower)}." if is_one and upper < lower else ""
+    return ParameterError("P003", f"{names[0]} must be below {names[1]}; got {lower!r} and {upper!r}. {hint}{step}")
 
 
 def _side(name: str, side: object, hint: str) -> Side:
@@ -147,6 +155,8 @@ def refuse_extremes(pairs: Iterable[tuple[float, float]]) -> None:
         P036.
     """
     for lower, upper in pairs:
+        if lower > upper:
+            raise _swapped(("lower", "upper"), lower, upper, "Give numbers by column.")
         if max(abs(lower), abs(upper)) > _LARGEST_FACTOR or upper - lower < 1 / _LARGEST_FACTOR:
             raise ParameterError(
                 "P036",
@@ -198,7 +208,8 @@ def column_bounds(arguments: Mapping[str, object], what: str) -> dict[str, float
 def _bound(name: str, value: object, hint: str) -> float:
     number = as_double(value)
     if number is None:
-        raise ParameterError("P003", f"{name} must be a finite number; got {show(value)}. {hint}")
+        meant = meant_number(name, value, lambda _: True)
+        raise ParameterError("P003", f"{name} must be a finite number; got {show(value)}. {hint}{meant}")
     return number
 
 

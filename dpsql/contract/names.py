@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from dpsql.contract.parameters import fold, is_literal, show
+from dpsql.contract.parameters import fold, is_literal, near_names, show
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier, literal_of
 
@@ -162,9 +162,11 @@ MEANT = {
     "aggregate": ("aggregates",),
     "bounds": ("lower", "upper"),
     "cap": ("max_rows_per_unit",),
+    "categories": ("keys",),
     "col": ("target",),
     "column": ("target",),
     "columns": ("features",),
+    "confidence_level": ("confidence",),
     "count_distinct": ("distinct_of",),
     "database": ("dataset",),
     "distinct": ("distinct_of",),
@@ -178,9 +180,12 @@ MEANT = {
     "groups": ("keys",),
     "having": ("condition",),
     "id": ("privacy_unit",),
+    "label": ("target",),
     "levels": ("target_levels",),
     "limit": ("k",),
     "max": ("upper",),
+    "max_contributions": ("max_rows_per_unit",),
+    "max_partitions_contributed": ("max_groups_per_unit",),
     "max_value": ("upper",),
     "maximum": ("upper",),
     "min": ("lower",),
@@ -190,15 +195,25 @@ MEANT = {
     "name": ("release",),
     "percentile": ("quantiles",),
     "percentiles": ("quantiles",),
+    "partition_by": ("by",),
+    "partitions": ("keys",),
     "person": ("privacy_unit",),
+    "predicted": ("score",),
+    "prediction": ("score",),
+    "predictors": ("features",),
+    "public_partitions": ("keys",),
+    "q": ("quantiles",),
     "range": ("lower", "upper"),
     "save_as": ("release",),
     "table": ("source",),
+    "target": ("label",),
     "top": ("k",),
     "top_k": ("k",),
     "unit": ("privacy_unit",),
     "user_id": ("privacy_unit",),
     "value": ("target",),
+    "values": ("keys",),
+    "variables": ("features",),
     "where": ("condition",),
     "x": ("features",),
     "y": ("target",),
@@ -226,13 +241,74 @@ _MEANT_IN_SQL = {
 _KEYWORDS = ("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "JOIN", "UNION")
 
 
+# Names of private aggregates elsewhere: in dp_query each aggregate is private.
+_PRIVATE_PREFIX = re.compile(r"\A(?:anon|dp|noisy|private)_")
+# DuckDB's reasons for not binding a query, with what to write.
+_REASONS = (
+    ("cannot contain aggregates", "A condition on an aggregate is written after GROUP BY: HAVING sum(x) > 3."),
+    ("Macro dp_", "In dp_query each aggregate is private under its own name: SELECT count(*), avg(x) FROM ...."),
+    ("cannot contain window functions", "Compute the window in a subquery, or write the condition after QUALIFY."),
+)
+
+
+def reason_to_write(why: str) -> str:
+    """Return what to write in a query that DuckDB does not bind for a reason, or an empty text."""
+    return next((step for words, step in _REASONS if words in why), "")
+
+
 def meant_in_sql(name: str, candidates: Iterable[str]) -> str:
     """Suggest a function of SQL for one that DuckDB lacks, as a question; else an empty text."""
-    close = [_MEANT_IN_SQL[fold(name)]] if fold(name) in _MEANT_IN_SQL else near_names(name, candidates, 2)
+    plain = _PRIVATE_PREFIX.sub("", fold(name))
+    functions = set(map(fold, candidates))
+    meant = _MEANT_IN_SQL.get(fold(name)) or (plain if plain != fold(name) and plain in functions else None)
+    close = near_names(name, functions, 2) if meant is None else [meant]
     return f"Did you mean {' or '.join(close)}?" if close else ""
 
 
-def misspelt_keyword(sql: str) -> str:
+# Statements that people write in place of SELECT, by their first word, with what to write.
+_INSTEAD_OF_SELECT = {
+    "copy": "Write a file of the answer: COPY (FROM dp_query('SELECT ...', epsilon := 1)) TO 'answer.csv'.",
+    "create": "Make a table of the answer: CREATE TABLE answer AS FROM dp_query('SELECT ...', epsilon := 1).",
+    "explain": "Ask the price, which is free: FROM dp_query('SELECT ...', epsilon := 1, estimate := true).",
+    "insert": "Insert the answer: INSERT INTO answer FROM dp_query('SELECT ...', epsilon := 1).",
+}
+
+_LONGEST_CLAUSE = 40
+# Reserved words that tables and columns are called.
+_RESERVED_NAMES = frozenset(
+    (
+        *("all", "any", "asc", "both", "case", "check", "column", "default", "desc", "end", "group", "limit"),
+        *("offset", "order", "primary", "references", "table", "to", "user", "window"),
+    )
+)
+_PIVOT = re.compile(r"\s*PIVOT\s+(\w+)\s+ON\s+(\w+)(?:\s+USING\s+(\w+\([^()]*\)))?", re.IGNORECASE)
+
+
+def statement_to_write(sql: str) -> str:
+    """Say what to write in place of a statement that is not one SELECT of DuckDB's SQL, or an empty text."""
+    first = re.match(r"\s*(\w+)\s*(;?\s*\Z)?", sql)
+    if first is not None and first[2] is not None:
+        return f"Write SELECT count(*) FROM {first[1]}."
+    if first is not None and fold(first[1]) in ("where", "group", "having", "order", "limit"):
+        return f"Begin with SELECT: SELECT count(*) FROM ... {sql.strip()[:_LONGEST_CLAUSE]}."
+    if first is not None and fold(first[1]) in _INSTEAD_OF_SELECT:
+        return _INSTEAD_OF_SELECT[fold(first[1])]
+    pivot = _PIVOT.match(sql)
+    if pivot is not None:
+        table, column, aggregate = pivot.groups()
+        return f"Group instead: SELECT {column}, {aggregate or 'count(*)'} FROM {table} GROUP BY {column}."
+    return _misspelt_keyword(sql)
+
+
+def word_to_quote(message: str) -> str:
+    """Say how to write a reserved word that a statement has as a name, from DuckDB's message, or an empty text."""
+    near = re.search(r'syntax error at or near "(\w+)"', message)
+    if near is None or fold(near[1]) not in _RESERVED_NAMES:
+        return ""
+    return f'If {near[1]} is a name, put it in double quotes: "{near[1]}".'
+
+
+def _misspelt_keyword(sql: str) -> str:
     """Say which word of a statement that DuckDB cannot read looks like a keyword, or an empty text."""
     if re.match(r"\s*SELECT\s+TOP\b", sql, re.IGNORECASE):
         return "Write LIMIT at the end in place of TOP."
@@ -261,6 +337,14 @@ OTHER_NAMES = {
     "dp_mean": OtherName("dp_mean is called dp_avg", "dp_avg", {}),
     "dp_median": OtherName("the median is a quantile", "dp_quantile", {"quantiles": 0.5}),
     "dp_min": OtherName(f"the smallest value {_ONE_ROW}", "dp_quantile", {"quantiles": 0.01}),
+}
+# Functions that people expect and that are commands or arguments, with what to write.
+_BY_OWNER = "The data's owner may change a budget: SELECT dp_protect('...', epsilon := 10, replace := true);"
+ELSEWHERE = {
+    "dp_grant": "Grants are given on the command line: dpsql grant PRINCIPAL --dataset NAME --db FILE.",
+    "dp_reset": f"What was spent stays spent. {_BY_OWNER}",
+    "dp_revoke": "Grants are taken back on the command line: dpsql revoke PRINCIPAL --db FILE.",
+    "dp_unprotect": f"A budget stays. {_BY_OWNER}",
 }
 # Functions of SELECT that people call in FROM, where a macro says what to write, too.
 IN_SELECT = ("dp_protect", "dp_public", "dp_derive")
@@ -318,55 +402,6 @@ def did_you_mean(word: str, candidates: Iterable[str], otherwise: str) -> str:
 
 # Longest argument in a call to paste.
 _LONGEST_ARGUMENT = 80
-# Longest word that has similar names; a longer one is no slip, and strangers write words, too.
-_LONGEST_WORD = 64
-
-
-def near_names(word: str, candidates: Iterable[str], most: int = 3) -> list[str]:
-    """Return the names that a misspelt word may mean, the nearest first; of equal distance the longer.
-
-    A name is near if at most a third of the word's letters were typed wrongly (left out, added, changed, or swapped
-    with the next), or if the word is the first part of the name, such as ``max_rows``, or the name's last part with
-    a path before it, such as ``public.patients``.
-
-    Parameters
-    ----------
-    word : str
-        As the caller wrote it.
-    candidates : iterable of str
-        Names that the caller may see.
-    most : int
-        The number of names to return.
-    """
-    spelled = fold(word)
-    if not 0 < len(spelled) <= _LONGEST_WORD:
-        return []
-    names = dict.fromkeys(name for name in candidates if name)
-    ranked = sorted((_distance_of(spelled, fold(name)), -len(name), name) for name in names)
-    return [name for distance, _, name in ranked if distance <= max(1, len(spelled) // 3)][:most]
-
-
-def _distance_of(word: str, name: str) -> float:
-    """Return how far a folded name is from a folded word: 0 if it is the same in another case or place."""
-    if name in (word, word.rpartition(".")[2]) or word == name.rpartition(".")[2]:
-        return 0
-    if len(word) > 2 and name.startswith((f"{word}_", f"{word}s")):
-        return 0.5
-    return _slips(word, name) if abs(len(word) - len(name)) <= max(1, len(word) // 3) else _LONGEST_WORD
-
-
-def _slips(word: str, name: str) -> int:
-    """Return the number of letters to leave out, add, change or swap with the next (optimal string alignment)."""
-    above: list[int] = []
-    row = list(range(len(name) + 1))
-    for position, letter in enumerate(word):
-        before, above, row = above, row, [position + 1]
-        for index, other in enumerate(name):
-            cost = min(above[index + 1] + 1, row[index] + 1, above[index] + (letter != other))
-            if position and index and letter == name[index - 1] and word[position - 1] == other:
-                cost = min(cost, before[index - 1] + 1)
-            row.append(cost)
-    return row[-1]
 
 
 def meant_argument(word: str, parameters: Collection[str]) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -36,6 +37,12 @@ MOST_ITEMS = 1_000_000
 # Checks refuse numbers beyond the range of doubles, because they would overflow later.
 _LARGEST = Fraction(sys.float_info.max)
 _SMALLEST = Fraction(5e-324)
+# A number as text, also in percent; and other words for booleans.
+_NUMBER = re.compile(r"\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*(%?)\s*")
+_BOOLEANS = {
+    **dict.fromkeys(("true", "yes", "on", "y", "t", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "n", "f", "0"), False),
+}
 
 
 class FrozenMapping(Mapping[str, _Value], Generic[_Value]):
@@ -77,6 +84,57 @@ def fold(name: str) -> str:
     if name.isascii():
         return name.lower()
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
+
+# Longest word that has similar names; a longer one is no slip, and strangers write words, too.
+_LONGEST_WORD = 64
+
+
+def near_names(word: str, candidates: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names that a misspelt word may mean, the nearest first; of equal distance the longer.
+
+    A name is near if at most a third of the word's letters were typed wrongly (left out, added, changed, or swapped
+    with the next), or if the word is the first part of the name, such as ``max_rows``, or the name's last part with
+    a path before it, such as ``public.patients``.
+
+    Parameters
+    ----------
+    word : str
+        As the caller wrote it.
+    candidates : iterable of str
+        Names that the caller may see.
+    most : int
+        The number of names to return.
+    """
+    spelled = fold(word)
+    if not 0 < len(spelled) <= _LONGEST_WORD:
+        return []
+    names = dict.fromkeys(name for name in candidates if name)
+    ranked = sorted((_distance_of(spelled, fold(name)), -len(name), name) for name in names)
+    return [name for distance, _, name in ranked if distance <= max(1, len(spelled) // 3)][:most]
+
+
+def _distance_of(word: str, name: str) -> float:
+    """Return how far a folded name is from a folded word: 0 if it is the same in another case or place."""
+    if name in (word, word.rpartition(".")[2]) or word == name.rpartition(".")[2]:
+        return 0
+    if len(word) > 2 and name.startswith((f"{word}_", f"{word}s")):
+        return 0.5
+    return _slips(word, name) if abs(len(word) - len(name)) <= max(1, len(word) // 3) else _LONGEST_WORD
+
+
+def _slips(word: str, name: str) -> int:
+    """Return the number of letters to leave out, add, change or swap with the next (optimal string alignment)."""
+    above: list[int] = []
+    row = list(range(len(name) + 1))
+    for position, letter in enumerate(word):
+        before, above, row = above, row, [position + 1]
+        for index, other in enumerate(name):
+            cost = min(above[index + 1] + 1, row[index] + 1, above[index] + (letter != other))
+            if position and index and letter == name[index - 1] and word[position - 1] == other:
+                cost = min(cost, before[index - 1] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 def show(value: object) -> str:
@@ -231,6 +289,34 @@ def plain_value(value: object, depth: int = 0) -> object:
     return value
 
 
+def to_write(name: str, value: object) -> str:
+    """Return the sentence with the argument to write, after a space."""
+    return f" Write {name} := {show(value)}." if name.isidentifier() else f" Write {show(value)}."
+
+
+def meant_number(name: str, value: object, fits: Callable[[Fraction], bool], *, percent: bool = False) -> str:
+    """Return the sentence with the number that a refused value means, after a space; nothing if it means none.
+
+    Parameters
+    ----------
+    name : str
+        The argument, or what else the number is.
+    value : object
+        As the caller wrote it: a text, or with `percent` also a number.
+    fits : callable
+        Whether the argument may have a number.
+    percent : bool
+        Whether the argument is a share, which some write in percent.
+    """
+    number = _as_fraction(value) if percent else None
+    match = _NUMBER.fullmatch(value) if isinstance(value, str) and is_shown(value) else None
+    if match is not None:
+        number = Fraction(match[1])
+    if number is not None and (match[2] if match is not None else True):
+        number /= 100
+    return "" if number is None or not fits(number) else to_write(name, number)
+
+
 def positive_number(name: str, value: object, *, hint: str) -> Fraction:
     """Return `value` as an exact rational > 0.
 
@@ -241,7 +327,8 @@ def positive_number(name: str, value: object, *, hint: str) -> Fraction:
     """
     number = _as_fraction(value)
     if number is None or not number > 0:
-        raise ParameterError("P024", f"{name} must be a finite number > 0; got {show(value)}. {hint}")
+        meant = meant_number(name, value, lambda number: number > 0)
+        raise ParameterError("P024", f"{name} must be a finite number > 0; got {show(value)}. {hint}{meant}")
     return number
 
 
@@ -257,14 +344,19 @@ def boolean(name: str, value: object) -> bool:
     """Return `value` if it is true or false."""
     if isinstance(value, bool):
         return value
-    raise ParameterError("P023", f"{name} must be true or false; got {show(value)}.")
+    word = fold(value.strip()) if isinstance(value, str) else show(value)
+    step = to_write(name, _BOOLEANS[word]) if word in _BOOLEANS else ""
+    raise ParameterError("P023", f"{name} must be true or false; got {show(value)}.{step}")
 
 
 def open_unit_interval(name: str, value: object, *, hint: str) -> Fraction:
     """Return `value` as an exact rational strictly between 0 and 1."""
     number = _as_fraction(value)
     if number is None or not 0 < number < 1:
-        raise ParameterError("P006", f"{name} must be a number strictly between 0 and 1; got {show(value)}. {hint}")
+        meant = meant_number(name, value, lambda number: 0 < number < 1, percent=True)
+        raise ParameterError(
+            "P006", f"{name} must be a number strictly between 0 and 1; got {show(value)}. {hint}{meant}"
+        )
     return number
 
 
@@ -281,8 +373,10 @@ def epsilon(value: object, name: str = "epsilon") -> Fraction:
         raise ParameterError("P001", "epsilon is missing. Give epsilon := 1.0, or what else the call may spend.")
     fraction = _as_fraction(value)
     if fraction is None or not Fraction(1, 10**15) <= fraction <= 10**12:
+        meant = meant_number(name, value, lambda number: Fraction(1, 10**15) <= number <= 10**12)
         raise ParameterError(
-            "P001", f"{name} must be a number between 1e-15 and 1e12; got {show(value)}. 1.0 is usual."
+            "P001",
+            f"{name} must be a number between 1e-15 and 1e12; got {show(value)}. 1.0 is usual." + meant,
         )
     return fraction
 
@@ -304,7 +398,10 @@ def positive_integer(name: str, value: object, *, hint: str, most: int = MOST) -
     """Return `value` as an integer in [1, `most`]."""
     number = _as_fraction(value)
     if number is None or number.denominator != 1 or number < 1:
-        raise ParameterError("P021", f"{name} must be an integer >= 1; got {show(value)}. {hint}")
+        if value is None:
+            raise ParameterError("P021", f"{name} is missing. {hint}")
+        meant = meant_number(name, value, lambda number: number.denominator == 1 and number >= 1)
+        raise ParameterError("P021", f"{name} must be an integer >= 1; got {show(value)}. {hint}{meant}")
     within(name, number, None, most, hint=hint)
     return int(number)
 
@@ -334,7 +431,10 @@ def choice(name: str, value: object, options: Sequence[str]) -> str:
     if isinstance(value, str) and value.strip().lower() in options:
         return value.strip().lower()
     legal = ", ".join(f"'{option}'" for option in options)
-    raise ParameterError("P005", f"{name} must be one of {legal}; got {show(value)}.")
+    word = fold(value.strip()) if isinstance(value, str) else ""
+    near = [option for option in options if len(word) > 2 and option.startswith(word)] or near_names(word, options, 1)
+    step = to_write(name, near[0]) if near else ""
+    raise ParameterError("P005", f"{name} must be one of {legal}; got {show(value)}.{step}")
 
 
 def text(name: str, value: object, *, hint: str) -> str:
@@ -343,6 +443,8 @@ def text(name: str, value: object, *, hint: str) -> str:
         if is_storable(value):
             return value
         raise ParameterError("P013", f"{name} must be text without NUL characters and lone surrogates. {hint}")
+    if value is None:
+        raise ParameterError("P013", f"{name} is missing. {hint}")
     raise ParameterError("P013", f"{name} must be text; got {show(value)}. {hint}")
 
 
@@ -386,7 +488,8 @@ def finite_float(name: str, value: object, *, hint: str) -> float:
     """Return `value` as a finite double."""
     number = as_double(value)
     if number is None:
-        raise ParameterError("P024", f"{name} must be a finite number; got {show(value)}. {hint}")
+        meant = meant_number(name, value, lambda _: True)
+        raise ParameterError("P024", f"{name} must be a finite number; got {show(value)}. {hint}{meant}")
     return number
 
 

@@ -504,7 +504,8 @@ CONNECTIONS = 4
 # Plain SQL has no argument for epsilon.
 _NO_EPSILON = (
     "epsilon is missing, which is what the answer may spend. Send it beside the statement, such as 0.5, or write "
-    "SET epsilon = 0.5 where there is a session, or epsilon := 0.5 in a private call."
+    "SET epsilon = 0.5 where there is a session, or epsilon := 0.5 in a private call. Or ask the data's owner for a "
+    "default, which questions without an epsilon spend (default_epsilon)."
 )
 _SECONDS = 120.0
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from dpsql.contract.events import UNITS_PER_ONE
 from dpsql.contract.expression.kinds import has_labels
-from dpsql.contract.names import dotted, near_names, source_parts, source_sql
-from dpsql.contract.parameters import fold, show
+from dpsql.contract.names import dotted, source_parts, source_sql
+from dpsql.contract.parameters import fold, near_names, show
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.functions.registry import FUNCTIONS, QUERY
 from dpsql.ledger.budget import DEFAULT_NAMES, Budget

@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from dpsql.contract.names import OTHER_NAMES, near_names, other_name
-from dpsql.contract.parameters import show
+from dpsql.contract.names import OTHER_NAMES, other_name
+from dpsql.contract.parameters import near_names, show
 from dpsql.contract.query.privacy_options import CALL
 from dpsql.gateway.functions import AGGREGATES, ALLOWED, CALLS
 from dpsql.gateway.problems import GatewayError

@@ -241,10 +241,18 @@ class Ledger(AcceptingLedger):
         """Return the sha256 of a call's public arguments; equal numbers count as equal (1 and 1.0)."""
         return fingerprint_of(folded_dataset(dataset), function, canonical(as_recorded(arguments)))
 
-    def replay(self, dataset: str, name: str, fingerprint: str, older: Older | None = None) -> Entry | None:
+    def replay(
+        self,
+        dataset: str,
+        name: str,
+        fingerprint: str,
+        older: Older | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Entry | None:
         """Return the result stored under a release's name, or None if there is none.
 
-        `older` returns the fingerprints of the same call in earlier versions, if the name has another one.
+        `older` returns the fingerprints of the same call in earlier versions, if the name has another one; `arguments`
+        are the call's, for the message about a name that another call has.
 
         A release that was charged without a result (its draw failed) has no replay: a repeated call under the same name
         draws and is charged anew, because nobody knows what the failed attempt revealed.
@@ -256,7 +264,11 @@ class Ledger(AcceptingLedger):
         """
         key = folded_dataset(dataset)
         refuse_name("release", name)
-        return self._read(lambda transaction: transaction.stored_release(key, name, fingerprint, older))
+
+        def recorded() -> str:
+            return canonical(as_recorded(arguments or {}))
+
+        return self._read(lambda transaction: transaction.stored_release(key, name, fingerprint, older, recorded))
 
     def note_replay(self, dataset: str, function: str, name: str, entry: Entry) -> None:
         """Record a repeated call for a stored release; skip this if the ledger is not writable."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from itertools import count, islice, takewhile
@@ -204,8 +204,18 @@ class Transaction:
         self.appended.append(row)
         return self._entry(row, row["result"], replayed=False)
 
-    def stored_release(self, dataset: str, name: str | None, fingerprint: str, older: Older | None) -> Entry | None:
-        """Return the result stored under a call's name, if any; refuse a name of another call."""
+    def stored_release(
+        self,
+        dataset: str,
+        name: str | None,
+        fingerprint: str,
+        older: Older | None,
+        arguments: Callable[[], str] = lambda: "{}",
+    ) -> Entry | None:
+        """Return the result stored under a call's name, if any; refuse a name of another call.
+
+        `arguments` returns the call's as they are recorded, for the message.
+        """
         row = None if name is None else self._row_of_name(dataset, name)
         if row is None:
             return None
@@ -214,7 +224,7 @@ class Transaction:
             raise ParameterError(
                 "P014",
                 f"release '{name}' of dataset '{dataset}' holds the result of a call with other arguments, or of "
-                "another source: `dpsql show` tells which. Give this call another name, or ask for the same.",
+                f"another source: {_differing(row, arguments())}. Give this call another name, or ask for the same.",
             )
         return self._entry(row, row["result"] or "", replayed=True)
 
@@ -509,3 +519,21 @@ def _units(text: str | None) -> int | None:
 
 def _largest(*sequences: object) -> int | None:
     return max((sequence for sequence in sequences if isinstance(sequence, int)), default=None)
+
+
+# Recorded names of arguments, with the callers' words where these differ. A query has its other arguments in parts.
+_WORDS = {
+    **dict.fromkeys(("epsilon", "delta", "source", "condition", "by", "keys", "lower", "upper", "confidence"), ""),
+    **{"targets": "target", "law": "noise", "groups": "max_groups_per_unit", "during": "", "quantiles": ""},
+    **{"max_rows_per_unit": "", "privacy_unit": "", "neighbours": "", "bins": "", "k": ""},
+    "layout": "target or features",
+}
+
+
+def _differing(row: Row, arguments: str) -> str:
+    """Return the names of the arguments that two calls differ in, which are public; never a value."""
+    theirs, mine = json.loads(row["arguments"]), json.loads(arguments)
+    names = [word or name for name, word in _WORDS.items() if mine and mine.get(name) != theirs.get(name)]
+    if mine and not names and mine.get("parts") != theirs.get("parts"):
+        names = ["sql, keys or bounds"]
+    return f"it differs in {' and '.join(names)}, see `dpsql show`" if names else "`dpsql show` tells which"

@@ -15,7 +15,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from dpsql.contract.arguments import Signature
-from dpsql.contract.names import near_names
+from dpsql.contract.parameters import near_names
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, QUERY, function_of
 

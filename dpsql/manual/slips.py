@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dpsql.contract.names import IN_SELECT, MEANT, OTHER_NAMES, did_you_mean, meant_argument, near_names
-from dpsql.contract.parameters import fold
+from dpsql.contract.names import ELSEWHERE, IN_SELECT, MEANT, OTHER_NAMES, did_you_mean, meant_argument
+from dpsql.contract.parameters import fold, near_names
 from dpsql.errors import DpsqlError, original
 from dpsql.functions.registry import FUNCTIONS, QUERY
 from dpsql.manual.catalogue import MANUAL, nearest
@@ -54,6 +54,8 @@ _LONGEST_LINE = 400
 # Number of columns of a source that a message lists, and characters of a call that it shows with all arguments.
 _MOST_LISTED = 12
 _LONGEST_FORM = 80
+# The column by which people choose rows of a list.
+_LISTS = {"dp_budget": "dataset", "dp_ledger": "dataset", "dp_models": "model"}
 _QUERY = re.compile(r"'\s*\(?\s*(SELECT|FROM|WITH)\b", re.IGNORECASE)
 _KEYS = (
     "keys is a list, such as keys := ['A', 'B'], or the name of a table that was declared public: "
@@ -155,7 +157,7 @@ def _with_column(error: DpsqlError, statement: str, columns: Columns | None) -> 
 def with_column(error: DpsqlError, columns: Callable[[], Iterable[str]]) -> DpsqlError:
     """Return an error about a missing column, with similar names."""
     match = _NO_COLUMN.search(error.message)
-    if error.code != "DPSQL-S002" or match is None or "Did you mean" in error.message:
+    if error.code != "DPSQL-S002" or match is None or not re.search("Check the name|Compute it", error.message):
         return error
     word = (match["name"] or match["named"]).replace("''", "'")
     names = list(columns())
@@ -255,7 +257,7 @@ def _edits(call: _Called, statement: str) -> Iterator[tuple[tuple[int, int], str
     function = call.function
     if function not in MANUAL:
         close = [OTHER_NAMES[function].function] if function in OTHER_NAMES else nearest(function)
-        if len(close) != 1 or not call.is_closed:
+        if len(close) != 1 or not call.is_closed or function in ELSEWHERE:
             return
         function = close[0]
         yield (call.span[0], call.span[0] + len(call.function)), function
@@ -267,6 +269,7 @@ def _edits(call: _Called, statement: str) -> Iterator[tuple[tuple[int, int], str
         span = argument.spans[-1]
         value = statement[slice(*span)]
         meant = [argument.name] if argument.name in parameters else [*MEANT.get(argument.name, ())]
+        meant = meant if set(meant) <= set(parameters) else []
         meant = meant or near_names(argument.name, parameters, 1)
         ends = _PAIR.fullmatch(value)
         if len(meant) == 2 and ends is not None:
@@ -280,7 +283,7 @@ def _edits(call: _Called, statement: str) -> Iterator[tuple[tuple[int, int], str
             yield span, _quoted(value)
         if position == 0 and not argument.name and value.startswith("(") and function != QUERY:
             yield span, f"{_VIEW}{value[1:-1].strip()};"
-        if position == 0 and function in IN_SELECT and argument.is_bare and len(argument.value) == 1:
+        if function in IN_SELECT and argument.is_bare and len(argument.value) == 1:
             yield span, _quoted(value)
 
 
@@ -297,9 +300,11 @@ def _as_table(selected: re.Match[str]) -> str | None:
     rest = [selected["call"][argument.spans[0][0] : argument.spans[-1][1]] for argument in call.arguments[1:]]
     if not table:
         return f"FROM {selected['call']}" if value.startswith("'") else None
-    if not (_NAME.match(value) or value == "*"):
+    distinct = re.fullmatch(r"DISTINCT\s+(\w+)", value, re.IGNORECASE) if call.function == "dp_count" else None
+    if not (_NAME.match(value) or value == "*" or distinct):
         return None
     target = [] if call.function == "dp_count" else [f"target := '{value}'"]
+    target += [f"distinct_of := '{distinct[1]}'"] if distinct else []
     more = {"condition": selected["where"], "by": selected["group"]}
     rest += [f"{name} := {_quoted(text.strip())}" for name, text in more.items() if text]
     rest += ["epsilon := 1.0"] * all(argument.name != "epsilon" for argument in call.arguments)
@@ -313,6 +318,8 @@ def _unknown_function(message: str, calls: Sequence[_Called], statement: str) ->
     name = fold(match["name"])
     if name in MANUAL:
         return f"{name} is called as {_form(name)}."
+    if name in ELSEWHERE:
+        return ELSEWHERE[name]
     close = nearest(name)
     if not close:
         return "FROM dp_functions() lists the functions."
@@ -329,6 +336,13 @@ def _form(name: str) -> str:
     return f"{head}({', '.join([*needed, '...'])})"
 
 
+def _filtered_list(call: _Called) -> str:
+    """Return how to choose rows of a list of budgets, entries or models, from the arguments of a call."""
+    [argument, *_] = call.arguments
+    name = argument.name or _LISTS[call.function]
+    return f"Write FROM {call.function}() WHERE {name} = {_join(argument.value)};"
+
+
 def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) -> str | None:
     refused = _NO_SUCH_FORM.search(message)
     reserved = re.search(r'syntax error at or near "(\w+)"', message)
@@ -336,6 +350,9 @@ def _unknown_argument(message: str, calls: Sequence[_Called], statement: str) ->
         if call.function not in MANUAL or (refused is not None and call.function != fold(refused["name"])):
             continue
         parameters = list(MANUAL[call.function].arguments)
+        first = call.arguments[0].name if call.arguments else ""
+        if refused is not None and call.function in _LISTS and first in ("", *MANUAL[call.function].columns):
+            return f"{call.function} has no such argument. {_filtered_list(call)}"
         for argument in call.arguments:
             is_reserved = reserved is not None and fold(reserved[1]) == argument.name
             is_meant = is_reserved or (refused is not None and argument.sign != "=")
@@ -427,12 +444,20 @@ def _unquoted(message: str, calls: Sequence[_Called], statement: str) -> str | N
         condition = call.value("condition")
         if condition is not None and condition.is_bare:
             return "A condition is a text in single quotes, as in condition := 'age > 40'."
-        first = call.arguments[0] if call.arguments else None
-        if first is None or first.name or not first.is_bare or call.function not in MANUAL:
-            continue
-        if len(first.value) == 1 and f'"{first.value[0]}"' in message:
-            return f"A name is a text in single quotes: {call.function}('{first.value[0]}', ...)."
+        for position, argument in enumerate(call.arguments if call.function in MANUAL else ()):
+            if not (argument.is_bare and len(argument.value) == 1 and f'"{argument.value[0]}"' in message):
+                continue
+            if argument.name:
+                return f"A name is a text in single quotes: {argument.name} := '{argument.value[0]}'."
+            if position == 0:
+                return f"A name is a text in single quotes: {call.function}('{argument.value[0]}', ...)."
     return None
+
+
+def _distinct(message: str, calls: Sequence[_Called], statement: str) -> str | None:
+    if "is a Macro Function" not in message or not calls or calls[0].function not in MANUAL:
+        return None
+    return f"{calls[0].function} is called as {_form(calls[0].function)}."
 
 
 def _result_column(message: str, calls: Sequence[_Called], statement: str) -> str | None:
@@ -489,6 +514,7 @@ _LOOKS = (
     _unterminated,
     _no_sign,
     _result_column,
+    _distinct,
     _bare_word,
     _setting,
 )

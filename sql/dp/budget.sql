@@ -94,8 +94,13 @@ CREATE OR REPLACE TEMP MACRO dp_policy() AS TABLE
 -- chain.
 -- Guarantee: Each entry has the guarantee of one release; `dp_budget()` adds them up.
 -- More: docs/functions/dp_ledger.md
-CREATE OR REPLACE TEMP MACRO dp_ledger() AS TABLE
-  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_ledger()) AS entry);
+CREATE OR REPLACE TEMP MACRO dp_ledger() AS TABLE (
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_ledger()) AS entry)
+),
+(dataset) AS TABLE (
+  SELECT * FROM system.main.query(dpsql_said(system.main.concat(
+    '[DPSQL-P120] dp_ledger lists all entries. Write FROM dp_ledger() WHERE dataset = ''', dataset, ''';')))
+);
 
 -- dp_estimate: Tell what a call would cost and how noisy it would be, without reading a table.
 -- Guarantee: None needed: it computes from public numbers alone.

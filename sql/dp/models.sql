@@ -51,8 +51,13 @@ CREATE OR REPLACE TEMP MACRO dp_synthetic_rows(release, n := NULL, seed := NULL,
 -- dp_models: List the released models, with JSON to export.
 -- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
 -- More: docs/functions/dp_models.md
-CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE
-  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_models()) AS entry);
+CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE (
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_models()) AS entry)
+),
+(model) AS TABLE (
+  SELECT * FROM system.main.query(dpsql_said(system.main.concat(
+    '[DPSQL-P120] dp_models lists all models. Write FROM dp_models() WHERE model = ''', model, ''';')))
+);
 
 -- release: Stand for the features that an earlier release selected: features := release('name').
 -- Guarantee: The features were released, so naming them costs nothing; the call that uses them has its own guarantee.

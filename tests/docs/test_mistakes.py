@@ -19,7 +19,8 @@ import dpsql.polars
 from dpsql.cli.commands import main
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell
-from dpsql.contract.names import MEANT, OTHER_NAMES, in_python, near_names, on_frames
+from dpsql.contract.names import MEANT, OTHER_NAMES, in_python, on_frames
+from dpsql.contract.parameters import near_names
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest, search
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS
@@ -173,6 +174,40 @@ def test_another_name_shows_no_value_of_a_row(there: Interfaces) -> None:
         with pytest.raises(duckdb.Error) as caught:
             there.runner.connection.execute(f"FROM secret, {name}('patients', target := secret.word)").fetchall()
         assert "HUSH" not in str(caught.value)
+
+
+def test_a_model_named_by_a_column_shows_no_cell(there: Interfaces) -> None:
+    connection = there.runner.connection
+    connection.execute("CREATE OR REPLACE TEMP TABLE secret AS SELECT 'HUSH' AS word, 8675309 AS number")
+    for model in ("word", "number", "number::DOUBLE"):
+        for call in (f"dp_predict({model}, [number])", f"dp_predict_class({model}, secret)"):
+            with pytest.raises(duckdb.Error, match="DPSQL-P") as caught:
+                connection.execute(f"SELECT {call} FROM secret").fetchall()
+            assert "HUSH" not in str(caught.value)
+            assert "86753" not in str(caught.value)
+
+
+def test_a_taken_name_tells_the_arguments_that_differ(there: Interfaces) -> None:
+    connection, call = (
+        there.runner.connection,
+        "FROM dp_sum('patients', target := 'days', epsilon := 1, release := 'taken')",
+    )
+    question = "FROM dp_query('SELECT count(*) FROM patients', epsilon := 1, release := 'asked')"
+    for statement in (call, question):
+        connection.execute(statement).fetchall()
+    before = _spent(there)
+    for statement, words in (
+        (call.replace("1,", "2,"), "it differs in epsilon,"),
+        (call.replace("days", "age"), "it differs in target,"),
+        (call.replace("1,", "2, condition := 'age > 4',"), "it differs in epsilon and condition,"),
+        (question.replace("1,", "2,"), "it differs in epsilon,"),
+        (question.replace("count(*)", "avg(age)"), "it differs in sql, keys or bounds,"),
+    ):
+        with pytest.raises(duckdb.Error, match="DPSQL-P014") as caught:
+            connection.execute(statement).fetchall()
+        assert words in str(caught.value)
+        assert "age" not in str(caught.value).partition("LINE")[0]
+    assert _spent(there) == before
 
 
 @cases(

@@ -243,3 +243,30 @@ def test_people_are_told_apart_by_the_bytes_of_their_ids(odd: Any) -> None:
         SELECT dp_protect('clinic', epsilon := 1e12, max_rows_per_unit := 10, tables := {seen: 'pid', born: 'pid'}, replace := true)""")
     assert odd.execute(private("SELECT count(*) FROM seen JOIN born USING (pid)")).fetchall() == [(30,)]
     assert odd.execute(private("SELECT count(DISTINCT pid) FROM seen")).fetchall() == [(3,)]
+
+
+def test_sums_of_wide_decimals_per_person_have_duckdb_s_type(odd: Any) -> None:
+    odd.execute("""
+        CREATE OR REPLACE TABLE paid AS SELECT i % 7 AS pid, (i * 1.25)::DECIMAL(38, 4) AS amount, [i] AS l FROM range(70) AS r(i);
+        SELECT dp_protect('paid', epsilon := 1e12, privacy_unit := 'pid', max_rows_per_unit := 10)""")
+    for outer in ("sum(total)", "avg(total)"):
+        sql = f"SELECT {outer} AS x FROM (SELECT pid, sum(amount) AS total FROM paid GROUP BY pid)"
+        asked = f"FROM dp_query($${sql}$$, epsilon := 1e9, lower := {{total: 0}}, upper := {{total: 5000}})"
+        [(exact,)], [(answer,)] = odd.execute(sql).fetchall(), odd.execute(asked).fetchall()
+        assert type(answer) is type(exact)
+        assert abs(float(answer) - float(exact)) < 1
+
+
+def test_a_list_is_no_key(odd: Any) -> None:
+    odd.execute("CREATE OR REPLACE TABLE lists AS SELECT [i % 2] AS l, {a: i} AS s FROM range(9) AS r(i)")
+    odd.execute("SELECT dp_protect('lists', epsilon := 1e9, delta := 1e-3)")
+    before = spent(odd)
+    for column in ("l", "s"):
+        with pytest.raises(duckdb.Error, match=f'S003.*"{column}"::VARCHAR'):
+            odd.execute(
+                f"FROM dp_query('SELECT {column}, count(*) FROM lists GROUP BY 1', epsilon := 1, delta := 1e-6)"
+            )
+    assert spent(odd) == before
+    odd.execute(
+        "FROM dp_query('SELECT l::VARCHAR, count(*) FROM lists GROUP BY 1', epsilon := 1, delta := 1e-6)"
+    ).fetchall()

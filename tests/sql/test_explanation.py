@@ -45,6 +45,15 @@ def ctx() -> Any:
         yield context
 
 
+def test_a_query_is_explained(ctx: Any) -> None:
+    ctx.sql("SELECT dp_protect('patients', epsilon := 3)")
+    query = "dp_query('SELECT avg(y) FROM patients', epsilon := 1)"
+    told = ctx.explain(f"FROM {query}")
+    assert told.count("-- dp_query") == 1
+    assert "pure 1-DP" in told
+    assert ctx.sql("FROM dp_ledger()").num_rows == 1, "the budget alone"
+
+
 def test_notes_are_all_that_is_added_to_what_runs() -> None:
     """Looked at for one plan of each sequence of steps that there is."""
     seen = set()

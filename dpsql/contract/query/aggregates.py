@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
-from dpsql.contract.parameters import fold
+from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.relations import CoreDraft, Splitting, indicator
@@ -31,6 +31,10 @@ _QUANTILES = {"quantile_cont": False, "quantile_disc": True, "quantile": True, "
 _COUNTS = frozenset(("count", "count_star", "count_if", "countif", "approx_count_distinct", "regr_count"))
 _EXTREMES = frozenset(("min", "max"))
 _EQUALS = frozenset(("min", "max", "any_value", "arbitrary", "first", "last", "mode"))
+_ONE_VALUE = (
+    "It returns a value of one row. Write SELECT {column}, count(*) ... GROUP BY {column} ORDER BY 2 DESC LIMIT 1, or "
+    "of a number quantile_cont({column}, 0.5)"
+)
 _OTHERS = {
     **dict.fromkeys(
         (
@@ -46,19 +50,19 @@ _OTHERS = {
             "max_by",
             "min_by",
         ),
-        "It returns a value of one row. Ask counts by its column, or a quantile",
+        _ONE_VALUE,
     ),
     **dict.fromkeys(
         ("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
-        "It returns a value of one row. Ask counts by its column, or a quantile",
+        _ONE_VALUE,
     ),
     **dict.fromkeys(
         ("list", "array_agg", "string_agg", "group_concat", "listagg", "json_group_array", "json_group_object"),
-        "It lists rows. Ask count(*) with GROUP BY its column",
+        "It lists rows. Write SELECT {column}, count(*) ... GROUP BY {column}",
     ),
     **dict.fromkeys(
         ("histogram", "histogram_exact", "approx_top_k", "map"),
-        "Ask count(*) with GROUP BY a CASE or floor of its bins",
+        "Write SELECT {column}, count(*) ... GROUP BY {column}, of a number GROUP BY floor({column} / 10) * 10",
     ),
     **dict.fromkeys(("bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "bitstring_agg"), "Ask count_if of it"),
     **dict.fromkeys(
@@ -147,7 +151,10 @@ class CoreAggregates:
         if name in _EXTREMES:
             return self._extreme(expr)
         if name in _OTHERS:
-            raise ParameterError("P106", f"sql: {name} is not answered privately. {_OTHERS[name]}.")
+            column = self._column_name(expr.parts[0]) if expr.parts else "x"
+            raise ParameterError(
+                "P106", f"sql: {name} is not answered privately. {_OTHERS[name].format(column=column)}."
+            )
         if name in _COUNTS:
             return self._count(expr)
         if name in _MOMENTS:
@@ -240,7 +247,12 @@ class CoreAggregates:
                 "values", self._target(_when(both, self._filtered(expr, constant))), self._result(expr, expr.parts)
             )
         if len(expr.parts) != 1:
-            raise ParameterError("P106", "sql: count takes one column. Count each on its own, or count(*).")
+            named = ", ".join(map(self._column_name, expr.parts))
+            raise ParameterError(
+                "P106",
+                "sql: count takes one column. Count each on its own, or count groups: SELECT count(*) FROM (SELECT "
+                f"{named} FROM ... GROUP BY {named}).",
+            )
         [value] = expr.parts
         if expr.flag or name == "approx_count_distinct":
             if self.stage.is_owner(value) and self.stage.member.pending is None:
@@ -283,8 +295,11 @@ class CoreAggregates:
     def _number(self, expr: Expr, value: Expr) -> None:
         kind = self.stage.write(value).type
         if kind.kind not in NUMBERS and kind.kind not in ("BOOLEAN", "NULL"):
+            column = self._column_name(value)
+            number = f"TRY_CAST({column} AS DOUBLE)" if kind.kind == "VARCHAR" else f"epoch({column})"
             raise ParameterError(
-                "P106", f"sql: {expr.name} of a {kind.shown} is not answered. Make it a number, such as by epoch(...)."
+                "P106",
+                f"sql: {expr.name} of a {kind.shown} is not answered. Make it a number: {expr.name}({number}).",
             )
 
     def _moment(self, kind: str, expr: Expr, value: Expr) -> Expr:
@@ -335,7 +350,8 @@ class CoreAggregates:
         for part in shares.parts if listed else (shares,):
             share = literal_number(part)
             if share is None or not 0 <= share <= 1:
-                raise ParameterError("P106", f"sql: {name} takes literals from 0 to 1. Write them out.")
+                percent = f" Write {name}(x, {show(share / 100)})." if share is not None and 0 < share <= 100 else ""
+                raise ParameterError("P106", f"sql: {name} takes literals from 0 to 1. Write them out.{percent}")
             plain = Expr("call", name if name not in ("percentile_cont", "percentile_disc") else "quantile_cont")
             literals = () if name == "median" else (str(part.value),)
             kind = self._result(plain, (value,), *literals)

@@ -10,6 +10,7 @@ Behind the gateway another process parses the text, and `rewrite` writes the con
 from __future__ import annotations
 
 import datetime
+import re
 from dataclasses import replace
 from functools import lru_cache
 
@@ -20,11 +21,15 @@ from dpsql.contract.query.expressions import UntypedSql, bucketed, simplified
 from dpsql.contract.query.nodes import Expr, Select, TableRef, Writer
 from dpsql.contract.query.tree import read_tree
 from dpsql.errors import ParameterError
+from dpsql.rendering import text
 
 MOST_CHARACTERS = 40_000
 # The query whose WHERE is the condition.
 QUERY = "SELECT 1 FROM dpsql_row WHERE\n"
 _HINT = "Use columns of the row, literals, comparisons, AND, OR, NOT and the functions that docs/calls.md lists."
+# A condition with its keyword, and aggregates, which no row has.
+_CLAUSE = re.compile(r"\s*(WHERE|HAVING|AND)\s+(.+)", re.IGNORECASE | re.DOTALL)
+_AGGREGATES = frozenset(("count", "count_star", "sum", "avg", "mean", "min", "max", "median", "stddev"))
 # Codes of errors about a query's text.
 _OF_QUERIES = frozenset(("DPSQL-P100", "DPSQL-P101", "DPSQL-P103"))
 # DuckDB gives these names a value if the table has no such column, quoted or not.
@@ -88,6 +93,12 @@ def _allowed(tree: Expr) -> Expr:
     """Return the expression of a tree; raise unless the allow lists contain every part."""
     resolved = _resolved(_simplified(tree, None))
     spellings = {fold(item.name): item.name for item in reversed(_items(resolved))}
+    if any(part.what == "call" and part.name in _AGGREGATES for part in resolved.walk()):
+        raise ParameterError(
+            "P070",
+            "condition is asked of one row, and an aggregate is of many. Write it in plain SQL: FROM dp_query('SELECT "
+            "..., count(*) FROM ... GROUP BY ... HAVING count(*) > 4', epsilon := 1).",
+        )
     if not spellings:
         raise ParameterError("P070", f"condition names no column of the row. {_HINT}")
     spelled = _spelled(resolved, spellings)
@@ -124,7 +135,12 @@ def _parsed(condition: str) -> Expr:
         raise ParameterError(
             "P070", f"condition must have at most {MOST_CHARACTERS} characters; got {len(condition)}. Use a view."
         )
-    return _where(PARSER.tree(QUERY + condition))
+    try:
+        return _where(PARSER.tree(QUERY + condition))
+    except ParameterError as error:
+        if (clause := _CLAUSE.match(condition)) is not None:
+            error.saying(f"{error.message.removesuffix(_HINT)}Leave {clause[1]} out: condition := {text(clause[2])}.")
+        raise
 
 
 def _where(tree: str) -> Expr:

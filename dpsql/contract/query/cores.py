@@ -808,12 +808,21 @@ class CoreSelect:
                 f"sql groups by {show(name or 'x')}, which is {expression.type.shown}: equal values of it may be "
                 f"spelled differently. Group by one spelling, {spelling} COLLATE C, which has a name of its own.",
             )
+        if expression.type.kind in ("LIST", "ARRAY", "STRUCT", "MAP", "UNION"):
+            raise SourceError(
+                "S003",
+                f"sql groups by {show(name or 'a list or a struct')}, a {expression.type.kind}: a key is one value. "
+                f"Group by its text, {identifier(name) if name else '(...)'}::VARCHAR.",
+            )
         key_values: KeyValues | None = self.work.caller_keys(name) if name else None
         if key_values is None and not self.work.options.private_keys:
             key_values = self.stage.keys.find(group) or self.env.joined.get(fold(name))
         if key_values is None and not self.work.options.private_keys and self.work.lacking is None:
             what = show(name or f"its column {number + 1}")
             listed = f"keys := {{{identifier(name) if name else 'column'}: [...]}}"
+            grouped = [fold(self._group_name(other)) for other in self.groups]
+            others = [key for key in self.work.options.keys if fold(key) not in grouped]
+            listed += f" and not {show(others[0])}" if others else ""
             self.work.lacking = (
                 f"sql groups by {what}, whose values are private. Free: {self._free_way(group, expression.type)}list "
                 f"them, {listed}, from public knowledge; or join a public table of them. Or pay for private keys: "

@@ -631,6 +631,17 @@ _LATERAL = (
 _Reader = Callable[[Mapping[str, KeyValues]], QueryRelation]
 
 
+def _example_of(relation: QueryRelation) -> str:
+    """Return an aggregate over the columns of a relation of rows."""
+    named = [column for column in relation.columns if column.name.isidentifier()]
+    numbers = [column.name for column in named if column.type.kind in NUMBERS]
+    others = [column.name for column in named if column.type.kind not in NUMBERS]
+    value = f", avg({numbers[0]})" if numbers else ""
+    if not others:
+        return f"SELECT count(*){value} FROM ..."
+    return f"SELECT {others[0]}, count(*){value} FROM ... GROUP BY {others[0]}"
+
+
 def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     """Return the parts of a query.
 
@@ -656,7 +667,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         raise ParameterError(
             "P102",
             "sql returns rows of people. Ask for counts, sums, averages or quantiles, with GROUP BY columns whose "
-            "values are public.",
+            f"values are public, such as {_example_of(relation)}.",
         )
     cores = tuple(map(finish_core, splitter.work.cores))
     if options.errors:

@@ -558,7 +558,11 @@ class Stage:
             name = "count" if expr.name == "count" else "count_if"
             return f"system.main.{name}({distinct}{names[0]})", Type("BIGINT"), Limits(literal_number(_constant("0")))
         if expr.name == "sum":
-            return *self._sum(names[0], kind, distinct=expr.flag), NOWHERE
+            total, summed = self._sum(names[0], kind, distinct=expr.flag)
+            if self.work.revised(kind.kind == "DECIMAL" and summed.kind == "DOUBLE"):
+                summed = Type("DECIMAL", (38, kind.sizes[1]))  # the type of DuckDB's sum
+                total = f"TRY_CAST({total} AS {summed.sql})"
+            return total, summed, NOWHERE
         if expr.name in ("avg", "mean"):
             total, _ = self._sum(names[0], kind, distinct=expr.flag)
             count = call("count", f"{'DISTINCT ' if expr.flag else ''}{names[0]}")
@@ -667,7 +671,8 @@ class Stage:
         if expr.name not in WINDOWS or expr.flag or expr.filter is not None:
             raise ParameterError(
                 "P104", f"sql: {expr.name} OVER is not computed of one person's rows. There are lag, lead, row_number, "
-                "first_value, last_value, rank, dense_rank, count, min and max.",
+                "first_value, last_value, rank, dense_rank, count, min and max. Of people, group: SELECT x, "
+                f"{expr.name}(y) FROM ... GROUP BY x.",
             )  # fmt: skip
         if not any(self.is_owner(partition) for partition in expr.partitions):
             if expr.alias == DISTINCT_ON:
@@ -679,7 +684,8 @@ class Stage:
             raise SourceError(
                 "S012",
                 f"sql: {expr.name} OVER goes over rows of several people. Write PARTITION BY with the column of the "
-                "privacy unit first.",
+                "privacy unit first, or a window over an aggregate: SELECT x, rank() OVER (ORDER BY count(*)) FROM ... "
+                "GROUP BY x.",
             )
         period = self._period_of(expr.partitions)
         arguments, stubs = [], []

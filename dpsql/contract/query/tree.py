@@ -423,9 +423,7 @@ class TreeExpressions:
         return Expr("lambda", parts=(self.read(as_record(record.get("expr"))),), names=tuple(names), alias=alias)
 
     def _parameter(self, record: Json, kind: str, alias: str) -> Expr:
-        raise ParameterError(
-            "P100", "sql holds a parameter of its own. Write its value, or pass the whole of sql as a parameter."
-        )
+        raise _with_parameter()
 
 
 def _integer(number: object) -> int:
@@ -481,17 +479,27 @@ def read_tree(tree: str) -> Query:
     if not isinstance(document, dict) or document.get("error"):
         message = str(document.get("error_message", "")) if isinstance(document, dict) else ""
         if "Only SELECT" in message:
-            raise ParameterError("P100", "sql is not a SELECT. Ask one SELECT; write PIVOT as GROUP BY of its column.")
+            raise ParameterError("P100", "sql is not a SELECT. Ask one SELECT.")
         raise ParameterError("P100", f"sql is not understood: {show(message)}. Write one SELECT of DuckDB's SQL.")
     statements = document.get("statements")
     if not isinstance(statements, list) or len(statements) != 1:
-        raise ParameterError("P100", "sql holds more than one statement, or none. Ask one SELECT at a time.")
+        raise ParameterError(
+            "P100",
+            "sql holds more than one statement, or none. Ask one SELECT at a time, each in a dp_query of its own; "
+            "several numbers of one table: SELECT count(*), avg(x) FROM ....",
+        )
     _check_size(statements[0])
     if statements[0].get("named_param_map"):
-        raise ParameterError(
-            "P100", "sql holds a parameter of its own. Write its value, or pass the whole of sql as a parameter."
-        )
+        raise _with_parameter()
     return _query(as_record(statements[0].get("node")))
+
+
+def _with_parameter() -> ParameterError:
+    return ParameterError(
+        "P100",
+        "sql holds a parameter of its own. Write its value, as in age > 40; or pass the whole of sql as a parameter: "
+        "FROM dp_query(?, epsilon := 1).",
+    )
 
 
 def check_length(sql: str) -> None:

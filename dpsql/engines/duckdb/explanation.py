@@ -100,7 +100,10 @@ def explain(session: Session, connection: duckdb.DuckDBPyConnection, statement: 
     DuckDB binds the statement, which plans each call, and does not run it. DuckDB would run a statement after a
     semicolon or after ANALYZE, and all but the last step of a dynamic PIVOT: so `explain` parses the statement first.
     """
-    calls = list(dict.fromkeys(planned_calls(session, connection, statement)))
+    calls: list[Planned] = []
+    for call in planned_calls(session, connection, statement):
+        if call not in calls:  # plans of queries have no hash
+            calls.append(call)
     if not calls:
         return "-- No private call: nothing would be charged."
     return "\n\n".join(_explained(session, call) for call in calls)

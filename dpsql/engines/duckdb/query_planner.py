@@ -35,7 +35,7 @@ from dpsql.contract.grant_fields import USUAL_AGE, Asker
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
-from dpsql.contract.names import dotted, meant_in_sql, misspelt_keyword
+from dpsql.contract.names import dotted, meant_in_sql, reason_to_write, statement_to_write, word_to_quote
 from dpsql.contract.parameters import fold, list_items, narrow, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.plan import Placement
@@ -529,7 +529,12 @@ def read_options(
         for name, values in keys.items():
             items = list_items(values)
             if not items:
-                raise ParameterError("P066", f"keys of {show(name)} must be a list with at least one value. Give them.")
+                example = text(values) if isinstance(values, str) and parameters.is_shown(values) else "..."
+                raise ParameterError(
+                    "P066",
+                    f"keys of {show(name)} must be a list with at least one value. Write keys := "
+                    f"{{{identifier(str(name))}: [{example}]}}.",
+                )
             listed[str(name)] = tuple(map(key_text, items))
     elif keys is not None:
         raise ParameterError(
@@ -660,8 +665,8 @@ class QueryPlanner:
             try:
                 references = tables_of(read_tree(tree_of(tree)))
             except ParameterError as error:
-                step = misspelt_keyword(text) if error.message.startswith("sql is not understood") else ""
-                error.saying(f"{error.message} {step}".rstrip())
+                if error.message.startswith(("sql is not understood", "sql is not a SELECT")):
+                    error.saying(f"{error.message} {statement_to_write(text) or word_to_quote(error.message)}".rstrip())
                 raise
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
@@ -911,7 +916,8 @@ class QueryPlanner:
             lacking = paths.lacking_function(why)
             step = meant_in_sql(lacking, functions.listed()) if lacking else ""
             reason = f"DuckDB has no function {show(lacking)}." if lacking else f"DuckDB does not bind the query: {why}"
-            return ParameterError("P101", f"{reason} {step or 'Check its names and types.'}")
+            step = step or reason_to_write(why) or "Check its names and types."
+            return ParameterError("P101", f"{reason} {step}")
 
         def split_over(items: Mapping[paths.Path, str]) -> Split:
             """Return the split of the query, with these FROM items of views over files."""

@@ -369,7 +369,8 @@ class PastReleases:
         for dataset in self._names(plan.dataset):
             candidate = plan if dataset == plan.dataset else replace(plan, dataset=dataset)
             fingerprint = self._ledger.fingerprint(dataset, plan.function, candidate.public_arguments)
-            entry = self._ledger.replay(dataset, name, fingerprint, self.older(candidate))
+            recorded = candidate.public_arguments
+            entry = self._ledger.replay(dataset, name, fingerprint, self.older(candidate), recorded)
             if entry is not None:
                 return entry
         return None

@@ -263,7 +263,8 @@ class GroupedPlan(Plan):
         if rows is None and groups is None and group_rows is None:
             raise ParameterError(
                 "P009",
-                "privacy_unit needs a limit: max_rows_per_unit, or max_groups_per_unit with max_rows_per_unit_group.",
+                "privacy_unit needs a limit: max_rows_per_unit, or max_groups_per_unit with max_rows_per_unit_group. "
+                "Write max_rows_per_unit := 10.",
             )
         count = cls._group_count(arguments, keys, other=other)
         return Contribution.of("add_remove", rows, groups, group_rows, key_count=count)

@@ -535,9 +535,11 @@ def _refuse_far(
             first = f"If each key is there once, say so: {rows.lacks_key}. Else use" if rows.lacks_key else "Use"
             raise SourceError(
                 "S012",
-                f"one row of {listed} may change many rows of {show(source)} ({rows.row_level}). {first} a view that "
-                "only filters and computes columns, looks up at most one row of a public table (by its PRIMARY KEY, or "
-                "GROUP BY the key), or have the owner state privacy_unit := the key, max_rows_per_unit := 1.",
+                f"one row of {listed} may change many rows of {show(source)} ({rows.row_level}). "
+                + ("Write a UNION of one table as one WHERE: a OR b. " if rows.row_level.startswith("UNION") else "")
+                + f"{first} a view that only filters and computes columns, looks up at most one row of a public table "
+                "(by its PRIMARY KEY, or GROUP BY or DISTINCT ON its key), or have the owner state privacy_unit := the "
+                "key, max_rows_per_unit := 1.",
             )
         return None
     date = next(filter(None, map(declarations.date, charged)), None)
