@@ -16,12 +16,16 @@ import pytest
 
 import dpsql
 from dpsql.cli.runner import Runner
+from dpsql.engines.duckdb.lineage import placing
+from dpsql.engines.duckdb.lineage.closure import Closure
+from dpsql.engines.duckdb.lineage.texts import Catalogued, Macro
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk
 from dpsql.gateway.limits import Buckets, Rates
 from dpsql.ledger.grants import Grant
 from support.cases import cases
 from support.gateway_broker import number, tree_of
+from support.plain_tables import LINES
 
 ROWS = "SELECT i AS vid, i % 50 AS patient, ['A', 'B', 'C'][1 + i % 3] AS ward, (i % 14)::INTEGER AS days FROM range(600) r(i)"
 STATED = "epsilon := 1e9, delta := 1e-3, privacy_unit := 'patient', max_rows_per_unit := 12"
@@ -34,6 +38,7 @@ def folder(tmp_path: Path) -> Path:
         plain.execute(f"CREATE TABLE visits AS {ROWS}")
         for name in ("visits.parquet", "more.parquet", "visits.csv", "visits.json"):
             plain.execute(f"COPY visits TO '{tmp_path / name}'")
+        plain.execute(f"COPY visits TO '{tmp_path / 'visits.txt'}' (FORMAT csv, DELIMITER '|')")
         plain.execute(f"COPY visits TO '{tmp_path / 'hive'}' (FORMAT parquet, PARTITION_BY (ward))")
     return tmp_path
 
@@ -69,6 +74,13 @@ def code(asking: Callable[[], object]) -> str:
     return ""
 
 
+CELLS = "SELECT vid, TRY_CAST(patient AS BIGINT) AS patient, ward, TRY_CAST(days AS INTEGER) AS days"
+READ_LINES = (
+    " FROM read_csv('{0}/visits.txt', columns := {{vid: 'VARCHAR', patient: 'VARCHAR', ward: 'VARCHAR', days: 'VARCHAR'}}, "
+    + LINES
+    + ")"
+)
+
 # Views over files, and the code with which plain SQL refuses them; a function answers each of them.
 VIEWS = {
     "a file": ("FROM '{0}/visits.parquet'", ""),
@@ -93,11 +105,10 @@ VIEWS = {
     "a collation": ("SELECT vid, patient, days, ward COLLATE NOCASE AS ward FROM '{0}/visits.parquet'", "S069"),
     "labels": ("SELECT vid, patient, days, ward::ENUM('A', 'B', 'C') AS ward FROM '{0}/visits.parquet'", "S069"),
     "a table": ("SELECT f.* FROM '{0}/visits.parquet' AS f JOIN looked_up USING (ward)", "S069"),
-    "a csv file": (
-        "SELECT * FROM read_csv('{0}/visits.csv', columns := "
-        "{{vid: 'BIGINT', patient: 'BIGINT', ward: 'VARCHAR', days: 'INTEGER'}})",
-        "S069",
-    ),
+    "lines": (CELLS + READ_LINES, ""),
+    "lines of numbers": ("SELECT *" + READ_LINES.replace("days: 'VARCHAR'", "days: 'INTEGER'"), "S069"),
+    "lines with a cast": (CELLS.replace("TRY_CAST(days", "CAST(days") + READ_LINES, "S069"),
+    "lines with another option": (CELLS + READ_LINES.replace("quote :=", "nullstr := 'x', quote :="), "S069"),
     "a json file": (
         "SELECT * FROM read_json('{0}/visits.json', columns := "
         "{{vid: 'BIGINT', patient: 'BIGINT', ward: 'VARCHAR', days: 'INTEGER'}})",
@@ -119,6 +130,41 @@ def test_what_a_view_may_read(con: Any, folder: Path, sql: str, refused: str) ->
         assert spent(con, "seen") == before
     else:
         assert ask(con, by_ward) == [(ward, count) for ward, count in con.execute(by_ward).fetchall()]
+
+
+def why_not(options: str, *macros: Macro) -> list[str]:
+    """Return why plain SQL does not read lines with these options."""
+    closure = Closure("seen", Catalogued(macros=macros))
+    closure.query(f"FROM read_csv('visits.txt', {options})")
+    [(_, listed)] = closure.readers
+    return placing._of_lines(listed)
+
+
+def test_every_option_of_lines_is_needed_once_with_its_value() -> None:
+    options = ["columns := {vid: 'VARCHAR', days: 'varchar'}", *LINES.split(", ")]
+    assert why_not(", ".join(options)) == []
+    assert why_not(", ".join(options[::-1]).replace(":=", "=").replace("quote", "QUOTE")) == []
+    for option in options:
+        others, name = [other for other in options if other != option], option.split(" := ")[0]
+        for more in ([], [f"{name} := 7"], [f"{name} := lower('x')"], [f"{name} := {{a: lower('x')}}"], [option] * 2):
+            assert re.match(rf"read_csv\(\) needs {name} := \S", why_not(", ".join([*others, *more]))[0]), (name, more)
+    for more in ("filename := true", "union_by_name := true", "types := {days: 'INTEGER'}", "'more.txt'"):
+        assert re.match(r"read_csv\(\) has ", why_not(", ".join([*options, more]))[0]), more
+    macro = Macro(("memory", "main", "struct_pack"), False, ("vid", "days"), (None, None), "map(['vid'], ['INTEGER'])")
+    assert why_not(", ".join(options), macro)[0].startswith("read_csv() needs columns := ")
+    both = why_not(", ".join(options).replace("quote := '', ", "").replace("parallel := false", "parallel := true"))
+    assert both[0].startswith("read_csv() needs quote := '', parallel := false: without it")
+
+
+def test_a_damaged_line_is_null_or_left_out(con: Any, folder: Path) -> None:
+    """Cells that cannot be read are NULL, missing ones too; a column more is ignored, and text that is not UTF-8 left out."""
+    good = [b"%d|%d|A|1" % (at, at) for at in range(50)]
+    damaged = [b'"7|7|"A|1', b"8|8|A|x", b"9|9|A", b"1|1|\xff|1", b"1|1|A|1|1", b"y" * 3_000_000, b"", b"5\r"]
+    (folder / "visits.txt").write_bytes(b"\n".join([b"head", *damaged, *good, *damaged[::-1], b""]))
+    con.execute(f"CREATE VIEW seen AS {CELLS}{READ_LINES}".format(folder))
+    con.execute(f"SELECT dp_protect('seen', {STATED})")
+    sql = "SELECT ward, count(*) AS n, count(days) AS known FROM seen WHERE ward IN ('A', '\"A') GROUP BY ward"
+    assert ask(con, sql + " ORDER BY known") == [('"A', 2, 2), ("A", 56, 52)]
 
 
 @pytest.mark.odds("1e-9: of noise at an epsilon of a million; the door draws in a thread of its own")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import duckdb
 
@@ -178,7 +179,8 @@ def neighbours(database: Database) -> list[Database]:
 
 
 # The tables that views over Parquet files can be: those whose rows name their person, and public ones.
-IN_FILES = ("people", "orders", "wards", "calendar")
+PROTECTED_FILES = ("people", "orders")
+IN_FILES = (*PROTECTED_FILES, "wards", "calendar")
 PROTECT_FILES = f"""
 SELECT dp_protect('shop', epsilon := 1e11, delta := 0.09, max_rows_per_unit := {CAP},
   keys := {{sex: ['F', 'M', 'f'], ward: ['A', 'B', 'x']}},
@@ -186,14 +188,31 @@ SELECT dp_protect('shop', epsilon := 1e11, delta := 0.09, max_rows_per_unit := {
 """
 
 
-def create_in_files(con: Any, folder: Path) -> None:
-    """Make the tables of `IN_FILES` as views over Parquet files without rows of people, and protect them."""
+# The options of `read_csv` with which plain SQL reads a CSV file, but for its columns.
+LINES = (
+    "auto_detect := false, header := true, delim := '|', quote := '', escape := '', new_line := '\\n', "
+    "ignore_errors := true, null_padding := true, strict_mode := false, parallel := false"
+)
+
+
+def create_in_files(con: Any, folder: Path, *, lines: bool = False) -> None:
+    """Make the tables of `IN_FILES` as views over files without rows of people, and protect them.
+
+    The files are Parquet files; those of people have `lines` of text instead, if wanted.
+    """
     con.execute("SET enable_external_file_cache = false")  # a file that is written anew within a moment
     with duckdb.connect() as plain:
         create(plain, protect="")
         for table in IN_FILES:
             plain.execute(f"COPY {table} TO '{folder / table}.parquet'")
-            con.execute(f"CREATE VIEW {table} AS FROM '{folder / table}.parquet'")
+            reader = f"FROM '{folder / table}.parquet'"
+            if lines and table in PROTECTED_FILES:
+                _write_lines(folder / f"{table}.csv", [])
+                kinds = {name: kind.replace("KIND", "VARCHAR") for name, kind in COLUMNS[table].items()}
+                cells = ", ".join(f"TRY_CAST({name} AS {kind}) AS {name}" for name, kind in kinds.items())
+                columns = ", ".join(f"{name}: 'VARCHAR'" for name in kinds)
+                reader = f"SELECT {cells} FROM read_csv('{folder / table}.csv', columns := {{{columns}}}, {LINES})"
+            con.execute(f"CREATE VIEW {table} AS {reader}")
     con.execute(PROTECT_FILES)
     for table in ("wards", "calendar"):
         con.execute(f"SELECT dp_public('{table}')")
@@ -204,5 +223,15 @@ def fill_files(folder: Path, database: Database) -> None:
     with duckdb.connect() as plain:
         create(plain, protect="")
         fill(plain, database)
-        for table in ("people", "orders"):
+        for table in PROTECTED_FILES:
             plain.execute(f"COPY {table} TO '{folder / table}.parquet' (ROW_GROUP_SIZE 2048)")
+            if (folder / f"{table}.csv").exists():
+                cells = plain.execute(f"SELECT COLUMNS(*)::VARCHAR FROM {table}").fetchall()
+                _write_lines(folder / f"{table}.csv", ["|".join(cell or "" for cell in row).encode() for row in cells])
+
+
+def _write_lines(path: Path, lines: list[bytes]) -> None:
+    """Write lines below a head, each with a damaged copy; the damage follows from the line alone."""
+    damage = (b"%b|1|2|3|4|5", b'"%b', b"%b\xff", b"%b\r", b"%b\x00", b"\xef\xbb\xbf%b", b'%b"', b"\\%b", b"%.3b")
+    copies = [damage[crc32(line) % len(damage)] % line for line in lines]
+    path.write_bytes(b"".join(line + b"\n" for line in [b"head", *lines, *copies]))

@@ -161,6 +161,7 @@ class _Text:
 
 Bindings = Mapping[str, _Text]
 Arguments = Sequence[tuple[str | None, Tree]]
+Option = tuple[str, frozenset[str | None]]  # the name of a reader's option, and the literals that it has
 
 
 @dataclass
@@ -177,10 +178,11 @@ class Closure:
     calls: bool = False  # whether a text names a function, a macro or a type, which users may replace
     defined: set[str] = field(default_factory=set)  # the names of WITH queries, folded
     ordered: list[str] = field(default_factory=list)  # expressions in texts that the order of rows decides
-    readers: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # each with the names of its options
+    readers: list[tuple[str, tuple[Option, ...]]] = field(default_factory=list)  # each with its options
     hidden: bool = False  # whether a reader reads something that is no literal
     words: set[str] = field(default_factory=set)  # the last parts of the names of columns, folded
     collated: bool = False  # whether a text names a collation
+    casts: bool = False  # whether a text has a CAST of more than a literal, which fails where TRY_CAST is NULL
     _calls: int = 0
     _depth: int = 0
 
@@ -315,6 +317,9 @@ class Closure:
         if sort not in _EXPRESSIONS:
             raise self._unreadable()
         self.collated = self.collated or sort == "COLLATE"
+        self.casts = self.casts or (
+            sort == "CAST" and not tree.get("try_cast") and literal_of(tree.get("child")) is None
+        )
         names = tree.get("column_names") if sort == "COLUMN_REF" else None
         self.words |= {fold(str(names[-1]))} if isinstance(names, list) and names else set()
         if sort == "CONSTANT":
@@ -374,7 +379,7 @@ class Closure:
             shows = listed.group == "type" and self.enums
             refused = VIEW not in listed.places or shows or (in_from and not table) or elsewhere
         if refused:
-            raise refusals.function_refused(self.source, path[-1])
+            raise refusals.function_refused(self.source, path[-1], in_from=table)
         for macro in macros:
             self._macro(macro, macros, arguments, bindings)
         if name in ("query", "query_table"):
@@ -389,7 +394,22 @@ class Closure:
         files = [part.literal for _, first in arguments[:1] for part in _Text(first, bindings).listed]
         self.files.update((file, None) for file in files if file is not None)
         self.hidden = self.hidden or None in files
-        self.readers.append((name, tuple(_option(option, argument) for option, argument in arguments[1:])))
+        self.readers.append((name, tuple(self._option(option, argument) for option, argument in arguments[1:])))
+
+    def _option(self, name: str | None, argument: Tree) -> Option:
+        """Return an option, `name := value` or `name = value`; its name is ``''`` for any other argument."""
+        sides = argument if isinstance(argument, dict) and argument.get("type") == "COMPARE_EQUAL" else {}
+        if name is None:
+            return word_of(sides.get("left")), self._values(sides.get("right"))
+        return fold(name), self._values(argument)
+
+    def _values(self, tree: Tree) -> frozenset[str | None]:
+        """Return the literals of an option, folded: of a struct those of its fields. None stands for anything else."""
+        if isinstance(tree, dict) and tree.get("class") == "FUNCTION":
+            path = path_of(tree)
+            if path[-1] == "struct_pack" and not self._candidates(path):
+                return frozenset(_literal(field) for _, field in arguments_of(tree))
+        return frozenset((_literal(tree),))
 
     def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, bindings: Bindings) -> None:
         """Read the body of a macro, with the bindings of its parameters."""
@@ -447,10 +467,16 @@ def _by_name(listed: Iterable[_Entry]) -> dict[str, list[_Entry]]:
     return groups
 
 
-def _option(name: str | None, argument: Tree) -> str:
-    """Return the name of an option of a reader, `name := value` or `name = value`; ``''`` for any other argument."""
-    sides = argument if isinstance(argument, dict) and argument.get("type") == "COMPARE_EQUAL" else {}
-    return fold(name) if name is not None else word_of(sides.get("left"))
+def _literal(tree: Tree) -> str | None:
+    """Return a string or boolean literal as folded text; None for anything else."""
+    if not isinstance(tree, dict):
+        return None
+    text, literal = literal_of(tree), tree.get("literal")
+    if isinstance(literal, dict) and literal.get("kind") == "BOOLEAN":
+        return fold(str(literal.get("text")))
+    if tree.get("class") == "CAST":  # DuckDB 1.5 writes booleans as CAST('t' AS BOOLEAN)
+        return {"t": "true", "f": "false"}.get(literal_of(tree.get("child")) or "")
+    return None if text is None else fold(text)
 
 
 def _predicted_source(tree: Tree) -> Tree:

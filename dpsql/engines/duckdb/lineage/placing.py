@@ -19,7 +19,7 @@ from dpsql.contract.names import TableName, did_you_mean, dotted, is_file, parts
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
-from dpsql.engines.duckdb.lineage.closure import Closure
+from dpsql.engines.duckdb.lineage.closure import Closure, Option
 from dpsql.engines.duckdb.lineage.declarations import BY_TEXT, DERIVE, PUBLIC_KIND, Declaration, Declarations, Owner
 from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.paths import refuse_other_columns
@@ -434,6 +434,24 @@ def of_view_over_files(path: paths.Path, declarations: Declarations, catalog: pa
 # that other files have. Where hive partitions are read, their types are the owner's (`sources.Sources.protect`).
 _OPTIONS = frozenset(("hive_partitioning", "hive_types", "hive_types_autocast"))
 _PARQUET = frozenset(("read_parquet", "parquet_scan"))
+# The options with which `read_csv` reads each line for itself: what to write, and the values that do (decision 90).
+# *Proof sketch*: no quote and no escape joins lines. One thread does not read a line twice at the end of a buffer. The
+# end of a line is not guessed from the first lines. The first line, which may lose a byte order mark, is no row. A line
+# that is too long or is not UTF-8 is left out, missing cells are NULL and further ones ignored, so nothing fails. All
+# cells are text, so no cell is converted.
+_LINES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "columns": ("{name: 'VARCHAR', …}", frozenset(("varchar",))),
+    "auto_detect": ("false", frozenset(("false",))),
+    "header": ("true", frozenset(("true",))),
+    "delim": ("','", frozenset((",", ";", "|", "\t", r"\t"))),
+    "quote": ("''", frozenset(("",))),
+    "escape": ("''", frozenset(("",))),
+    "new_line": (r"'\n'", frozenset((r"\n",))),
+    "ignore_errors": ("true", frozenset(("true",))),
+    "null_padding": ("true", frozenset(("true",))),
+    "strict_mode": ("false", frozenset(("false",))),
+    "parallel": ("false", frozenset(("false",))),
+}
 # Columns that DuckDB adds to those of files: they tell of other rows or of the names of files.
 _ADDED = frozenset(("filename", "file_index", "file_row_number", "rowid"))
 
@@ -442,8 +460,8 @@ def refuse_other_readers(view: Placement, texts: Catalogued) -> None:
     """Raise if a view over files has a text that plain SQL does not read.
 
     Plain SQL writes expressions and groups over the columns of the view, judged by the types of its twin. So the text
-    reads nothing but Parquet files, in which a row is what it is whatever other rows are there; and no column has a
-    collation, which no DESCRIBE shows.
+    reads nothing but Parquet files, and CSV files by options with which a row is what it is whatever other rows are
+    there; and no column has a collation, which no DESCRIBE shows.
 
     Raises
     ------
@@ -458,14 +476,37 @@ def refuse_other_readers(view: Placement, texts: Catalogued) -> None:
     relations = [spelled for name, spelled in closure.relations.items() if name not in views - tables]
     reasons = [f"it names {show(name)}, which is no Parquet file" for name in relations if not _is_parquet(name)]
     for reader, options in closure.readers:
-        reasons += [f"{reader}() is a reader of other files than Parquet"] if reader not in _PARQUET else []
-        reasons += [f"{reader}() has {option or 'another argument'}" for option in options if option not in _OPTIONS]
+        reasons += _of_lines(options) if reader == "read_csv" else _of_parquet(reader, options)
+        reasons += ["a CAST fails on a cell, write TRY_CAST"] if reader == "read_csv" and closure.casts else []
     reasons += [f"{word} tells of other rows" for word in sorted(closure.words & _ADDED)]
     reasons += ["it names a collation"] if closure.collated else []
     reasons += ["the paths of its files are no literals"] if closure.hidden else []
     reasons += [] if relations or closure.readers else ["it names no Parquet file"]
     for why in reasons[:1]:
         raise refusals.text_of_files(view.written, why)
+
+
+def _of_parquet(reader: str, options: Iterable[Option]) -> list[str]:
+    """Return why a reader is no reader of Parquet files, each row for itself."""
+    if reader not in _PARQUET:
+        return [f"{reader}() is a reader of other files than Parquet"]
+    return [f"{reader}() has {name or 'another argument'}" for name, _ in options if name not in _OPTIONS]
+
+
+def _of_lines(options: Sequence[Option]) -> list[str]:
+    """Return why `read_csv` with these options may let one line change others, or fail on it."""
+    more = [name or "another argument" for name, _ in options if name not in _LINES]
+    if more:
+        return [f"read_csv() has {more[0]}"]
+    missing = [f"{name} := {text}" for name, (text, _) in _LINES.items() if not _states(name, options)]
+    needed = f"read_csv() needs {', '.join(missing)}: without it one line may change others, or fail the call"
+    return [needed] if missing else []
+
+
+def _states(name: str, options: Iterable[Option]) -> bool:
+    """Whether options of `read_csv` state one of the right ones, once, with values of `_LINES`."""
+    stated = [values for option, values in options if option == name]
+    return len(stated) == 1 and bool(stated[0]) and stated[0] <= _LINES[name][1]
 
 
 def _is_parquet(name: str) -> bool:

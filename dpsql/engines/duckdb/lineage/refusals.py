@@ -23,10 +23,15 @@ def refuse_functions(source: str, names: Iterable[str]) -> None:
             raise function_refused(source, name)
 
 
-def function_refused(source: str, name: str) -> SourceError:
+def function_refused(source: str, name: str, *, in_from: bool = False) -> SourceError:
     """Return the refusal of a function that no source may call, or not at its position."""
     listed = own().get(name.lower())
-    if listed is None:
+    if listed is None and in_from:
+        why = (
+            "is none of DuckDB's own functions, so a row of it may follow from others. Load the rows, CREATE TABLE t "
+            f"AS FROM {name}(...), and protect t."
+        )
+    elif listed is None:
         why = (
             "is none of DuckDB's own functions, so what it returns may follow from other rows. Compute the column "
             "into a table, and have its owner declare that with dp_derive."
@@ -111,8 +116,9 @@ def text_of_files(view: str, why: str) -> SourceError:
     """Return the refusal of a view over files that plain SQL does not read."""
     return SourceError(
         "S069",
-        f"plain SQL does not read the files of the view {show(view)}: {why}. It reads Parquet files, row by row. "
-        f"Load the rows, CREATE TABLE t AS FROM {view}, and protect t; or ask a function: dp_count({literal(view)}).",
+        f"plain SQL does not read the files of the view {show(view)}: {why}. It reads Parquet and CSV files, row "
+        f"by row. Load the rows, CREATE TABLE t AS FROM {view}, and protect t; or ask a function: "
+        f"dp_count({literal(view)}).",
     )
 
 
