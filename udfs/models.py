@@ -54,10 +54,12 @@ def model_number(session: Session) -> Callable[..., int]:
         except ParameterError as error:
             if error.code not in ("DPSQL-P013", "DPSQL-P030", "DPSQL-P055"):
                 raise
+            reason = "no model has this name or number."
             step = "SELECT * FROM dp_models() lists them. Write its name in quotes: dp_predict('NAME', x)."
             if error.code == "DPSQL-P055":
-                step = "Two datasets have it: name one, dp_predict('NAME', x, dataset := '...')."
-            raise error.saying(f"no one model has this name or number. {step}") from None
+                reason = "more than one dataset has a model of this name."
+                step = "Name one: dp_predict('NAME', x, dataset := '...')."
+            raise error.saying(f"{reason} {step}") from None
 
     return run
 

@@ -363,8 +363,8 @@ class Plan(ABC):
         """Fill in the owner's declared values for arguments that the call leaves out."""
         keys = protection.pop("keys", {})
         target = arguments["label"] if "label" in arguments else arguments.get("target")  # curves call it a label
-        stated = narrow(dict, keys).get(parameters.fold(str(target))) if of_table else None
-        levels = [level for level in stated or () if level is not None]
+        declared = narrow(dict, keys).get(parameters.fold(str(target))) if of_table else None
+        levels = [level for level in declared or () if level is not None]
         if len(levels) == 2 and has_no_target_code(arguments):
             arguments["target_levels"] = levels
             protection = {name: value for name, value in protection.items() if not name.startswith("target_")}

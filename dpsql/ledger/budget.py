@@ -418,14 +418,14 @@ def _stated_bounds(arguments: Mapping[str, object]) -> dict[str, object] | None:
     return bounds or None
 
 
-def _exact(side: object, given: object) -> object:
+def _exact(side: object, argument: object) -> object:
     """Return checked bounds with whole numbers as they were given: a double rounds those beyond 2**53."""
-    if isinstance(side, Mapping) and isinstance(given, Mapping):
-        return {name: _exact(number, given[name]) for name, number in side.items()}
+    if isinstance(side, Mapping) and isinstance(argument, Mapping):
+        return {name: _exact(number, argument[name]) for name, number in side.items()}
     if isinstance(side, list):
-        return [_exact(*pair) for pair in zip(side, parameters.list_items(given) or (), strict=True)]
-    is_whole = isinstance(given, int) and not isinstance(given, bool)
-    return given if is_whole and side != given else side
+        return [_exact(*pair) for pair in zip(side, parameters.list_items(argument) or (), strict=True)]
+    is_whole = isinstance(argument, int) and not isinstance(argument, bool)
+    return argument if is_whole and side != argument else side
 
 
 def _totals(epsilon: object, delta: object, *, dated: bool) -> tuple[Fraction | None, Fraction | None]:

@@ -427,7 +427,7 @@ def _draws(result: Mapping[str, Any], core: Mapping[str, Any], keys: Sequence[Ke
     listed, number = core.get("draws", ()), core.get("number", 0)
     vectors: dict[int, list[Doubles] | None] = {}
     columns = np.full((len(listed), number + 1, len(keys)), np.nan)
-    for place, index in enumerate(listed):
+    for column, index in enumerate(listed):
         answer = {} if index is None else core["answers"][index]
         if not number or answer.get("aggregate") not in (COUNT, SUM, AVG) or "set" in answer:
             continue
@@ -440,13 +440,13 @@ def _draws(result: Mapping[str, Any], core: Mapping[str, Any], keys: Sequence[Ke
             continue
         own = _estimated(part, answer, 0.95, None).value
         order = _positions(keys, _keys(part))
-        columns[place, 0] = _take(own, order)
+        columns[column, 0] = _take(own, order)
         block = restored_block(part["blocks"][at])
         shifted = (block.values[:, np.newaxis] - noise[at]).reshape(block.block.size, -1)
         moved = FittedBlock(block.block, block.lattice, block.words, shifted)
         values = estimates(moved, (answer["aggregate"],), confidence=None)[answer["aggregate"]].value
         moved_numbers = np.where(np.isnan(own), np.nan, values.reshape(number, -1))
-        columns[place, 1:, order >= 0] = moved_numbers[:, order[order >= 0]].T
+        columns[column, 1:, order >= 0] = moved_numbers[:, order[order >= 0]].T
     return [list(row) for row in np.ascontiguousarray(columns.transpose(2, 0, 1))]
 
 

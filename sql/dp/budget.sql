@@ -98,8 +98,8 @@ CREATE OR REPLACE TEMP MACRO dp_ledger() AS TABLE (
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_ledger()) AS entry)
 ),
 (dataset) AS TABLE (
-  SELECT * FROM system.main.query(dpsql_said(system.main.concat(
-    '[DPSQL-P120] dp_ledger lists all entries. Write FROM dp_ledger() WHERE dataset = ''', dataset, ''';')))
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_ledger()) AS entry)
+  WHERE system.main.lower(entry.dataset) = system.main.lower(dataset)
 );
 
 -- dp_estimate: Tell what a call would cost and how noisy it would be, without reading a table.

@@ -55,8 +55,8 @@ CREATE OR REPLACE TEMP MACRO dp_models() AS TABLE (
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_models()) AS entry)
 ),
 (model) AS TABLE (
-  SELECT * FROM system.main.query(dpsql_said(system.main.concat(
-    '[DPSQL-P120] dp_models lists all models. Write FROM dp_models() WHERE model = ''', model, ''';')))
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_models()) AS entry)
+  WHERE system.main.lower(entry.model) = system.main.lower(model)
 );
 
 -- release: Stand for the features that an earlier release selected: features := release('name').

@@ -111,6 +111,7 @@ def test_private_functions_are_volatile_and_see_nulls() -> None:
     assert pure == {
         *("dpsql_plan", "dpsql_spellings", "dpsql_type_queries", "dpsql_estimate"),
         *("dpsql_query_tables", "dpsql_query_cores", "dpsql_query_plan", "dpsql_other_name"),
+        "dpsql_query_parsed",
         *(
             "dpsql_model",
             "dpsql_predict",

@@ -49,7 +49,7 @@ def exact_numbers(into: list[Numbers]) -> Iterator[None]:
     """Record every integer that a call releases, with the scale of its noise; noise is 0."""
     scales: list[Fraction] = []
 
-    def nothing(scale: Fraction, size: int, *rest: Any) -> np.ndarray[Any, Any]:
+    def nothing(scale: Fraction, size: int, *rest: Any, source: Any = None) -> np.ndarray[Any, Any]:
         scales.extend([Fraction(scale)] * size)
         return np.zeros(size, dtype=np.int64)
 

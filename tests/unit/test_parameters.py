@@ -41,7 +41,7 @@ def test_not_a_positive_number(value: Any) -> None:
     with pytest.raises(ParameterError) as failure:
         parameters.positive_number("epsilon", value, hint="Next step.")
     assert failure.value.code == "DPSQL-P024"
-    assert str(failure.value).endswith("Next step.")
+    assert "Next step." in str(failure.value)
     with pytest.raises(ParameterError):
         parameters.positive_integer("k", value, hint="")
     with pytest.raises(ParameterError):

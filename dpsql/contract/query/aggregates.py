@@ -247,11 +247,11 @@ class CoreAggregates:
                 "values", self._target(_when(both, self._filtered(expr, constant))), self._result(expr, expr.parts)
             )
         if len(expr.parts) != 1:
-            named = ", ".join(map(self._column_name, expr.parts))
+            columns = ", ".join(map(self._column_name, expr.parts))
             raise ParameterError(
                 "P106",
                 "sql: count takes one column. Count each on its own, or count groups: SELECT count(*) FROM (SELECT "
-                f"{named} FROM ... GROUP BY {named}).",
+                f"{columns} FROM ... GROUP BY {columns}).",
             )
         [value] = expr.parts
         if expr.flag or name == "approx_count_distinct":

@@ -225,13 +225,13 @@ class KeyFinder:
 
     def find(self, expr: Expr) -> KeyValues | None:
         """Return the public values of an expression; None if there are none."""
-        return self._direct(expr) or self._kept(expr, self._image(expr))
+        return self._direct(expr) or self._within_conditions(expr, self._image(expr))
 
     def _direct(self, expr: Expr) -> KeyValues | None:
         """Return the values of an expression that are not those of its parts."""
-        return self._kept(expr, self._listed(expr))
+        return self._within_conditions(expr, self._listed(expr))
 
-    def _kept(self, expr: Expr, keys: KeyValues | None) -> KeyValues | None:
+    def _within_conditions(self, expr: Expr, keys: KeyValues | None) -> KeyValues | None:
         """Return the values that meet the conditions on an expression alone."""
         if keys is None or not any(node.what == "item" for node in expr.walk()):
             return keys
@@ -387,9 +387,9 @@ class KeyFinder:
             item = self._scope.item(id_)
             if item.relation.level != PUBLIC or len(indexes) < 2:
                 continue
-            named = [index for index in indexes if out[index].origin in ("stated", "declared")]
-            if named and not self._revised(True, BEFORE_NARROW_KEYS):
-                indexes, named = [index for index in indexes if index not in named], []
+            declared = [index for index in indexes if out[index].origin in ("stated", "declared")]
+            if declared and not self._revised(True, BEFORE_NARROW_KEYS):
+                indexes, declared = [index for index in indexes if index not in declared], []
             if len(indexes) > 1:
                 query = self._in_rows(item, [(groups[index][0], out[index]) for index in indexes])
                 names = tuple(out[index].column for index in indexes)
@@ -742,13 +742,15 @@ class KeyFinder:
         if kind.kind == "DECIMAL" and not self._revised(True, BEFORE_NARROW_KEYS):
             return None
         first, last = (int(bound) for bound in (interval.lower, interval.upper))
-        whole = identifier("i")
-        value = f"CAST({whole} AS {kind.sql})"
+        counter = identifier("i")
+        value = f"CAST({counter} AS {kind.sql})"
         start, after = first, last + 1
         if not -_MOST_BIGINT < first <= last < _MOST_BIGINT:
             start, after = 0, last + 1 - first
-            value = call("+", cast(text(str(first)), kind.sql), f"CAST({whole} AS {kind.sql})")
-        query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(start), str(after)))} AS {whole})"
+            value = call("+", cast(text(str(first)), kind.sql), f"CAST({counter} AS {kind.sql})")
+        query = (
+            f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(start), str(after)))} AS {counter})"
+        )
         origin = f"{WHOLE_NUMBERS} in [{fraction_text(interval.lower)}, {fraction_text(interval.upper)}]"
         return self._of_type(expr, KeyValues(None, query, origin, tuple(_whole_bounds(self._conditions, expr))))
 

@@ -633,9 +633,9 @@ _Reader = Callable[[Mapping[str, KeyValues]], QueryRelation]
 
 def _example_of(relation: QueryRelation) -> str:
     """Return an aggregate over the columns of a relation of rows."""
-    named = [column for column in relation.columns if column.name.isidentifier()]
-    numbers = [column.name for column in named if column.type.kind in NUMBERS]
-    others = [column.name for column in named if column.type.kind not in NUMBERS]
+    writable = [column for column in relation.columns if column.name.isidentifier()]
+    numbers = [column.name for column in writable if column.type.kind in NUMBERS]
+    others = [column.name for column in writable if column.type.kind not in NUMBERS]
     value = f", avg({numbers[0]})" if numbers else ""
     if not others:
         return f"SELECT count(*){value} FROM ..."

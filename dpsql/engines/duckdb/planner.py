@@ -425,12 +425,12 @@ def _narrows(core: QueryCore, columns: Sequence[CatalogueColumn | None]) -> bool
     """Whether a condition narrows declared keys, or those of a type; not if it names a value that is none of them."""
     every = [() if column is None else column.values or values_of(column.type.sql) for column in columns]
     listed = [
-        (set(key.values), set(known or ()))
-        for key, known in zip(core.keys, every, strict=True)
+        (set(key.values), set(domain or ()))
+        for key, domain in zip(core.keys, every, strict=True)
         if key.values is not None
     ]
-    is_shorter = len(listed) < len(columns) or any(some < known for some, known in listed)
-    return is_shorter and all(some <= known for some, known in listed)
+    is_shorter = len(listed) < len(columns) or any(some < domain for some, domain in listed)
+    return is_shorter and all(some <= domain for some, domain in listed)
 
 
 def _listing(

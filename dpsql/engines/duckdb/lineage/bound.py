@@ -342,10 +342,10 @@ def applied(expression: object) -> object:
     The splitter writes ``list_transform([struct_pack(c0 := x)], lambda row: TRY(f(row.c0)))[1]``, which is
     ``TRY(f(x))``: the list has one row, and the lambda reads only fields of it, no index and no other column.
     """
-    transform, position = (*_given(expression, "list_extract"), None, None)[:2]
-    lists = _given(transform, "list_transform")
-    rows = _given(lists[0], "list_value") if len(lists) == 1 else []
-    columns = _given(rows[0], "struct_pack") if len(rows) == 1 else []
+    transform, position = (*_arguments_of(expression, "list_extract"), None, None)[:2]
+    lists = _arguments_of(transform, "list_transform")
+    rows = _arguments_of(lists[0], "list_value") if len(lists) == 1 else []
+    columns = _arguments_of(rows[0], "struct_pack") if len(rows) == 1 else []
     data = transform.get("function_data") if isinstance(transform, dict) else None
     if not columns or not isinstance(data, dict) or data.get("has_index") or constant(_uncast(position)) != 1:
         return expression
@@ -353,7 +353,7 @@ def applied(expression: object) -> object:
     return expression if body is None else body
 
 
-def _given(expression: object, name: str) -> list[object]:
+def _arguments_of(expression: object, name: str) -> list[object]:
     """Return the arguments of a call of one of DuckDB's own functions, without lambdas; none for other expressions."""
     if not isinstance(expression, dict) or called(expression) != name or not is_own(expression):
         return []
@@ -378,7 +378,7 @@ def _over(body: object, columns: Mapping[str, object]) -> object:
     """Return a lambda's body with columns in place of its row's fields; None if it may read anything else."""
     if not isinstance(body, dict) or body.get("expression_class") not in _SIMPLE:
         return None
-    field = _given(body, "struct_extract")
+    field = _arguments_of(body, "struct_extract")
     if len(field) == 2 and reference(field[0]) == 0:
         return columns.get(str(constant(field[1])))
     out = dict(body)

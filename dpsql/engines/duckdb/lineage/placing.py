@@ -505,8 +505,8 @@ def _of_lines(options: Sequence[Option]) -> list[str]:
 
 def _states(name: str, options: Iterable[Option]) -> bool:
     """Whether options of `read_csv` state one of the right ones, once, with values of `_LINES`."""
-    stated = [values for option, values in options if option == name]
-    return len(stated) == 1 and bool(stated[0]) and stated[0] <= _LINES[name][1]
+    alternatives = [values for option, values in options if option == name]
+    return len(alternatives) == 1 and bool(alternatives[0]) and alternatives[0] <= _LINES[name][1]
 
 
 def _is_parquet(name: str) -> bool:
