@@ -232,10 +232,14 @@ _MEANT_IN_SQL = {
     "percentile": "quantile_cont",
     "percentile_approx": "quantile_cont",
     "regexp_like": "regexp_matches",
+    "safe_divide": "a / b, which is NULL where b is 0",
     "std": "stddev",
     "stdev": "stddev",
     "to_char": "strftime",
+    "to_date": "strptime",
     "var": "var_samp",
+    "width_bucket": "floor(x / 10) * 10",
+    "zeroifnull": "coalesce",
 }
 # The words that a statement is made of, for slips such as FORM.
 _KEYWORDS = ("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "JOIN", "UNION")
@@ -259,7 +263,7 @@ def reason_to_write(why: str) -> str:
 def meant_in_sql(name: str, candidates: Iterable[str]) -> str:
     """Suggest a function of SQL for one that DuckDB lacks, as a question; else an empty text."""
     plain = _PRIVATE_PREFIX.sub("", fold(name))
-    functions = set(map(fold, candidates))
+    functions = {fold(candidate) for candidate in candidates} - {fold(name)}
     meant = _MEANT_IN_SQL.get(fold(name)) or (plain if plain != fold(name) and plain in functions else None)
     close = near_names(name, functions, 2) if meant is None else [meant]
     return f"Did you mean {' or '.join(close)}?" if close else ""

@@ -146,7 +146,8 @@ OF_NO_ANSWER = sorted(filter(str.isidentifier, set(listed(not BEFORE_2_0)) - cal
 @cases("name", OF_NO_ANSWER, quick=9)
 def test_what_the_list_does_not_allow_over_released_rows_is_refused(unchanged: Any, name: str) -> None:
     with pytest.raises(
-        duckdb.Error, match=r"DPSQL-P(101|019)\] sql calls|DPSQL-P106\] sql: an aggregate stands within"
+        duckdb.Error,
+        match=r"DPSQL-P(101|019)\] (sql calls|DuckDB has no function)|DPSQL-P106\] sql: an aggregate stands within",
     ):
         unchanged.execute(private(f"SELECT {name}(count(*)) FROM visits")).fetchall()
 

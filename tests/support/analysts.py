@@ -303,9 +303,9 @@ REFUSED: tuple[tuple[str, str, str, str], ...] = (
      "WHERE x.n > 3 GROUP BY p.city", "P101", "LATERAL",
      "SELECT p.city, count(*) FROM patients p JOIN (SELECT patient, count(*) AS n FROM visits GROUP BY patient) x "
      "ON x.patient = p.id WHERE x.n > 3 GROUP BY p.city"),
-    ("SELECT iff(age >= 65, 'old', 'young') AS g, count(*) FROM patients GROUP BY 1", "P101", "name iff does not exist",
+    ("SELECT iff(age >= 65, 'old', 'young') AS g, count(*) FROM patients GROUP BY 1", "P101", "Did you mean if?",
      "SELECT if(age >= 65, 'old', 'young') AS g, count(*) FROM patients GROUP BY 1"),
-    ("SELECT safe_divide(sum(cost), count(*)) FROM visits", "P101", "name safe_divide does not exist",
+    ("SELECT safe_divide(sum(cost), count(*)) FROM visits", "P101", "Did you mean a / b, which is NULL where b is 0?",
      "SELECT sum(cost) / count(*) FROM visits"),
     ("SELECT time_bucket(INTERVAL '6 hours', ts::TIMESTAMPTZ) AS b, count(*) FROM events GROUP BY b", "P070",
      "Cast to TIMESTAMP",

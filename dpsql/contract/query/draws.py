@@ -90,8 +90,8 @@ class Forms:
         if expr.what == "cast" and expr.name.partition("(")[0] in NUMBERS:
             inner = self._form(expr.parts[0])
             return inner if expr.name == "DOUBLE" else _stepped(inner)
-        if expr.what == "case" and len(expr.parts) == 3 and expr.parts[1] == Expr("constant", "NULL"):
-            return self._form(expr.parts[2])  # the written form of nullif: a draw that it makes NULL has no interval
+        if (kept := _unless_null(expr)) is not None:
+            return _stepped(self._form(kept))  # a draw may be NULL: then its row has no interval, and no sum counts it
         if expr.what == "window" and passes_on(expr):
             quiet = self.errors.around.stays and all(map(self.errors.quiet, window_terms(expr)))
             return _only(self._form(expr.parts[0]), LINEAR) if quiet else None
@@ -119,7 +119,8 @@ class Forms:
         return _only(self._form(expr.parts[0]), LINEAR) if is_linear else None
 
     def _call(self, expr: Expr) -> Form | None:
-        parts = [self._form(part) for part in expr.parts]
+        divisors = [_unless_null(part) or part for part in expr.parts[1:]] if expr.name == "/" else expr.parts[1:]
+        parts = [self._form(part) for part in (*expr.parts[:1], *divisors)]
         forms = [part for part in parts if part is not None]
         noisy = [part for part in forms if part.kind != CONSTANT]
         if len(forms) < len(parts) or not parts:
@@ -127,7 +128,7 @@ class Forms:
         first, others = forms[0], forms[1:]
         if expr.name in RISING and all(part.what == "constant" for part in expr.parts[1:]):
             return _stepped(first)
-        if (expr.name == "-" and not others) or expr.name == "nullif":
+        if expr.name == "-" and not others:
             return first
         if len(others) != 1 or expr.name not in ("+", "-", "*", "/"):
             return None
@@ -140,8 +141,15 @@ class Forms:
         return None
 
 
+def _unless_null(expr: Expr) -> Expr | None:
+    """Return the value of nullif, also as a case, or None for any other expression."""
+    if expr.what == "case" and len(expr.parts) == 3 and expr.parts[1] == Expr("constant", "NULL"):
+        return expr.parts[2]
+    return expr.parts[0] if (expr.what, expr.name, len(expr.parts)) == ("call", "nullif", 2) else None
+
+
 def _stepped(form: Form | None) -> Form | None:
-    """Return the form of a rounded number."""
+    """Return the form of a number that is rounded, or NULL in some draws."""
     return replace(form, kind=QUOTIENT) if form is not None and form.kind == LINEAR else form
 
 

@@ -235,10 +235,12 @@ class KeyFinder:
         """Return the values that meet the conditions on an expression alone."""
         if keys is None or not any(node.what == "item" for node in expr.walk()):
             return keys
+        reading = [c for c in self._conditions if _replaced(c, expr, Expr("item")) != c]
+        conditions = [c for c in reading if c not in keys.meets]
         kind = self._type(expr)
-        if not (has_one_spelling(kind) or kind.kind in FLOATS):
+        if not conditions or not (has_one_spelling(kind) or kind.kind in FLOATS):
             return keys  # rows may spell the value differently
-        where = self._where({expr: '"k0"."v"'}, [c for c in self._conditions if c not in keys.meets])
+        where = self._where({expr: '"k0"."v"'}, conditions)
         if not where or not self._revised(True, BEFORE_NARROW_KEYS):
             return keys
         query = f'SELECT v FROM ({values_query(keys, kind)}) AS "k0"("v") WHERE {where}'
