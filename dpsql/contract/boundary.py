@@ -216,10 +216,18 @@ def _read_once(value: object) -> object:
     return value
 
 
+# The sentences of a hint that are made of the refused value.
+_MADE_OF_VALUES = re.compile(
+    r" (?:Write (?!FROM |SELECT ).*?\.|Name (?:the column alone|columns).*?\.|Compute it in a view: .*? of 'chosen'\.)"
+    r"(?= |\Z)"
+)
+
+
 def without_elements(message: str, arguments: Mapping[str, Any], names: Callable[[], Collection[str]]) -> str:
     """Hide every text and number in a message that is an element of an argument, unless it is a public name.
 
-    The search covers quoted texts everywhere, and numbers other than 0 and 1 before the hint.
+    The search covers quoted texts everywhere, and numbers other than 0 and 1 before the hint. A sentence that says what
+    to write in place of a value is made of this value, so it is left out where a value is hidden.
 
     Parameters
     ----------
@@ -251,6 +259,7 @@ def without_elements(message: str, arguments: Mapping[str, Any], names: Callable
         origins.pop(name, None)
     if not origins:
         return message
+    hint = _MADE_OF_VALUES.sub("", f" {hint}").removeprefix(" ")
     first = _NUMBER.sub(lambda match: _HIDDEN if float(match[0]) in origins else match[0], first)
     text = _QUOTED.sub(
         lambda match: match[0] if origins.keys().isdisjoint(_keys(_spelled(match))) else _HIDDEN, first + end + hint
