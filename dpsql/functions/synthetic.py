@@ -230,7 +230,7 @@ class SyntheticPlan(Plan):
         if not bounded and share is None:
             share = _BOUNDS_SHARE
         epsilon = EPSILON.read(arguments)
-        if own["private_keys"] and not parameters.narrow(Fraction, epsilon) <= _LARGEST_EPSILON:
+        if own["private_keys"] and not parameters.epsilon(epsilon) <= _LARGEST_EPSILON:
             raise ParameterError("P001", f"epsilon must be at most {_LARGEST_EPSILON} with private_keys. Lower it.")
         target = arguments.get("target")
         return {

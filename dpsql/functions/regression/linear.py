@@ -18,6 +18,7 @@ from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar
 
+from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     COLUMNS,
     DELTA,
@@ -365,7 +366,7 @@ class RegressionPlan(FittingPlan):
         own["automatic"] = True if own["method"] == "auto" else None
         if own["automatic"]:
             blocks, rows = (None if own[name] is None else narrow(int, own[name]) for name in ("blocks", "n_rows"))
-            budget = (narrow(Fraction, cost) for cost in (EPSILON.read(arguments), own["delta"]))
+            budget = parameters.epsilon(EPSILON.read(arguments)), narrow(Fraction, own["delta"])
             counts = own["standardize"] is True and arguments.get(ENGINE.name) is None
             method = automatic(cls._columns(arguments, layout), blocks, rows, *budget, counts=counts)
             own["method"] = "boosted_ada_ssp" if method == "additive" and own["row_norm"] is not None else method
