@@ -66,7 +66,7 @@ class Cap:
         Columns; none if rows of several owners are compared.
     most : int or str
         Row limit per owner, or its SQL.
-    places : tuple of str
+    sort_keys : tuple of str
         SQL of the columns ``place1``, ``place2``, … that the condition orders by. Only rows of owners with more rows
         have them. They are columns, because DuckDB 2.0 accepts nothing volatile in a window's order.
     """
@@ -74,7 +74,7 @@ class Cap:
     condition: str
     owner: tuple[str, ...] = ()
     most: int | str = 0
-    places: tuple[str, ...] = ()
+    sort_keys: tuple[str, ...] = ()
 
     @property
     def divides(self) -> bool:
@@ -118,10 +118,10 @@ def within(frame: Frame, name: str, cap: Cap, rows: str, flag: str = "") -> tupl
 def _chosen(cap: Cap, rows: str, flag: str) -> str:
     if flag:
         return f"SELECT *, ({cap.condition}) AS {flag}\n  FROM {rows}"
-    if not cap.places:
+    if not cap.sort_keys:
         return f"SELECT * FROM {rows}\n  QUALIFY {cap.condition}"
-    names = [f"place{number}" for number in range(1, len(cap.places) + 1)]
-    placed = ", ".join(f"{place} AS {name}" for place, name in zip(cap.places, names, strict=True))
+    names = [f"place{number}" for number in range(1, len(cap.sort_keys) + 1)]
+    placed = ", ".join(f"{key_sql} AS {name}" for key_sql, name in zip(cap.sort_keys, names, strict=True))
     return f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {placed} FROM {rows})\n  QUALIFY {cap.condition}"
 
 
@@ -453,14 +453,14 @@ def _unit(frame: Frame) -> tuple[str, str]:
     return (UNIT[0], "''::BLOB") if frame.is_numbered else owner("unit")
 
 
-def _first_of_units(frame: Frame, unit: tuple[str, ...], *places: str) -> Cap:
+def _first_of_units(frame: Frame, unit: tuple[str, ...], *sort_keys: str) -> Cap:
     """Return the limit that keeps the first rows of each unit by their places.
 
     BETWEEN, since DuckDB 2.0 makes an aggregate of a comparison with one end, which takes twice the time.
     """
-    window = f"{partition_by(list(unit))} {order_by([f'place{number}' for number in range(1, len(places) + 1)])}"
+    window = f"{partition_by(list(unit))} {order_by([f'place{number}' for number in range(1, len(sort_keys) + 1)])}"
     most = frame.most_of_unit
-    return Cap(f"{call('row_number')} OVER ({window}) BETWEEN 1 AND {most}", unit, most, places)
+    return Cap(f"{call('row_number')} OVER ({window}) BETWEEN 1 AND {most}", unit, most, sort_keys)
 
 
 def chosen(frame: Frame) -> Iterator[Step]:
@@ -543,7 +543,7 @@ _FEW_COLUMNS = 17
 
 def in_passes(frame: Frame) -> Iterator[Step]:
     """Yield the steps of all the call's passes over the rows, and the statistic."""
-    if frame.plan.layout.kind == "wide":
+    if frame.plan.layout.kind != "long":
         yield from chosen(frame)
     if frame.only is not None:
         yield from _pass(frame, frame.only, frame.ticket)
