@@ -10,6 +10,7 @@ Doubles = NDArray[np.float64]
 # Doubles; Arrow may hold them as floats.
 Floats = NDArray[np.floating]
 Longs = NDArray[np.int64]
+Words = NDArray[np.uint64]
 # Exact integers: 64 bits if they fit, else Python integers.
 Integers = Longs | NDArray[np.object_]
 

@@ -108,8 +108,8 @@ class TwoStagePlan(OneShotPlan):
 
     def _passes(self) -> tuple[Pass, ...]:
         """Return the passes. Workers of an engine draw nothing, so a private number of blocks needs its own pass."""
-        if self.engine is None:
-            return (Pass(),)
+        if self.engine is None:  # rows without an id draw a key
+            return (Pass(keyed=self.layout.privacy_unit is not None or self.layout.row_id is not None),)
         return (Pass(keyed=True),) * (1 if self.blocks is not None else 2)
 
     @property

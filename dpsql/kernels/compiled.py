@@ -12,7 +12,7 @@ import numpy as np
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-from dpsql.arrays import Doubles, Floats, Longs
+from dpsql.arrays import Doubles, Floats, Longs, Words
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 
 if TYPE_CHECKING:
@@ -133,8 +133,28 @@ def column_major(
             sums[j] += np.int64(np.dot(x, target[start : start + count]))
 
 
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def add_words(values: Words, keys: Words, lanes: Words) -> None:
+    """Set the lanes of rows; see `identity.row_contents`."""
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
+    for lane in range(lanes.shape[0]):
+        lanes[lane, :] = keys[2 * values.shape[0], lane]
+    for column in range(values.shape[0]):
+        for lane in range(lanes.shape[0]):
+            first = keys[2 * column, lane]
+            second = keys[2 * column + 1, lane]
+            for row in range(values.shape[1]):
+                value = values[column, row]
+                lanes[lane, row] += (value & low) * first + (value >> half) * second
+
+
 def compile_all() -> None:
     """Compile every kernel for its argument types."""
+    words = np.zeros((1, 1), dtype=np.uint64)
+    keys = np.zeros((3, 1), dtype=np.uint64)
+    keys.flags.writeable = False  # like a digest's bytes
+    add_words(words, keys, words.copy())
     doubles, integers = np.zeros(1), np.zeros(1, dtype=np.int64)
     for values in (np.zeros((1, 1)), np.zeros((1, 1), dtype=np.float32)):
         values.flags.writeable = False  # like Arrow's buffers

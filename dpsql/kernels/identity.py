@@ -37,8 +37,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
+from dpsql.arrays import Words
 from dpsql.kernels.columns import to_doubles
-from dpsql.kernels.xty import distinct_features
+from dpsql.kernels.xty import compiled_kernels, distinct_features
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -144,6 +145,7 @@ def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 # The number of 32-bit multilinear hashes in the hash of a row's contents.
 _LANES = 4
+_LOW_HALF = np.uint64(0xFFFFFFFF)
 _Encoder = Callable[[int], bytes] | Callable[[str], bytes] | Callable[[bytes], bytes] | Callable[[Decimal], bytes]
 
 
@@ -206,6 +208,8 @@ def row_contents(target: NDArray[np.float64], features: NDArray[np.float64], key
 
     Rows that read alike have the same hash. Two other rows collide with a chance of ``2**-128`` over the key, which is
     drawn after the rows are fixed: each of the four lanes is a multilinear hash, strongly universal in its upper half.
+    Two lanes are a word, which is mixed: so the order of hashes is as good as random also for rows whose values have a
+    pattern, of which a multilinear hash keeps something. Mixing maps different words to different ones.
 
     Parameters
     ----------
@@ -223,15 +227,28 @@ def row_contents(target: NDArray[np.float64], features: NDArray[np.float64], key
     .. [1] M. Dietzfelbinger, Universal hashing and k-wise independent random variables via integer arithmetic without
        primes, STACS 1996.
     """
-    values = _canonical(np.vstack([target, features]))
-    rows = values.shape[1]
-    words = np.ascontiguousarray(values.T).view(np.uint32).reshape(rows, -1).astype(np.uint64)
-    count = words.shape[1]
+    values = _canonical(np.vstack([target, features])).view(np.uint64)
+    rows, count = values.shape[1], 2 * len(values)
     stream = hashlib.shake_128(b"dpsql row contents" + key).digest(8 * _LANES * (count + 1))
     keys = np.frombuffer(stream, dtype=np.uint64).reshape(count + 1, _LANES)
-    lanes = ((words @ keys[:-1] + keys[-1]) >> np.uint64(32)).astype(np.uint32)
+    fast = compiled_kernels(values.size)
+    lanes = np.empty((_LANES, rows), dtype=np.uint64)
+    (_add_words if fast is None else fast.add_words)(values, keys, lanes)
+    lanes >>= np.uint64(32)
+    words = np.empty((rows, 2), dtype=np.uint64)
+    for number in (0, 1):
+        words[:, number] = mixed(lanes[2 * number] | lanes[2 * number + 1] << np.uint64(32))
     offsets = np.arange(rows + 1, dtype=np.int32) * (4 * _LANES)
-    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(lanes.tobytes())])
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(words)])
+
+
+def _add_words(values: Words, keys: Words, lanes: Words) -> None:
+    """Set the lanes, shape (4, rows), of values, shape (columns, rows), to their sums of 32-bit halves times keys."""
+    lanes[:] = keys[-1][:, np.newaxis]
+    for column, value in enumerate(values):
+        for half, word in enumerate((value & _LOW_HALF, value >> np.uint64(32))):
+            for lane, number in zip(lanes, keys[2 * column + half], strict=True):
+                lane += word * number
 
 
 def text_words(texts: Sequence[bytes], key: bytes) -> NDArray[np.uint64]:

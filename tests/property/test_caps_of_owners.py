@@ -27,6 +27,10 @@ CALLS = (
     "max_rows_per_unit_group := 1)",
     "dp_count('orders', by := ['ward', 'kind'], {0}, max_rows_per_unit := 3, max_rows_per_unit_group := 1)",
     "dp_quantile('orders', 'x', lower := -4, upper := 4, {0}, max_rows_per_unit := 1)",
+    "dp_sis('orders', target := 'n', features := ['x'], k := 1, lower := -4, upper := 4, target_lower := 0, "
+    "target_upper := 9, {0}, max_rows_per_unit := 2)",
+    "dp_linear_regression('orders', target := 'n', features := ['x'], delta := 1e-6, lower := -4, upper := 4, "
+    "target_lower := 0, target_upper := 9, {0}, max_rows_per_unit := 1)",
     "dp_query('SELECT ward, count(*), sum(n), avg(x) FROM orders GROUP BY ward', epsilon := 1, fresh := true)",
     "dp_query('SELECT note, count(*) FROM orders GROUP BY note', epsilon := 1, delta := 1e-6, fresh := true)",
     "dp_query('SELECT code, sum(qty) FROM orders JOIN lines ON ok = o GROUP BY code', epsilon := 1, "
@@ -42,8 +46,12 @@ def con() -> Iterator[Any]:
 
 
 def exact(con: Any, least: int, monkeypatch: Any, asked: Sequence[str] = CALLS) -> list[Any]:
-    """Return the exact integers of calls, where limits from `least` on tell owners apart."""
-    monkeypatch.setattr(rows, "_FEW", least)
+    """Return the exact integers of calls, where limits from `least` on tell owners apart; others order all rows."""
+
+    def divides(cap: rows.Cap) -> bool:
+        return bool(cap.owner) and (isinstance(cap.most, str) or cap.most >= least)
+
+    monkeypatch.setattr(rows.Cap, "divides", property(divides))
     with one_key(), exact_parts() as calls:
         found = [calls.run(con, f"FROM {sql.format(ALL).replace(chr(39) * 2, chr(39))}") for sql in asked]
     return [[(part.part.name, [_plain(one) for one in part.vectors]) for part in call.parts] for call in found]

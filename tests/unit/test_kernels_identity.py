@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import stats
 
 import dpsql
 from dpsql.engines.duckdb.keys import identity
+from dpsql.kernels import compiled
+from dpsql.kernels import identity as kernel
 from dpsql.kernels.identity import has_identity, identity_bytes, is_name, row_contents, text_words
 from support.cases import cases
 
@@ -143,3 +146,33 @@ def test_words_of_texts() -> None:
     assert words.shape == (3, 2)
     assert len({tuple(word) for word in words.tolist()}) == 3
     assert text_words([], b"k").shape == (0, 2)
+
+
+def test_compiled_and_plain_hashes_of_rows_are_one() -> None:
+    rng = np.random.default_rng(5)
+    values = rng.integers(0, 2**64, (7, 300), dtype=np.uint64)
+    keys = rng.integers(0, 2**64, (15, 4), dtype=np.uint64)
+    lanes = np.empty((2, 4, 300), dtype=np.uint64)
+    kernel._add_words(values, keys, lanes[0])
+    compiled.add_words(values, keys, lanes[1])
+    assert (lanes[0] == lanes[1]).all()
+
+
+def law_of_the_first(rows: int = 12, keys: int = 20_000, most: int = 3) -> float:
+    """Return the chance of counts as uneven as those of the rows that come first, for rows with a pattern."""
+    target, counts = np.arange(rows, dtype=float), np.zeros(rows)
+    features = np.vstack([2.0 * target, 0.0 * target])
+    for number in range(keys):
+        found = row_contents(target, features, number.to_bytes(16, "little")).to_pylist()
+        counts[sorted(range(rows), key=found.__getitem__)[:most]] += 1
+    expected = keys * most / rows
+    squares = ((counts - expected) ** 2).sum() / (expected * (1 - most / rows)) * (rows - 1) / rows
+    return float(stats.chi2.sf(squares, rows - 1))
+
+
+@pytest.mark.long
+def test_each_row_comes_first_equally_often(monkeypatch: Any) -> None:
+    """The keys are fixed. A hash that is not mixed is strongly universal, and still prefers some rows."""
+    assert law_of_the_first() > 0.01
+    monkeypatch.setattr(kernel, "mixed", lambda words: words)
+    assert law_of_the_first() < 1e-6

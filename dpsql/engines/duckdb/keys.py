@@ -152,18 +152,16 @@ def block_hash(ticket: str, *parts: tuple[str, str] | str) -> str:
     return cast(call(">>", place_hash(ticket, *parts), "64"), "UBIGINT")
 
 
-def first_rows(rows: str, most: int | str, *sort_keys: str, partition: str = "") -> str:
-    """Return the first rows by their sort keys, of each part if they are partitioned.
+def first_rows(rows: str, most: int | str, *sort_keys: str) -> str:
+    """Return the first rows by their sort keys.
 
     Sort keys become columns before the comparison, because DuckDB 2.0 accepts nothing volatile in a window's order.
     """
     names = [f"place{number}" for number in range(1, len(sort_keys) + 1)]
     columns = ", ".join(f"{expression} AS {name}" for expression, name in zip(sort_keys, names, strict=True))
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    within = f"PARTITION BY {partition} " if partition else ""
     return (
         f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {columns} FROM ({rows})) "
-        f"QUALIFY {call('row_number')} OVER ({within}ORDER BY {order}) <= {most}"
+        f"QUALIFY {call('row_number')} OVER ({order_by(names)}) <= {most}"
     )
 
 

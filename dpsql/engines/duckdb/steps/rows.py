@@ -14,7 +14,8 @@ Values are hidden from the planner's statistics, and are integers within bounds 
 most of a call's time, but a sample is all rows of an owner within the limit. So the rows are stored once and counted,
 and only rows of owners over the limit are sorted and sampled. The choice of an owner's rows stays a function of its own
 rows and the call's key. The rows are read once, so the counted rows are the rows that are handed over, even if a file
-changes meanwhile; and NULL keys are one owner in all three steps.
+changes meanwhile; and NULL keys are one owner in all three steps. The rows are chosen once for all passes of a call,
+which read what is stored: a pass never reads the source again.
 
 Rows over the limits are also recorded, unit by unit and cut, see `dpsql.statistics.aggregates`.
 """
@@ -36,6 +37,8 @@ from dpsql.engines.duckdb.keys import (
     first_rows,
     identity,
     key,
+    order_by,
+    partition_by,
     place_hash,
     sampled,
     text_bytes,
@@ -50,9 +53,6 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.rendering import call, cast, coalesce, double, field, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
-# If fewer rows count, most owners have more, and one sort of all rows is faster.
-_FEW = 8
-
 
 @dataclass(frozen=True)
 class Cap:
@@ -66,16 +66,20 @@ class Cap:
         Columns; none if rows of several owners are compared.
     most : int or str
         Row limit per owner, or its SQL.
+    sort_keys : tuple of str
+        SQL of the columns ``place1``, ``place2``, … that the condition orders by. Only rows of owners with more rows
+        have them. They are columns, because DuckDB 2.0 accepts nothing volatile in a window's order.
     """
 
     condition: str
     owner: tuple[str, ...] = ()
     most: int | str = 0
+    sort_keys: tuple[str, ...] = ()
 
     @property
     def divides(self) -> bool:
-        """Whether telling apart owners with more rows pays."""
-        return bool(self.owner) and (isinstance(self.most, str) or self.most >= _FEW)
+        """Whether only rows of owners with more rows are put in order."""
+        return bool(self.owner)
 
 
 def within(frame: Frame, name: str, cap: Cap, rows: str, flag: str = "") -> tuple[list[Step], str]:
@@ -92,11 +96,8 @@ def within(frame: Frame, name: str, cap: Cap, rows: str, flag: str = "") -> tupl
     flag : str
         If given, all rows stay, and a column of this name says whether they count.
     """
-    chosen = f"SELECT *, ({cap.condition}) AS {flag}\n  FROM {{rows}}" if flag else (
-        f"SELECT * FROM {{rows}}\n  QUALIFY {cap.condition}"
-    )  # fmt: skip
     if not cap.divides:
-        return [], chosen.format(rows=rows)
+        return [], _chosen(cap, rows, flag)
     relation, above = frame.name(f"{name}rows"), frame.name(f"{name}above")
     owner = ", ".join(cap.owner)
     counted = f"SELECT {owner} FROM {relation}\n  GROUP BY {owner} HAVING {call('count_star')} > {cap.most}"
@@ -111,7 +112,17 @@ def within(frame: Frame, name: str, cap: Cap, rows: str, flag: str = "") -> tupl
     ]
     light, heavy = (_joined(word, relation, above, cap.owner) for word in ("ANTI", "SEMI"))
     all_of_them = f"SELECT *, true AS {flag} FROM {light}" if flag else f"SELECT * FROM {light}"
-    return steps, f"{all_of_them}\n  UNION ALL\n  {chosen.format(rows=heavy)}"
+    return steps, f"{all_of_them}\n  UNION ALL\n  {_chosen(cap, heavy, flag)}"
+
+
+def _chosen(cap: Cap, rows: str, flag: str) -> str:
+    if flag:
+        return f"SELECT *, ({cap.condition}) AS {flag}\n  FROM {rows}"
+    if not cap.sort_keys:
+        return f"SELECT * FROM {rows}\n  QUALIFY {cap.condition}"
+    names = [f"place{number}" for number in range(1, len(cap.sort_keys) + 1)]
+    placed = ", ".join(f"{key_sql} AS {name}" for key_sql, name in zip(cap.sort_keys, names, strict=True))
+    return f"SELECT * EXCLUDE ({', '.join(names)}) FROM (SELECT *, {placed} FROM {rows})\n  QUALIFY {cap.condition}"
 
 
 def _joined(word: str, rows: str, owners: str, columns: Sequence[str]) -> str:
@@ -437,34 +448,51 @@ def owner(part: str) -> tuple[str, str]:
     return f"{part}_number", f"{part}_bytes"
 
 
-def first_of_units(frame: Frame, rows: str, *sort_keys: str) -> str:
-    """Return the first rows of each unit by their sort keys."""
-    return first_rows(rows, frame.most_of_unit, *sort_keys, partition=", ".join(owner("unit")))
+def _unit(frame: Frame) -> tuple[str, str]:
+    """Return the number and the bytes of a row's unit, from the columns of `units`."""
+    return (UNIT[0], "''::BLOB") if frame.is_numbered else owner("unit")
+
+
+def _first_of_units(frame: Frame, unit: tuple[str, ...], *sort_keys: str) -> Cap:
+    """Return the limit that keeps the first rows of each unit by their places.
+
+    BETWEEN, since DuckDB 2.0 makes an aggregate of a comparison with one end, which takes twice the time.
+    """
+    window = f"{partition_by(list(unit))} {order_by([f'place{number}' for number in range(1, len(sort_keys) + 1)])}"
+    most = frame.most_of_unit
+    return Cap(f"{call('row_number')} OVER ({window}) BETWEEN 1 AND {most}", unit, most, sort_keys)
+
+
+def chosen(frame: Frame) -> Iterator[Step]:
+    """Yield the steps that choose the rows of each privacy unit that count, once for all passes.
+
+    Only rows with equal contents can tie, and these are interchangeable. A row's columns are those of `counted`.
+    """
+    if frame.plan.layout.privacy_unit is None:
+        return
+    columns, order = ["dpsql_row", *units(frame)], []
+    contents = call("dpsql_contents", frame.ticket, "dpsql_row")
+    if frame.plan.layout.row_id is not None:  # contents distinguish rows with one id
+        columns += identities("row")
+        order = [place_hash(frame.ticket, owner("row"))]
+    condition = f"WHERE {frame.ticket} IS NOT NULL AND dpsql_unit IS NOT NULL"
+    cap = _first_of_units(frame, frame.unit, *order, contents)
+    steps, rows = within(frame, "unit", cap, f"({select(columns, rows_of(frame), condition)})")
+    yield from steps
+    yield Step("chosen", f"The rows that count.{_cap(frame)}", rows, is_materialized=frame.plan.readings > 1)
 
 
 def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:
-    """Return the step of the rows, with a row limit per privacy unit; only rows with equal contents can tie.
+    """Return the step of the rows of a pass, of each privacy unit those that `chosen` kept.
 
     Rows are `keyed` if a later step sorts them into blocks.
     """
-    plan, layout, note = frame.plan, frame.plan.layout, "The rows that count"
-    columns, condition = ["dpsql_row"], f"WHERE {ticket} IS NOT NULL"
-    if layout.privacy_unit is not None:
-        columns += identities("unit")
-        condition += " AND dpsql_unit IS NOT NULL"
-    if layout.row_id is not None and (keyed or layout.privacy_unit is not None):
-        columns += identities("row")
-    rows = select(columns, rows_of(frame), condition)
-    if layout.privacy_unit is not None:
-        contents = call("dpsql_contents", frame.ticket, "dpsql_row")
-        # Contents distinguish rows with one id; rows with equal contents are interchangeable.
-        order = (
-            (place_hash(frame.ticket, contents),)
-            if layout.row_id is None
-            else (place_hash(frame.ticket, owner("row")), contents)
-        )
-        rows = first_of_units(frame, rows, *order)
-        note += f": at most {plan.max_rows_per_unit} of one privacy unit, chosen by a keyed hash"
+    layout, note, condition = frame.plan.layout, "The rows that count", f"WHERE {ticket} IS NOT NULL"
+    if layout.privacy_unit is None:
+        ids = identities("row") if layout.row_id is not None and keyed else []
+        rows = select(["dpsql_row", *ids], rows_of(frame), condition)
+    else:
+        rows = select(["*"], frame.name("chosen"), condition)
     most = frame.opening.most_rows
     if most is not None:
         # Equal rows must not be kept or dropped together, so each gets its own random numbers. DuckDB's numbers are
@@ -482,7 +510,7 @@ def block_key(frame: Frame) -> str:
     """
     layout = frame.plan.layout
     if layout.privacy_unit is not None:
-        return block_hash(frame.ticket, owner("unit"))
+        return block_hash(frame.ticket, _unit(frame))
     contents = block_hash(frame.ticket, call("dpsql_contents", frame.ticket, "dpsql_row"))
     if layout.row_id is not None:
         key = block_hash(frame.ticket, owner("row"))
@@ -515,6 +543,8 @@ _FEW_COLUMNS = 17
 
 def in_passes(frame: Frame) -> Iterator[Step]:
     """Yield the steps of all the call's passes over the rows, and the statistic."""
+    if frame.plan.layout.kind != "long":
+        yield from chosen(frame)
     if frame.only is not None:
         yield from _pass(frame, frame.only, frame.ticket)
         yield statistic(frame, frame.only)
@@ -530,8 +560,9 @@ def in_passes(frame: Frame) -> Iterator[Step]:
 
 def _pass(frame: Frame, number: int, ticket: str) -> Iterator[Step]:
     """Yield the steps of one pass over the rows, which waits for its ticket."""
-    plan, key = frame.plan, block_key(frame)
-    if plan.layout.kind == "long":
+    plan, is_long = frame.plan, frame.plan.layout.kind == "long"
+    key = block_key(frame) if is_long or frame.opening.keyed or frame.blocks else NO_KEY
+    if is_long:
         parts = {LONG_TARGET: "target", LONG_POSITIONS: "js"}
         if plan.statement == COLLECTED:
             parts[LONG_VALUES] = "vs"
@@ -607,6 +638,7 @@ def _scored(frame: Frame) -> Iterator[Step]:
     layout = frame.plan.layout
     label, score = (field("dpsql_row", name) for name in (layout.target, *(layout.features or ())))
     opaque = plus(f"TRY_CAST({score} AS DOUBLE)", frame.zero)
+    yield from chosen(frame)
     yield counted(frame, "rows", frame.ticket, keyed=False)
     note = "Label and score of every row. The gate adds 0 to each score, which hides it from column statistics."
     yield Step("scored", note, select([f"{label} AS label", f"{opaque} AS score"], frame.name("rows")))
@@ -750,7 +782,9 @@ def documents(frame: Frame) -> Iterator[Step]:
     yield _cells(frame, f"{_name_of_cell(frame)} AS name", f"{value} AS value", f"{target} AS target")
     rows = select([document(frame), f"{call('max', 'target')} AS target"], f"{frame.name('cells')}", "GROUP BY ALL")
     note = "One row for each row id: of several targets the largest counts."
-    yield Step("documents", f"{note}{_cap(frame)}", _capped(frame, rows), is_materialized=True)
+    before, rows = _capped(frame, rows)
+    yield from before
+    yield Step("documents", f"{note}{_cap(frame)}", rows, is_materialized=True)
 
 
 def _cap(frame: Frame) -> str:
@@ -760,10 +794,11 @@ def _cap(frame: Frame) -> str:
     return f" At most {frame.plan.max_rows_per_unit} count of one privacy unit, chosen by a keyed hash."
 
 
-def _capped(frame: Frame, rows: str) -> str:
+def _capped(frame: Frame, rows: str) -> tuple[list[Step], str]:
     if frame.plan.layout.privacy_unit is None:
-        return rows
-    return first_of_units(frame, rows, place_hash(frame.ticket, owner("row")))
+        return [], rows
+    cap = _first_of_units(frame, owner("unit"), place_hash(frame.ticket, owner("row")))
+    return within(frame, "unit", cap, f"({rows})")
 
 
 def present(frame: Frame) -> Step:
@@ -812,7 +847,9 @@ def gathered_names(frame: Frame) -> Iterator[Step]:
         f"{frame.name('cells')} LEFT JOIN {frame.name('features')} USING (name)",
         f"GROUP BY {document(frame)}",
     )
-    rows, note = _capped(frame, rows), f"One row for each row id, with its labels and features.{_cap(frame)}"
+    before, rows = _capped(frame, rows)
+    yield from before
+    note = f"One row for each row id, with its labels and features.{_cap(frame)}"
     most = frame.opening.most_rows
     if most is not None:
         rows = first_rows(rows, most, place_hash(frame.ticket, *map(owner, owners(frame))))
