@@ -746,28 +746,28 @@ class QueryPlanner:
             reading.refuse_unpinned(syntax, [name for form in read.forms for name in _released_names(form.split)])
 
         def stored(
-            form: ReadQuery, versions: Iterable[bool]
+            form: ReadQuery, placed: list[PlacedCore], free: tuple[paths.Path, ...], versions: Iterable[bool]
         ) -> tuple[QueryStatement, Split, tuple[paths.Path, ...]] | None:
-            with suppress(DpsqlError):
-                placed, free = self._placed(arguments, plans, seen, form)
-                for earlier in versions:
-                    with suppress(DpsqlError):
-                        statement = self._statement(text_of(sql), form, placed, arguments, free, asker, earlier=earlier)
-                        if statement is not None and self._past.replay(statement.plan) is not None:
-                            return replace(statement, replayed=True), form.split, free
+            for earlier in versions:
+                with suppress(DpsqlError):
+                    statement = self._statement(text_of(sql), form, placed, arguments, free, asker, earlier=earlier)
+                    if statement is not None and self._past.replay(statement.plan) is not None:
+                        return replace(statement, replayed=True), form.split, free
             return None
 
         for form in read.before:
-            release = stored(form, (True,) if form.earlier == BEFORE_TOTAL_ORDERS else (False, True))
-            if release is not None:
-                return release
+            with suppress(DpsqlError):
+                versions = (True,) if form.earlier == BEFORE_TOTAL_ORDERS else (False, True)
+                release = stored(form, *self._placed(arguments, plans, seen, form), versions)
+                if release is not None:
+                    return release
         if read.refusal is not None:
             raise read.refusal
         placed, free = self._placed(arguments, plans, seen, read)
         statement = self._statement(text_of(sql), read, placed, arguments, free, asker)
         if statement is None or not has_earlier_parts(statement.plan) or self._past.replay(statement.plan) is not None:
             return statement, read.split, free
-        return stored(read, (True,)) or (statement, read.split, free)
+        return stored(read, placed, free, (True,)) or (statement, read.split, free)
 
     def _placed(
         self, arguments: Given, plans: Mapping[str, str], seen: Seen, read: ReadQuery
