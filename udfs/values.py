@@ -6,13 +6,13 @@ Only this module sets the registration flags that keep a release private.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import CODED, DpsqlError, InternalError, ParameterError, original
 from dpsql.kernels.columns import single_chunk
 from dpsql.progress import presses

@@ -11,12 +11,13 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 
 from starlette.applications import Starlette
 
+from dpsql.dataclass import dataclass
 from dpsql.gateway import flight
 from dpsql.gateway.addresses import Addresses
 from dpsql.gateway.box import Boxes

@@ -16,13 +16,14 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.gateway.addresses import HELD, Addresses, refuse_other_sites
 from dpsql.gateway.asked import MOST_BODY

@@ -31,7 +31,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations
@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles
 from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.contract.query.split import DRAWS
+from dpsql.dataclass import dataclass
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.noise.cube import cube_noise
 from dpsql.noise.seeded import SeededWords

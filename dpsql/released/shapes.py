@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.contract.covers import COVERING, UNDETERMINED
+from dpsql.dataclass import dataclass
 from dpsql.released.aggregates import entries as aggregate_entries
 from dpsql.released.areas import area_rows
 from dpsql.released.comparison import comparison_rows

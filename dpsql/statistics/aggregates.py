@@ -83,7 +83,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -95,6 +94,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Integers, Longs, struct_rows
 from dpsql.contract.fold import Batch, Collector, Fold, KeptRows, field, numbers, record
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums, affine_map, quantise
 

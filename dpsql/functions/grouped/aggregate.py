@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar
@@ -45,6 +45,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, fold
 from dpsql.contract.plan import Quantity, refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.left_out import GROUP, LEFT_OUT_SHARE, RECORD, UNITS, LeftOutPlan
 from dpsql.functions.grouped.plan import (
