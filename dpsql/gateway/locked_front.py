@@ -30,7 +30,7 @@ def readable() -> list[str]:
     """
     package = Path(__file__).parents[1]
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    left_out = {Path.cwd(), package.parent}
+    left_out = {Path.cwd(), *([] if (package / "udfs").exists() else [package.parent])}
     searched = [path for path in sys.path if path and Path(path).resolve() not in left_out]
     return [*installed, *searched, str(package), *_OF_SYSTEM]
 
