@@ -38,10 +38,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles
+from dpsql.arrays import Doubles, from_numbers
 from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.contract.query.split import DRAWS
 from dpsql.dataclass import dataclass
@@ -406,7 +405,7 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
     cells = [
         (
             [_text(number, kind) for number in value.tolist()],
-            rounded_up(pa.array(_to_nullable(error), pa.float64())).to_pylist(),
+            rounded_up(from_numbers(error, np.isnan(error))).to_pylist(),
             *map(_to_nullable, others),
         )
         for kind, value, error, *others in columns

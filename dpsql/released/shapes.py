@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpsql.arrays import are_missing, from_numbers, from_values, to_numbers
 from dpsql.contract.covers import COVERING, UNDETERMINED
 from dpsql.dataclass import dataclass
 from dpsql.released.aggregates import entries as aggregate_entries
@@ -94,9 +95,9 @@ class Shape:
             Which rows it covers (`dpsql.contract.covers`), if it has columns for that.
         """
         bare = pa.struct([field for field in self.arrow if field.name not in COVERING])
-        array = pa.array(self.rows(result), type=bare) if self.table is None else self.table(result, bare)
+        array = from_values(self.rows(result), bare) if self.table is None else self.table(result, bare)
         columns = [rounded_up(column) if _is_error(name) else column for name, column in _fields(array)]
-        columns += [pa.repeat(pa.scalar(covers, pa.string()), len(array)) for name in COVERING if name in self.columns]
+        columns += [from_values([covers] * len(array), pa.string()) for name in COVERING if name in self.columns]
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))
 
     @property
@@ -131,11 +132,11 @@ def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
     errors : DoubleArray
         At least 0; NULL, NaN and infinity stay.
     """
-    values = errors.to_numpy(zero_copy_only=False)
+    values = to_numbers(errors)
     some, indices = np.unique(values, return_inverse=True)
     # Round to twelve digits first: rounding errors of double sums must not add a digit.
     numbers = np.array([float(_FOUR_DIGITS.create_decimal(f"{number:.12g}")) for number in some.tolist()])
-    return pa.array(numbers[indices] if len(some) else values, type=pa.float64(), mask=errors.is_null().to_numpy(False))
+    return from_numbers(numbers[indices] if len(some) else values, are_missing(errors))
 
 
 def _coefficients(result: Fitted) -> Rows:
