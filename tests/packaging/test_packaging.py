@@ -111,6 +111,7 @@ def test_import_is_light(tmp_path: Path) -> None:
 FIRST_CALLS = """
 import sys
 import dpsql
+SLOW = {"numba", "scipy", "polars", "pandas", "sqlalchemy.dialects.postgresql"}
 con = dpsql.connect()
 con.execute("CREATE TABLE t AS SELECT random() AS a, random() AS b, random() AS y, 'u' AS w FROM range(500)")
 for call in (
@@ -123,7 +124,7 @@ for call in (
     "features := ['a', 'b'])",
 ):
     con.execute(call).fetchall()
-    print(*sorted({"numba", "scipy", "polars", "pandas"} & set(sys.modules)), end=";")
+    print(*sorted(SLOW & set(sys.modules)), end=";")
 con.close()
 """
 
