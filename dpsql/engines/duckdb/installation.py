@@ -37,6 +37,7 @@ from dpsql.ledger.file import beside
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
 from dpsql.manual.catalogue import MANUAL
+from dpsql.parsing import PARSER
 from dpsql.rendering import text
 from dpsql.udfs.specs import SPECS
 from dpsql.udfs.values import UdfSpec
@@ -305,33 +306,24 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: Iterable[duckdb.Stat
 
 
 @cache
-def _parser() -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB of its own, so that no caller's setting affects what it parses."""
-    return duckdb.connect(config={"threads": 1})
-
-
-@cache
 def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement]]:
     """Return the statements for the macros of an instance and of a connection; a process parses them once.
 
     The instance's macros have comments. Comments on each connection's macros would be a quarter of a connection's cost.
     """
     instance, connection = macros_sql(f"MACRO {catalog}.main.", catalog), macros_sql("TEMP MACRO ", catalog)
-    return (
-        _parser().extract_statements(instance + _comments_sql(instance)),
-        _parser().extract_statements(connection),
-    )
+    return PARSER.statements(instance + _comments_sql(instance)), PARSER.statements(connection)
 
 
 @cache
 def _types() -> dict[str, DuckDBPyType]:
     """Return the return types of functions, by name; a process reads them once, like the macros."""
-    return {name: _parser().sqltype(name) for name in {spec.returns for spec in SPECS}}
+    return {name: PARSER.type(name) for name in {spec.returns for spec in SPECS}}
 
 
 # DuckDB 2.0 reports objects that outlive the interpreter on stderr.
-for _cached in (_macros, _types, _parser):
-    atexit.register(_cached.cache_clear)
+atexit.register(_macros.cache_clear)
+atexit.register(_types.cache_clear)
 
 
 def _comments_sql(macros: str) -> str:
