@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles, from_numbers
+from dpsql.arrays import Doubles, from_numbers, rounded_up
 from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.contract.query.split import DRAWS
 from dpsql.dataclass import dataclass
@@ -50,7 +50,6 @@ from dpsql.noise.seeded import SeededWords
 from dpsql.released.aggregates import is_biased, restored_block
 from dpsql.released.covariance import Estimated, estimates, nothing_left, rows_needed
 from dpsql.released.intervals import is_narrowed, restored_interval
-from dpsql.released.shapes import rounded_up
 from dpsql.statistics.aggregates import AVG, COUNT, CUBE, GAUSSIAN, LAPLACE, STDDEV, SUM, VARIANCE, SharedTarget
 
 # From this confidence on, an interval of Laplace noise is wider than an interval of normal noise of the same variance.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from decimal import ROUND_CEILING, Context
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from dpsql.arrays import are_missing, from_numbers, from_values, to_numbers
+from dpsql.arrays import from_values, rounded_up
 from dpsql.contract.covers import COVERING, UNDETERMINED
 from dpsql.dataclass import dataclass
 from dpsql.released.aggregates import entries as aggregate_entries
@@ -42,7 +40,6 @@ _WORD = {VERDICT: "VARCHAR"}
 # Last columns if every row is a number of rows or of their values: the covered rows, twice in this version.
 _SPOKEN = _WORD | dict.fromkeys(COVERING, "VARCHAR")
 # Digits of a shown standard deviation.
-_FOUR_DIGITS = Context(prec=4, rounding=ROUND_CEILING)
 
 
 @dataclass(frozen=True)
@@ -122,21 +119,6 @@ def _fields(array: pa.StructArray) -> list[tuple[str, pa.Array]]:
 
 def _is_error(name: str) -> bool:
     return name.endswith("std_error")
-
-
-def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
-    """Return standard deviations to four digits, rounded up, so that they never understate the noise.
-
-    Parameters
-    ----------
-    errors : DoubleArray
-        At least 0; NULL, NaN and infinity stay.
-    """
-    values = to_numbers(errors)
-    some, indices = np.unique(values, return_inverse=True)
-    # Round to twelve digits first: rounding errors of double sums must not add a digit.
-    numbers = np.array([float(_FOUR_DIGITS.create_decimal(f"{number:.12g}")) for number in some.tolist()])
-    return from_numbers(numbers[indices] if len(some) else values, are_missing(errors))
 
 
 def _coefficients(result: Fitted) -> Rows:
