@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from dataclasses import replace as changed
 from os import PathLike, fspath
 from pathlib import Path
@@ -17,6 +16,7 @@ from dpsql.cli.output import Result
 from dpsql.cli.runner import Runner
 from dpsql.context import Context
 from dpsql.contract.boundary import public_sql, quotes_values, unshown
+from dpsql.dataclass import dataclass
 from dpsql.errors import original
 from dpsql.ledger.charge import Receipt
 from dpsql.released.release import Release

@@ -7,8 +7,10 @@ import re
 import threading
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import duckdb
+from duckdb.sqltypes import DuckDBPyType
 
 from dpsql.contract.query.privacy_options import CALL, CLAUSE
 from dpsql.rendering import text
@@ -29,9 +31,13 @@ class Parser:
 
     def value(self, query: str, *parameters: str) -> str:
         """Return the one string that a query returns."""
-        with self._lock:
-            [row] = self._open().execute(query, parameters).fetchall()
+        [row] = self.rows(query, *parameters)
         return str(row[0])
+
+    def rows(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
+        """Return what a query returns."""
+        with self._lock:
+            return self._open().execute(query, parameters).fetchall()
 
     def tree(self, sql: str) -> str:
         """Return the syntax tree of an SQL string, as JSON."""
@@ -43,6 +49,16 @@ class Parser:
     def plan(self, query: str) -> str:
         """Return the bound plan of a query, as JSON."""
         return self.value("SELECT system.main.json_serialize_plan(?)", query)
+
+    def statements(self, sql: str) -> list[duckdb.Statement]:
+        """Return parsed statements, which any connection can run; no setting of a caller affects them."""
+        with self._lock:
+            return self._open().extract_statements(sql)
+
+    def type(self, name: str) -> DuckDBPyType:
+        """Return a type by its name."""
+        with self._lock:
+            return self._open().sqltype(name)
 
     @cached_property
     def newer(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.arrays import from_numbers, from_values, to_numbers
 from dpsql.contract.keys import RELEASED, keys_of_rows, refuse_many
 from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.running import Calls, RunningCall
@@ -59,7 +60,7 @@ def learn_released(session: Session) -> Callable[..., pa.Array]:
 
     def run(tickets: pa.Array, keyed: pa.Array, rows: pa.Array) -> pa.Array:
         entries = zip(tickets.to_pylist(), keyed.to_pylist(), rows.to_pylist(), strict=True)
-        return pa.array([learn_part(*row) for row in entries], type=pa.int64())
+        return from_values([learn_part(*row) for row in entries], pa.int64())
 
     return run
 
@@ -72,10 +73,10 @@ def key_list(calls: Calls) -> Callable[..., pa.Array]:
         out = []
         for ticket, column in zip(tickets, columns, strict=True):
             call = _grouped(calls, ticket.as_py())
-            texts = pa.array(call.keys.lists[column.as_py()] or (), type=pa.string())
-            out.append(pa.StructArray.from_arrays([pa.array(np.arange(len(texts))), texts], fields=list(kind)))
+            texts = from_values(call.keys.lists[column.as_py()] or (), pa.string())
+            out.append(pa.StructArray.from_arrays([from_numbers(np.arange(len(texts))), texts], fields=list(kind)))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(out))
+        return pa.ListArray.from_arrays(from_numbers(offsets), pa.concat_arrays(out))
 
     return run
 
@@ -104,7 +105,7 @@ def check_keys(calls: Calls) -> Callable[..., pa.Array]:
             texts, keys = call.keys.lists[position] or (), columns[position].values
             if keys is None:  # there are no keys
                 continue
-            wrong = np.flatnonzero(keys.field("wrong").to_numpy(zero_copy_only=False))
+            wrong = np.flatnonzero(to_numbers(keys.field("wrong").cast(pa.uint8())))
             if len(wrong):
                 text = texts[wrong[0]]
                 raise ParameterError(
@@ -123,7 +124,7 @@ def check_keys(calls: Calls) -> Callable[..., pa.Array]:
         checked_tickets = [
             check_call(ticket.as_py(), listed.values) for ticket, listed in zip(tickets, columns, strict=True)
         ]
-        return pa.array(checked_tickets, type=pa.int64())
+        return from_values(checked_tickets, pa.int64())
 
     return run
 
@@ -137,8 +138,8 @@ def _grouped(calls: Calls, ticket: int) -> GroupedCall:
 
 def _first_twice(keys: pa.StructArray) -> tuple[int, int] | None:
     """Return the positions of the first repeated key: its previous one, then the repeat; None if all keys differ."""
-    numbers = keys.field("number").dictionary_encode("encode").indices.to_numpy()
-    data = keys.field("data").dictionary_encode("encode").indices.to_numpy()
+    numbers = to_numbers(keys.field("number").dictionary_encode("encode").indices)
+    data = to_numbers(keys.field("data").dictionary_encode("encode").indices)
     order = np.lexsort((data, numbers))  # stable: equal keys stay in order of position
     again = np.flatnonzero((np.diff(numbers[order]) == 0) & (np.diff(data[order]) == 0))
     if not len(again):
@@ -157,9 +158,9 @@ def released_keys(session: Session) -> Callable[..., pa.Array]:
             first = None if collecting is None else collecting.first
             if not isinstance(first, Labels):
                 raise TypeError("no keys were drawn")
-            out.append(pa.array(first.numbers, type=pa.int64()))
+            out.append(from_values(first.numbers, pa.int64()))
         offsets = np.cumsum([0, *map(len, out)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(out))
+        return pa.ListArray.from_arrays(from_numbers(offsets), pa.concat_arrays(out))
 
     return run
 
@@ -178,7 +179,7 @@ def released_values(calls: Calls) -> Callable[..., pa.Array]:
             columns = [column.to_pylist() for column in first.keys.columns]
             rows = zip(first.numbers.tolist(), *columns, strict=True)
             out.append([{"j": j, "numbers": parts[::2], "texts": parts[1::2]} for j, *parts in rows])
-        return pa.array(out, type=kind)
+        return from_values(out, kind)
 
     return run
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from dpsql.arrays import from_values
 from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.query_planner import CORES, GATE, query_lines
 from dpsql.engines.duckdb.releases import QueryAnswer, answers
@@ -117,7 +118,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         session.check(checked)
         ticket, tickets = session.open_query(QueryCall.of(checked, calls))
         parts = [{"ticket": part_ticket, "zero": 0.0} for part_ticket in tickets]
-        return pa.array([{"ticket": ticket, "zero": 0.0, "parts": parts}], type=_GATE)
+        return from_values([{"ticket": ticket, "zero": 0.0, "parts": parts}], _GATE)
 
     return run
 
@@ -155,7 +156,7 @@ def learn_rows(session: Session) -> Callable[..., pa.Array]:
 
     def run(tickets: pa.Array, drawing: pa.Array) -> pa.Array:
         pairs = zip(tickets.to_pylist(), drawing.to_pylist(), strict=True)
-        return pa.array([learn_part(*row) for row in pairs], type=pa.int64())
+        return from_values([learn_part(*row) for row in pairs], pa.int64())
 
     return run
 
@@ -176,7 +177,7 @@ def learn_bounds(session: Session) -> Callable[..., pa.Array]:
 
     def run(tickets: pa.Array, bounding: pa.Array) -> pa.Array:
         pairs = zip(tickets.to_pylist(), bounding.to_pylist(), strict=True)
-        return pa.array([learn_part(*row) for row in pairs], type=pa.int64())
+        return from_values([learn_part(*row) for row in pairs], pa.int64())
 
     return run
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from dpsql.arrays import from_numbers, from_values
 from dpsql.contract import parameters
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.plan import Plan
@@ -114,7 +115,7 @@ def admit(session: Session) -> Callable[..., pa.Array]:
             plan_from_json(plans[0].as_py()),
             Around(statements[0].as_py() or "", queries[0].as_py() or ""),
         )
-        return pa.array([session.admit(checked, around, catalogued(texts[0].as_py())).to_json()])
+        return from_values([session.admit(checked, around, catalogued(texts[0].as_py())).to_json()], pa.string())
 
     return run
 
@@ -146,7 +147,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
             session.check(checked)
         ticket = session.open_call(call, function)
         kind = pa.struct([("ticket", pa.int64()), ("zero", pa.float64())])
-        return pa.array([{"ticket": ticket, "zero": 0.0}], type=kind)
+        return from_values([{"ticket": ticket, "zero": 0.0}], kind)
 
     return run
 
@@ -260,14 +261,14 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
 
 def random(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket) → a random number for each row."""
-    return lambda tickets: pa.array(SYSTEM.words(len(tickets)))
+    return lambda tickets: from_numbers(SYSTEM.words(len(tickets)))
 
 
 def releases(shape: Shape, entries: list[Entry]) -> pa.Array:
     """Return releases as an SQL result: sequence, guarantee and rows of each."""
     parts = [
-        pa.array([entry.sequence for entry in entries], type=pa.int64()),
-        pa.array([entry.receipt for entry in entries], type=pa.string()),
+        from_values([entry.sequence for entry in entries], pa.int64()),
+        from_values([entry.receipt for entry in entries], pa.string()),
         _lists([shape.entries(entry.result, entry.covers) for entry in entries], shape),
     ]
     return pa.StructArray.from_arrays(parts, names=["sequence", "guarantee", "entries"])
@@ -277,7 +278,7 @@ def _lists(rows: list[pa.StructArray], shape: Shape) -> pa.ListArray:
     """Return the rows of each release as one list."""
     offsets = np.cumsum([0, *map(len, rows)]).astype(np.int32)
     entries = pa.concat_arrays(rows) if rows else pa.array([], type=shape.arrow)
-    return pa.ListArray.from_arrays(pa.array(offsets), entries)
+    return pa.ListArray.from_arrays(from_numbers(offsets), entries)
 
 
 def _shaped() -> Iterator[UdfSpec]:

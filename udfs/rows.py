@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import from_values
 from dpsql.contract.fold import Batch
 from dpsql.engines.duckdb.running import Calls, RunningCall
 from dpsql.errors import InternalError
@@ -44,7 +45,7 @@ def drawn_codes(calls: Calls) -> Callable[..., pa.Array]:
         return [code._asdict() for code in calls.running(ticket).call_as(DrawnBoundsCall).drawn_codes]
 
     def run(tickets: pa.Array) -> pa.Array:
-        return pa.array([codes_of(ticket.as_py()) for ticket in tickets], type=_KIND)
+        return from_values([codes_of(ticket.as_py()) for ticket in tickets], _KIND)
 
     return run
 

@@ -6,13 +6,14 @@ Only this module sets the registration flags that keep a release private.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import to_numbers
+from dpsql.dataclass import dataclass
 from dpsql.errors import CODED, DpsqlError, InternalError, ParameterError, original
 from dpsql.kernels.columns import single_chunk
 from dpsql.progress import presses
@@ -54,7 +55,7 @@ def one_ticket(tickets: pa.Array) -> int:
     """Return the one ticket of a batch of rows."""
     batch = single_chunk(tickets)
     if batch.null_count == 0:
-        numbers = batch.to_numpy()
+        numbers = to_numbers(batch)
         data = numbers.tobytes()  # NumPy would release Python's lock to compare, and wait for it
         if data == data[: numbers.itemsize] * len(numbers):
             return int(numbers[0])

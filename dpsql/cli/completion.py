@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
 from dpsql.cli.dot_commands import DotCommand, split
 from dpsql.cli.prompted import KnownNames
+from dpsql.dataclass import dataclass
 from dpsql.manual.catalogue import signature_of
 from dpsql.rendering import identifier
 

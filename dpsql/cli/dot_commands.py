@@ -9,7 +9,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from dpsql.cli.output import example_text
 from dpsql.cli.private import Private
 from dpsql.cli.prompted import KnownNames, Prompted
 from dpsql.contract.names import did_you_mean
+from dpsql.dataclass import dataclass
 from dpsql.manual.catalogue import WIDTH, columns, help_lines, suggestion
 from dpsql.manual.slips import mended
 from dpsql.parsing import in_dp_query

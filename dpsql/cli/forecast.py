@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar
 
 import duckdb
@@ -21,6 +21,7 @@ from dpsql.context import Context
 from dpsql.contract.events import UNITS_PER_ONE, loss_text, units_text
 from dpsql.contract.parameters import show
 from dpsql.contract.periods import spans
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.explanation import planned_calls
 from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.planner import Planned

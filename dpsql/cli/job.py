@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,7 @@ from dpsql.cli.job_statement import JobError, JobStatement
 from dpsql.cli.messages import DONE, clean_message, exit_code_of
 from dpsql.cli.output import Result, replacing
 from dpsql.cli.runner import Runner
+from dpsql.dataclass import dataclass
 from dpsql.errors import LedgerError, original
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.ledger import Ledger

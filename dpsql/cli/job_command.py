@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Unpack
 
@@ -32,6 +32,7 @@ from dpsql.cli.output import DeliveryError, Destination, Result, empty_view, try
 from dpsql.cli.runner import Runner, RunnerOptions, protects, replay_text
 from dpsql.cli.stopping import Terminated
 from dpsql.contract.boundary import quotes_values, unshown
+from dpsql.dataclass import dataclass
 from dpsql.errors import original
 from dpsql.ledger.charge import Receipt
 from dpsql.manual.slips import slip_in

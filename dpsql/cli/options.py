@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import SourceError
 
 if TYPE_CHECKING:

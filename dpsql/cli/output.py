@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +29,7 @@ from rich.table import Table
 from dpsql.cli.messages import clean_message, is_from_duckdb, refuse_closed_output, silence
 from dpsql.contract.covers import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.periods import period_named, spans
+from dpsql.dataclass import dataclass
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.file import beside

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import click
 import duckdb
 
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.rendering import text as literal
 

@@ -5,7 +5,6 @@ The prompt completes and explains names: functions with their arguments, tables,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from dpsql.cli.output import Result
 from dpsql.contract.names import IN_SELECT, OTHER_NAMES
+from dpsql.dataclass import dataclass
 
 
 class Prompted(Protocol):

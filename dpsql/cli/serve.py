@@ -59,14 +59,14 @@ def serve_database(
     **where: Any,
 ) -> None:
     """Serve a database until Ctrl-C or SIGTERM."""
-    front = _needing_extra("dpsql.gateway.front")
+    listening = _needing_extra("dpsql.gateway.listening")
     _check_provider(oidc_issuer, oidc_audience, oidc_keys)
-    listening, serving = import_module("dpsql.gateway.listening"), import_module("dpsql.gateway.serving")
+    serving = import_module("dpsql.gateway.serving")
     cap, least_epsilon = _amount(agent_epsilon), _amount(least_epsilon, "--least-epsilon")
     _check_seconds(seconds, fixed_time)
     address = listening.Listening(**where)
     address.check()
-    user = None if front_user is None else import_module("dpsql.gateway.serving").FrontUser.from_name(front_user)
+    user = None if front_user is None else serving.FrontUser.from_name(front_user)
     if no_flight and flight_port is not None:
         raise click.UsageError("--flight-port has no effect beside --no-flight. Leave one of them out.")
     if flight_port is None:
@@ -101,10 +101,10 @@ def serve_database(
 
     def front_settings(broker: str, boxes: str) -> str:
         port, locked = None if no_flight else flight_port, not without_os_sandbox
-        return str(front.FrontSettings(broker, boxes, address, cap, serial, port, locked).to_json())
+        return str(listening.FrontSettings(broker, boxes, address, cap, serial, port, locked).to_json())
 
     def owning(broker: str, boxes: str) -> str:
-        return str(front.FrontSettings(broker, boxes, owners, locked=not without_os_sandbox, owner=True).to_json())
+        return str(listening.FrontSettings(broker, boxes, owners, locked=not without_os_sandbox, owner=True).to_json())
 
     settings = serving.ServeSettings(
         database,

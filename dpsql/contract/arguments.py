@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -17,6 +17,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import MOST_FEATURES
 from dpsql.contract.query import condition
 from dpsql.contract.relation import NEIGHBOURS
+from dpsql.dataclass import dataclass
 
 REQUIRED = "required"
 

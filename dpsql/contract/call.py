@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -26,6 +25,7 @@ from dpsql.contract.parameters import Level, fold, is_shown, show
 from dpsql.contract.periods import Dated
 from dpsql.contract.plan import Plan
 from dpsql.contract.query.condition import columns_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector, to_doubles, to_texts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps, quantise

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from importlib.resources import files
+
+from dpsql.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -23,6 +23,7 @@ from typing import ClassVar, Protocol, Self
 from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 
 UNITS_PER_ONE = 10**18

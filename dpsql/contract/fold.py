@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from dpsql.arrays import from_numbers, to_numbers
+from dpsql.dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -245,8 +247,8 @@ def record(fields: Mapping[str, Sequence[int] | NDArray[np.int64] | pa.Array]) -
     """Return a record of one row whose fields are lists of integers: int64 or decimal128(38, 0)."""
     columns = []
     for values in fields.values():
-        array = values if isinstance(values, pa.Array) else pa.array(np.asarray(values, dtype=np.int64).ravel())
-        columns.append(pa.ListArray.from_arrays(pa.array([0, len(array)], type=pa.int32()), array))
+        array = values if isinstance(values, pa.Array) else from_numbers(np.asarray(values, dtype=np.int64).ravel())
+        columns.append(pa.ListArray.from_arrays(from_numbers(np.array([0, len(array)], dtype=np.int32)), array))
     return pa.RecordBatch.from_arrays(columns, names=list(fields))
 
 
@@ -257,4 +259,4 @@ def field(state: pa.RecordBatch, name: str) -> pa.Array:
 
 def numbers(state: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     """Return the integers of an int64 field of a record."""
-    return np.asarray(field(state, name).to_numpy(zero_copy_only=False), dtype=np.int64)
+    return np.asarray(to_numbers(field(state, name)), dtype=np.int64)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
 from dpsql.contract.periods import PERIODS
+from dpsql.dataclass import dataclass
 
 ROLES = ("analyst", "auditor", "owner")
 USUAL_DAYS = 90

@@ -16,12 +16,12 @@ import math
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.contract import parameters
 from dpsql.contract.parameters import fold, list_items, show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 

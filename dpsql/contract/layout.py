@@ -10,7 +10,6 @@ Bounds are read from arguments, checked, and assigned to features by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from dpsql.contract.parameters import (
     MOST_ITEMS,
@@ -30,6 +29,7 @@ from dpsql.contract.parameters import (
     text_list,
     within,
 )
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 
 # Largest absolute bound of values that are multiplied; its inverse is the least width of their interval.

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from dpsql.contract.events import Cost, Event, composed
 from dpsql.contract.json import Json
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError
 
 Given = ParamSpec("Given")

@@ -13,13 +13,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 
 _Kind = TypeVar("_Kind")

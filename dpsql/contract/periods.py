@@ -32,13 +32,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import lru_cache
 
 from dpsql.contract import parameters
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import fold, list_items, narrow, show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 
 PERIODS = ("day", "week", "month", "quarter", "year")

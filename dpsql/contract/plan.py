@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice, product
@@ -27,6 +27,7 @@ from dpsql.contract.names import FRAME_PREFIX, NAMELESS
 from dpsql.contract.parameters import Level, narrow
 from dpsql.contract.periods import DATED, Dated, During
 from dpsql.contract.relation import Relation, relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.noise.discrete import LARGEST_SCALE
 

@@ -86,12 +86,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Self, TypeVar
 
 from dpsql.contract import parameters
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 
 Number = TypeVar("Number", int, Fraction)

@@ -21,13 +21,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
 from dpsql.contract.names import TableName, did_you_mean, parts_of
 from dpsql.contract.parameters import fold, positive_integer, show, text
 from dpsql.contract.plan import Placement, Plan
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.placing import place_on_engine, place_seen
 from dpsql.engines.duckdb.lineage.refusals import refuse_claim

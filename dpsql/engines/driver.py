@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.keys import keys_of_rows, refuse_many
 from dpsql.contract.plan import Plan
+from dpsql.dataclass import dataclass
 from dpsql.engines.attached import Attached
 from dpsql.engines.duckdb.part import PartStatements, column_types, with_judged
 from dpsql.engines.duckdb.running import RunningCall, resolved

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any, TypeAlias, TypeVar
 
 from dpsql.contract.parameters import fold
+from dpsql.dataclass import dataclass
 from dpsql.errors import SourceError
 
 # A column's name, and the name of the same column in each scan; None for a computed column.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dpsql.contract.names import parts_of
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.condition import columns_of
+from dpsql.dataclass import dataclass
 from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, scan_of_files, union
 from dpsql.errors import ParameterError
 

@@ -22,7 +22,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Protocol, TypeVar
 
@@ -34,6 +34,7 @@ from dpsql.contract.fold import Batch, Collector, Fold, RowTransform
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import COLLECTED, Plan
 from dpsql.contract.query.condition import columns_of
+from dpsql.dataclass import dataclass
 from dpsql.engines.port import NODE, NODES, PART, parts_apart
 from dpsql.errors import InternalError, SourceError
 from dpsql.released.model import LinearClassifier, LinearModel

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -34,6 +34,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import COLLECTED, SCORES, Pass, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.plan import AUTO, COUNT_DELTA, NOISE
 from dpsql.functions.roc import (

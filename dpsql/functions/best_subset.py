@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
@@ -26,6 +25,7 @@ from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.functions.selection import (
     CONFIDENCE,

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -51,6 +51,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import fold, narrow
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.plan import AUTO, CONFIDENCE, COUNT_DELTA, NOISE, read_noise
 from dpsql.functions.roc import AREA_CELLS, before_exact

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -37,6 +36,7 @@ from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, show
 from dpsql.contract.plan import Plan, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_BITS
 from dpsql.mechanisms.gaussian import GaussianNoise

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -38,6 +38,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.counts import CountedCall, CountedPlan
 from dpsql.functions.grouped.plan import BY, CONFIDENCE, COUNT_DELTA, KEYS, NOISE, UNIT, read_noise

@@ -13,7 +13,6 @@ Scores and clusters of binary features follow from noisy counts: post-processing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import ClassVar, Self
@@ -29,6 +28,7 @@ from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Pass, Plan
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_vector
 from dpsql.statistics.feature_counts import exact_scores, fixed_denominator

@@ -55,7 +55,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Self
@@ -72,6 +72,7 @@ from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import narrow, text_list
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import AggregateCall, AggregatePlan, CountPlan, ReleasedKeys
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, USUAL_SHARE, LeftOutPlan

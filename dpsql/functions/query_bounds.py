@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Self
@@ -29,6 +29,7 @@ from dpsql.contract.fold import Batch, Collector, Ignoring
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import NOT_STATED, Pass, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate import TARGETS
 from dpsql.functions.grouped.plan import (

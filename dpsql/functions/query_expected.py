@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpsql.contract.query.split import QueryAggregate, Split
+from dpsql.dataclass import dataclass
 from dpsql.functions.grouped.aggregate import AggregatePlan
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.query import MarginsPlan, QueryPart, QueryPlan

@@ -6,7 +6,7 @@ The module lists the aggregates of a core by column, and the bounds of these col
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 
 from dpsql.contract.json import Json
@@ -14,6 +14,7 @@ from dpsql.contract.keys import MOST_GROUPS, PRIVATE, RELEASED, PublicKeys
 from dpsql.contract.parameters import fold, narrow, show
 from dpsql.contract.plan import Placement, Plan
 from dpsql.contract.query.split import QueryAggregate, QueryCore
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import CountPlan
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Self, TypeVar
@@ -34,6 +34,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.plan import CONFIDENCE, GroupedPlan
 from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan

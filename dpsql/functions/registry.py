@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from dpsql.contract.arguments import (
@@ -28,6 +28,7 @@ from dpsql.contract.names import did_you_mean
 from dpsql.contract.parameters import show
 from dpsql.contract.periods import NO_PERIOD, PERIODS, ZONES
 from dpsql.contract.plan import Plan
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.functions.auc import AucCall, AucPlan, ConfusionCall, ConfusionPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -45,6 +44,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout, bounds_by_feature, column_bounds, refuse_extremes
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Plan, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise

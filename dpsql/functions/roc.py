@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -65,6 +65,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout, column_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Pass, Plan, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.functions.value_cells import EvenCells, FormulaCells
 from dpsql.mechanisms.prefix_sums import STRATEGIES, CumulativeCounts, PrefixStrategy, prefix_strategy

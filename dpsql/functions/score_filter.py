@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar, NoReturn, TypeVar
@@ -37,6 +37,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.measurement import Measurement, Part, measurement_of
 from dpsql.contract.plan import Pass, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import (
     PRESENCE,

@@ -74,7 +74,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -88,6 +87,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import narrow, positive_integer
 from dpsql.contract.plan import MOST_ROWS, Plan, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.one_shot import OneShotSelection
 from dpsql.mechanisms.ranking import LeadNoise, NoisyScores, RankScoreNoise

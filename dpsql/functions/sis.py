@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar
@@ -21,6 +20,7 @@ from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Pass, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.functions.selection import (
     ONE_SHOT,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -42,6 +42,7 @@ from dpsql.contract.layout import Layout, feature_bounds, refuse_extremes
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import FrozenMapping, Side, fold, show
 from dpsql.contract.plan import Pass, Plan, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.kernels.cells import SUBCELLS, TypedCells, decimals
 from dpsql.kernels.columns import is_boolean

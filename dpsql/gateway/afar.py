@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.remote import Remote
 

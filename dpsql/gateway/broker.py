@@ -19,7 +19,6 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from importlib import import_module
@@ -30,6 +29,7 @@ import click
 import pyarrow as pa
 
 from dpsql.context import Context
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk, LeastEpsilon

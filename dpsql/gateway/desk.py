@@ -33,7 +33,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from functools import partial
 from queue import SimpleQueue
@@ -45,6 +45,7 @@ from dpsql.context import Context
 from dpsql.contract.grant_fields import ROLES, USUAL_AGE, Asker
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.installation import session_of
 from dpsql.engines.duckdb.query_planner import QueryStatement
 from dpsql.engines.duckdb.synthetic_table import read_count, read_seed

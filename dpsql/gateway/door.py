@@ -13,11 +13,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import DpsqlError, GatewayError, original
 from dpsql.gateway.frames import check_result, receive, send
 from dpsql.gateway.functions import SYNTHETIC_ROWS

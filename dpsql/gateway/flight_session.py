@@ -16,10 +16,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 from urllib.parse import unquote
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.gateway.asked import SETTINGS, read_token, setting_text
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.ipc
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import DpsqlError, GatewayError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.gateway import flight_catalog as catalog

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,51 +21,10 @@ from dpsql.gateway.addresses import Addresses
 from dpsql.gateway.box import Boxes
 from dpsql.gateway.door import Door
 from dpsql.gateway.http import application
-from dpsql.gateway.listening import Front, Listening
+from dpsql.gateway.listening import Front, FrontSettings
 from dpsql.gateway.mcp import Purse, over_http
 from dpsql.gateway.pages.asking import asking_routes
 from dpsql.gateway.pages.owning import owning_routes
-
-
-@dataclass(frozen=True)
-class FrontSettings:
-    """Start settings of a front, as JSON.
-
-    Attributes
-    ----------
-    broker, boxes : str
-        Sockets.
-    where : Listening
-    agent_epsilon : str or None
-        Models' epsilon limit per token.
-    serial : bool
-        See `Door`.
-    flight_port : int or None
-        Port of Flight SQL; None for no port, 0 for a free port.
-    locked : bool
-        Whether the operating system locks the process.
-    owner : bool
-        Whether this front has only the pages of owners and auditors.
-    """
-
-    broker: str
-    boxes: str
-    where: Listening
-    agent_epsilon: str | None = None
-    serial: bool = False
-    flight_port: int | None = None
-    locked: bool = True
-    owner: bool = False
-
-    def to_json(self) -> str:
-        """Return the settings as one argument."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, argument: str) -> FrontSettings:
-        """Return the settings in an argument."""
-        fields = json.loads(argument)
-        return cls(**{**fields, "where": Listening(**fields["where"])})
 
 
 def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.gateway.addresses import HELD
 from dpsql.gateway.asked import read_question, read_token

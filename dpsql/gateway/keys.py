@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +32,7 @@ from urllib.request import build_opener
 
 import jwt
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.remote import NoRedirection
 

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import re
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.gateway.addresses import HELD, Addresses, refuse_other_sites
 from dpsql.gateway.asked import MOST_BODY
@@ -361,6 +363,47 @@ class Listening:
         """URL for clients."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.tls_cert is None else 'https'}://{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class FrontSettings:
+    """Start settings of a front, as JSON.
+
+    Attributes
+    ----------
+    broker, boxes : str
+        Sockets.
+    where : Listening
+    agent_epsilon : str or None
+        Models' epsilon limit per token.
+    serial : bool
+        See `dpsql.gateway.door.Door`.
+    flight_port : int or None
+        Port of Flight SQL; None for no port, 0 for a free port.
+    locked : bool
+        Whether the operating system locks the process.
+    owner : bool
+        Whether this front has only the pages of owners and auditors.
+    """
+
+    broker: str
+    boxes: str
+    where: Listening
+    agent_epsilon: str | None = None
+    serial: bool = False
+    flight_port: int | None = None
+    locked: bool = True
+    owner: bool = False
+
+    def to_json(self) -> str:
+        """Return the settings as one argument."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, argument: str) -> FrontSettings:
+        """Return the settings in an argument."""
+        fields = json.loads(argument)
+        return cls(**{**fields, "where": Listening(**fields["where"])})
 
 
 def is_address(host: str) -> bool:

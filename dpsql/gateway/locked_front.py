@@ -6,6 +6,7 @@ network and its open files, reads Python's files and the certificate, writes no 
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import sysconfig
@@ -30,7 +31,7 @@ def readable() -> list[str]:
     """
     package = Path(__file__).parents[1]
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    left_out = {Path.cwd(), package.parent}
+    left_out = {Path.cwd(), *([] if (package / "udfs").exists() else [package.parent])}
     searched = [path for path in sys.path if path and Path(path).resolve() not in left_out]
     return [*installed, *searched, str(package), *_OF_SYSTEM]
 
@@ -41,7 +42,11 @@ def main() -> None:
     if settings["locked"]:
         certificate = (settings["where"][name] for name in ("tls_cert", "tls_key"))
         lock_front([*readable(), *(path for path in certificate if path is not None)])
-    import_module("dpsql.gateway.front").main()
+    gc.disable()  # what is loaded is no garbage
+    front = import_module("dpsql.gateway.front")
+    gc.freeze()
+    gc.enable()
+    front.main()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from mcp_types import ToolAnnotations
 from pydantic import AnyHttpUrl
 from starlette.routing import Route
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.gateway.asked import MOST_BODY
 from dpsql.gateway.encoding import json_bytes, table_document

@@ -12,9 +12,10 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpsql.contract.boundary import stack
+from dpsql.dataclass import dataclass
 from dpsql.errors import DpsqlError, GatewayError, InternalError
 
 __all__ = ["GatewayError"]

@@ -17,9 +17,9 @@ import resource
 import signal
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from dpsql.dataclass import dataclass
 from dpsql.gateway import system_calls
 
 CPU_SECONDS, MOST_DATA, MOST_FILES = 5, 1 << 30, 64

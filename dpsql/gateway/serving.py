@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from glob import escape
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 from dpsql.gateway.door import Door
 

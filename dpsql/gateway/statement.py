@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal, InvalidOperation
 
 from dpsql.contract.parameters import fold, show
@@ -32,6 +32,7 @@ from dpsql.contract.query.nodes import (
 )
 from dpsql.contract.query.privacy_options import CALL, without_options
 from dpsql.contract.query.tree import is_catalog, read_tree
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import QUERY
 from dpsql.gateway.functions import CALLS, MOST_CALLS

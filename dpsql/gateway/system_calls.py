@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from dpsql.dataclass import dataclass
 
 _ALL = 0xFFFFFFFF
 # Memory is read and written, never run, and never shared: no limit of a process counts shared memory.

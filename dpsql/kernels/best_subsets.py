@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import Protocol
@@ -47,6 +46,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Doubles
+from dpsql.dataclass import dataclass
 from dpsql.kernels import best_subsets_numpy
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin, pair_gains

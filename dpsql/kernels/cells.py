@@ -25,7 +25,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Self
@@ -35,6 +35,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 
 # Values per step; the working arrays stay in the second-level cache.

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpsql.arrays import to_numbers
+
 _EXACT_DOUBLE = 1 << 53
 
 
@@ -54,13 +56,14 @@ def to_doubles(array: pa.Array) -> NDArray[np.float64]:
         Owned by the caller.
     """
     if pa.types.is_float64(array.type) and array.null_count == 0:
-        return np.array(array.to_numpy())
+        return np.array(to_numbers(array))
     if pa.types.is_null(array.type):
         return np.full(len(array), np.nan)
     if pa.types.is_decimal(array.type):
         values = _decimal_to_doubles(array)
     else:
-        values = pc.cast(array.fill_null(False if is_boolean(array.type) else 0), pa.float64(), safe=False).to_numpy()
+        filled = array.fill_null(False if is_boolean(array.type) else 0) if array.null_count else array
+        values = to_numbers(pc.cast(filled, pa.float64(), safe=False))
         values = np.array(values, dtype=np.float64)
     if array.null_count:
         values[array.is_null().to_numpy(zero_copy_only=False)] = np.nan

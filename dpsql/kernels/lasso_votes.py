@@ -24,13 +24,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.kernels.gram import one_thread
 from dpsql.kernels.workers import Signals, run

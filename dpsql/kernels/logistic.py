@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -48,6 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers
+from dpsql.dataclass import dataclass
 from dpsql.kernels import fixed_point
 from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE, WideSums
 from dpsql.kernels.gram import one_thread

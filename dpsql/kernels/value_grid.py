@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
+from dpsql.dataclass import dataclass
 
 # Equal parts of an interval; a discrete column of at most `_EACH` values has a cell for each.
 _PARTS, _EACH = 128, 256

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
@@ -61,6 +61,7 @@ from dpsql.contract.periods import (
     period_named,
     spans,
 )
+from dpsql.dataclass import dataclass
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.budget import Budget, Spent, refuse_beyond
 

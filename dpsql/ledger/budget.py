@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.contract import parameters
@@ -12,6 +12,7 @@ from dpsql.contract.events import UNITS_PER_ONE, Composed, Cost, Event, units_do
 from dpsql.contract.layout import public_bounds
 from dpsql.contract.names import NAMELESS
 from dpsql.contract.periods import NO_PERIOD, Dated
+from dpsql.dataclass import dataclass
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.chain import Draft, Row
 from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin

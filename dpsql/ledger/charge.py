@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from dataclasses import replace as changed
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from dpsql.contract.events import UNITS_PER_ONE, Cost, Event, cost_of, loss_text
 from dpsql.contract.grant_fields import DEFAULTS
 from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.ledger.accounts import by_default, charge_account, of_account, refuse_cap, refuse_daily
 from dpsql.ledger.blocks import FRESH, Blocks, Ended, charged_names, of_person, refuse_blocks

@@ -49,12 +49,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
 from dpsql.contract.events import UNITS_PER_ONE, Cost, renyi_conversion, units_up
+from dpsql.dataclass import dataclass
 
 ACCOUNTANTS = ("basic", "rdp")
 _ORDER_DIGITS = 3

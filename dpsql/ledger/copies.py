@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import LedgerError
 from dpsql.ledger.chain import SUFFIX, Head, NotedHead
 from dpsql.ledger.ledger import Ledger

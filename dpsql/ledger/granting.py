@@ -11,13 +11,14 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.contract.events import UNITS_PER_ONE
 from dpsql.contract.grant_fields import USUAL_DAYS
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, LedgerError, ParameterError
 from dpsql.ledger import clock
 from dpsql.ledger.accounts import counted

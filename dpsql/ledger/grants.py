@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from hashlib import sha256
@@ -21,6 +21,7 @@ from typing import Any, TypedDict
 from dpsql.contract import parameters
 from dpsql.contract.grant_fields import NEVER, ROLES, USUAL_DAYS, Defaults
 from dpsql.contract.periods import PERIODS, block_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.ledger import clock
 from dpsql.ledger.budget import Budget, default_amount

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dpsql.contract.covers import COVERING, covers
 from dpsql.contract.events import UNITS_PER_ONE
+from dpsql.dataclass import dataclass
 from dpsql.ledger.budget import BOUND_NAMES, ENUM_LABELS, EXTREMES, NO_UNIT, Budget
 from dpsql.ledger.rows import RecordedDeclaration, merged_into, path_text
 from dpsql.rendering import text

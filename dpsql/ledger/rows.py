@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypedDict
@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from dpsql.contract.covers import covers
 from dpsql.contract.events import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
 from dpsql.contract.names import MARKED
+from dpsql.dataclass import dataclass
 from dpsql.ledger.blocks import FRESH, Blocks
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import CHARGE, Row

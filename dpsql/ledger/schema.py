@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import cache
+from typing import Any
 
 from sqlalchemy import (
     DDL,
@@ -32,6 +33,7 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DropIndex
 
 from dpsql.ledger.chain import (
@@ -99,6 +101,18 @@ COLUMNS = tuple(column.name for column in entry.columns)
 
 Index("dpsql_ledger_by_dataset", entry.c.dataset, entry.c.sequence)
 blocks_index = Index("dpsql_ledger_by_block", entry.c.dataset, entry.c.block, entry.c.sequence)
+# The rows of an index. SQLAlchemy's own arguments for it would load the dialects of both databases.
+_WHERE = "dpsql_where"
+
+
+@compiles(CreateIndex)
+def _create_index(create: CreateIndex, compiler: Any, **options: Any) -> str:
+    where, created = create.element.info.get(_WHERE), str(compiler.visit_create_index(create, **options))
+    if where is None:
+        return created
+    return f"{created} WHERE {compiler.sql_compiler.process(where, include_table=False, literal_binds=True)}"
+
+
 _has_result = entry.c.name.is_not(None) & entry.c.result.is_not(None)
 # The database itself refuses a second result under one name.
 Index(
@@ -106,31 +120,26 @@ Index(
     entry.c.dataset,
     entry.c.name,
     unique=True,
-    sqlite_where=_has_result,
-    postgresql_where=_has_result,
+    info={_WHERE: _has_result},
 )
 # The database itself refuses to complete a reservation twice.
 reservations_index = Index(
     "dpsql_ledger_one_end_per_hold",
     entry.c.hold,
     unique=True,
-    sqlite_where=entry.c.hold.is_not(None),
-    postgresql_where=entry.c.hold.is_not(None),
+    info={_WHERE: entry.c.hold.is_not(None)},
 )
 _is_declaration = entry.c.kind.not_in(NO_DECLARATIONS)
-declarations_index = Index(
-    "dpsql_ledger_declarations", entry.c.sequence, sqlite_where=_is_declaration, postgresql_where=_is_declaration
-)
+declarations_index = Index("dpsql_ledger_declarations", entry.c.sequence, info={_WHERE: _is_declaration})
 
 _is_grant = entry.c.kind.in_(GRANTS)
-grants_index = Index("dpsql_ledger_grants", entry.c.sequence, sqlite_where=_is_grant, postgresql_where=_is_grant)
+grants_index = Index("dpsql_ledger_grants", entry.c.sequence, info={_WHERE: _is_grant})
 _has_principal = entry.c.principal.is_not(None)
 principals_index = Index(
     "dpsql_ledger_by_principal",
     entry.c.principal,
     entry.c.sequence,
-    sqlite_where=_has_principal,
-    postgresql_where=_has_principal,
+    info={_WHERE: _has_principal},
 )
 
 # The last row under a key, and the number of rows.

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.contract.events import UNITS_PER_ONE, Cost, units_text
+from dpsql.dataclass import dataclass
 from dpsql.ledger import clock
 from dpsql.ledger.accounts import account, counted
 from dpsql.ledger.blocks import FRESH, Blocks

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from fractions import Fraction
 
 from dpsql.contract.events import Cost, cost_of
 from dpsql.contract.periods import During
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, Ended, begun_of, charged_names, merged, of_person, restated
 from dpsql.ledger.budget import Budget, Spent, amounts_of, with_accepted, with_row

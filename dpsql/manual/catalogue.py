@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from dpsql.contract.arguments import Signature
 from dpsql.contract.parameters import near_names
+from dpsql.dataclass import dataclass
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, QUERY, function_of
 

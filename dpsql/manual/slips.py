@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from dpsql.contract.names import ELSEWHERE, IN_SELECT, MEANT, OTHER_NAMES, did_you_mean, meant_argument
 from dpsql.contract.parameters import fold, near_names
+from dpsql.dataclass import dataclass
 from dpsql.errors import DpsqlError, original
 from dpsql.functions.registry import FUNCTIONS, QUERY
 from dpsql.manual.catalogue import MANUAL, nearest

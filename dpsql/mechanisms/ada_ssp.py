@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import TypeAlias
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Integers
 from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import ClippedRows, fixed_coefficients, one_thread

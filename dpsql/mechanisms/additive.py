@@ -36,13 +36,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
 from dpsql.arrays import Doubles, Integers, Longs
+from dpsql.dataclass import dataclass
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import one_thread
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts

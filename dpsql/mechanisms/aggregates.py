@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -52,6 +52,7 @@ from dpsql.contract.events import CubeNoise, Event, additive_noise
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.cube import LARGEST_CUBE_SCALE, MOST_CUBE_COORDINATES, cube_deviation, cube_noise

@@ -32,7 +32,6 @@ added or removed
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from statistics import NormalDist
@@ -43,6 +42,7 @@ import numpy as np
 from dpsql.contract.events import Event, additive_noise
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Relation, relation_of
+from dpsql.dataclass import dataclass
 from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.mechanisms.gaussian import counting_unit, gaussian_counts
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation

@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -35,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.gaussian_profile import normal_tail
+from dpsql.dataclass import dataclass
 from dpsql.mechanisms.gaussian import counting_unit, gaussian_noise
 from dpsql.noise.discrete import discrete_laplace, exp_bounds, laplace_deviation, truncated_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource

@@ -26,7 +26,7 @@ below ``2**-39 delta``. Rounds may depend on the results of earlier rounds: thei
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -36,6 +36,7 @@ from dpsql.arrays import Integers
 from dpsql.contract.events import Event, GaussianDP
 from dpsql.contract.gaussian_profile import MU_UNIT
 from dpsql.contract.measurement import Part, one_of, take
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError
 from dpsql.noise.discrete import discrete_gaussian
 from dpsql.noise.entropy import SYSTEM, BitSource

@@ -65,7 +65,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -77,6 +76,7 @@ from dpsql.arrays import Doubles, Longs
 from dpsql.contract.events import Composed, DiscreteLaplace, Event, GumbelNoise, IntervalScan
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Relation, relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import FINE_CELLS, FINE_EDGES, LARGEST_EXPONENT, SUBCELLS, fine_interval, magnitude_cells
 from dpsql.mechanisms.count_noise import LaplaceCountNoise

@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
@@ -48,6 +47,7 @@ from typing import TypeVar
 
 from dpsql.contract.gaussian_profile import DELTA_MARGIN, EPSILON_MARGIN, gaussian_covers, gaussian_delta, usable_mu
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.count_noise import exponential
 from dpsql.mechanisms.gaussian import MOST_COORDINATES

@@ -22,7 +22,7 @@ division bound the groups of a privacy unit in each division; one group of a coa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -33,6 +33,7 @@ from dpsql.contract.events import Approximate, Event, additive_noise
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.aggregates import (
     GroupedNoise,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Longs
 from dpsql.contract.events import DiscreteLaplace, Event
 from dpsql.contract.measurement import Part, sampled
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError
 from dpsql.noise.discrete import discrete_laplace
 

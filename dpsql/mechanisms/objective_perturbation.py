@@ -65,7 +65,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -78,6 +78,7 @@ from dpsql.contract.events import Approximate, Event, ObjectivePerturbation
 from dpsql.contract.gaussian_profile import EPSILON_MARGIN, LARGEST_EPSILON, SMALLEST_DELTA, gaussian_mu
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.descent import descent, minimise
 from dpsql.kernels.logistic import Gradient, GradientSums, SignedRows

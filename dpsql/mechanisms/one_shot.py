@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -39,6 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsql.arrays import Integers
 from dpsql.contract.events import CanonicalLipschitz, Event, ExponentialNoise, GumbelNoise
 from dpsql.contract.measurement import Part, sampled
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.ranking import Ranking, log_binomial, log_factorial
 from dpsql.noise.discrete import Bounds, LazyExponential, exp_bounds, fraction_bounds, log_bounds

@@ -52,7 +52,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
@@ -65,6 +64,7 @@ from dpsql.contract.gaussian_profile import SMALLEST_DELTA
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.count_noise import CountNoise, LaplaceCountNoise, TruncatedCountNoise, gaussian_count_noise
 from dpsql.mechanisms.key_limits import (

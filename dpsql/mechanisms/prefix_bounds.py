@@ -65,7 +65,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from statistics import NormalDist
@@ -75,6 +75,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.cells import FEW, MOST_CELLS, OCTAVE, TypedCells
 from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_counts, gaussian_release

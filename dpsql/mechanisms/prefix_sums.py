@@ -54,7 +54,6 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
@@ -65,6 +64,7 @@ from dpsql.arrays import Integers, Longs
 from dpsql.contract.events import Event, additive_noise
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.gaussian import gaussian_counts
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation

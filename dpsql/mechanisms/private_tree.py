@@ -72,7 +72,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
@@ -84,6 +83,7 @@ from dpsql.contract.events import Approximate, Event, PrivateTree, zcdp_rho
 from dpsql.contract.gaussian_profile import normal_tail
 from dpsql.contract.measurement import Part, one_of, take
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.kernels.cells import TypedCells
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
 from dpsql.mechanisms.one_shot import select

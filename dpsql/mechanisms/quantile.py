@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from itertools import pairwise
 
@@ -14,6 +14,7 @@ from dpsql.arrays import Longs
 from dpsql.contract.events import Event, GumbelNoise
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.one_shot import select
 from dpsql.noise.entropy import SYSTEM, BitSource

@@ -10,7 +10,6 @@ value alone, and the counts of all bins get discrete Laplace noise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from dpsql.arrays import Longs
 from dpsql.contract.events import DiscreteLaplace, Event
 from dpsql.contract.measurement import Part, sampled
+from dpsql.dataclass import dataclass
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -28,6 +27,7 @@ from dpsql.arrays import Integers
 from dpsql.contract.events import DiscreteLaplace, Event
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Relation, relation_of
+from dpsql.dataclass import dataclass
 from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace, laplace_deviation
 from dpsql.noise.entropy import WordReader

@@ -36,7 +36,6 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -48,6 +47,7 @@ from dpsql.arrays import Longs
 from dpsql.contract.events import Event, SmoothSensitivity
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.quantile import halving_levels
 from dpsql.noise.ball import LazyCauchy

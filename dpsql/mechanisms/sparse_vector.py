@@ -7,7 +7,7 @@ the number of scores above, for any noise (`tests/support/broken/filters.py`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsql.arrays import Integers, Longs
 from dpsql.contract.events import Event, SparseVectorTechnique
 from dpsql.contract.measurement import Part, sampled
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.noise.discrete import LazyExponential, fraction_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
@@ -34,6 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Integers
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.one_shot import check_selection
 from dpsql.mechanisms.subsets import SubsetList, count_distinct, uniform_below, uniform_subsets

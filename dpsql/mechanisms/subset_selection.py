@@ -29,7 +29,6 @@ as floor, and there are finitely many subsets, so the draw ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
@@ -39,6 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsql.contract.events import Event, SubsetExponential
 from dpsql.contract.measurement import Part, sampled
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.one_shot import check_selection
 from dpsql.mechanisms.subset_exponential import (

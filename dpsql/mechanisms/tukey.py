@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import bisect
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
@@ -49,6 +48,7 @@ from numpy.typing import NDArray
 from dpsql.contract.events import Approximate, Event
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.noise.discrete import discrete_laplace, exp_bounds, log_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader

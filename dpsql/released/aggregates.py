@@ -49,7 +49,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles
+from dpsql.arrays import Doubles, from_numbers, from_values
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval
@@ -374,13 +374,13 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
     groups = len(series[0][2].value)
     order = np.arange(groups * len(series)).reshape(len(series), groups).T.ravel()
     columns: dict[str, pa.Array] = {"keys": key_lists(result["keys"], order % groups)}
-    columns["target"] = pa.array(np.repeat([name for name, _, _ in series], groups)[order], type=pa.string())
-    columns["aggregate"] = pa.array(np.repeat([name for _, name, _ in series], groups)[order], type=pa.string())
+    columns["target"] = from_values(np.repeat([name for name, _, _ in series], groups)[order], pa.string())
+    columns["aggregate"] = from_values(np.repeat([name for _, name, _ in series], groups)[order], pa.string())
     numbers = {
         part: np.concatenate([getattr(estimate, part) for _, _, estimate in series])[order]
         for part in ("value", "std_error", "lower", "upper")
     }
-    columns |= {part: pa.array(values, mask=np.isnan(values)) for part, values in numbers.items()}
+    columns |= {part: from_numbers(values, np.isnan(values)) for part, values in numbers.items()}
     judged = "left_out" in result or any("drawn" in stored for stored in result["blocks"])
     biased = np.concatenate(are_biased(result, series))[order] if judged else None
     widths = [width_before(stored, name) for stored in result["blocks"] for name in result["aggregates"]]
@@ -393,9 +393,9 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
 def key_lists(keys: Sequence[Sequence[str | None]], groups: NDArray[np.intp]) -> pa.ListArray:
     """Return the keys of the groups of some rows, from lists by column, as a column of lists."""
     width, count = len(keys), len(groups)
-    offsets = pa.array(np.arange(count + 1, dtype=np.int32) * width)
+    offsets = from_numbers(np.arange(count + 1, dtype=np.int32) * np.int32(width))
     if not keys:
-        return pa.ListArray.from_arrays(offsets, pa.array([], type=pa.string()))
-    texts = [pa.array(column, type=pa.string()).take(pa.array(groups)) for column in keys]
+        return pa.ListArray.from_arrays(offsets, from_values([], pa.string()))
+    texts = [from_values(column, pa.string()).take(from_numbers(groups)) for column in keys]
     order = np.arange(count * width).reshape(width, count).T.ravel()
-    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(texts).take(pa.array(order)))
+    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(texts).take(from_numbers(order)))

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 from typing import NotRequired, TypedDict
 
@@ -45,6 +45,7 @@ import numpy as np
 
 from dpsql.contract.covers import DIFFERS, NO_EVIDENCE, UNDETERMINED
 from dpsql.contract.json import Json
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.released.aggregates import StoredBlock, restored_block
 from dpsql.released.areas import per_concordance

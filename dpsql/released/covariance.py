@@ -32,7 +32,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement, product
 from typing import Any
@@ -41,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock, expected_block
 from dpsql.released.intervals import Interval, interval_verdict, mean_interval, noise_quantile, variance_interval

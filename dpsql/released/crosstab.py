@@ -14,7 +14,6 @@ margins.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 from statistics import NormalDist
@@ -24,6 +23,7 @@ import numpy as np
 
 from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
+from dpsql.dataclass import dataclass
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.aggregates import StoredBlock, restored_block, stored_block
 from dpsql.released.intervals import combined_quantile, interval_verdict

@@ -11,7 +11,6 @@ regression was closer to the true curve than the projection onto non-negative co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import ArrayLike
 from dpsql.arrays import Doubles
 from dpsql.contract.covers import CLEAR, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
+from dpsql.dataclass import dataclass
 from dpsql.released.intervals import FAILURE, count_reach
 from dpsql.released.results import Bin, ConfusionRow, Curve, PrecisionRow, RocRow
 

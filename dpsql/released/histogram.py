@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import NotRequired, Protocol, TypedDict
@@ -21,6 +20,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.covers import UNDETERMINED
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import as_double, list_items, show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.mechanisms.prefix_sums import PrefixStrategy, prefix_strategy

@@ -62,7 +62,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles
+from dpsql.arrays import Doubles, from_values
 from dpsql.contract.covers import BIASED, CLEAR, DIFFERS, NO_EVIDENCE, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
@@ -461,7 +461,7 @@ def interval_verdicts(
     if biased is not None:
         words[biased] = BIASED
     words[np.isnan(value)] = UNDETERMINED
-    return pa.array(words.ravel(), type=pa.string())
+    return from_values(words.ravel(), pa.string())
 
 
 def is_narrowed(lower: Doubles, upper: Doubles, width: Doubles | float) -> NDArray[np.bool_]:

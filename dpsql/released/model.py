@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
@@ -23,6 +23,7 @@ from dpsql.arrays import Doubles, Floats, struct_rows
 from dpsql.contract.boundary import public_methods
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import fold, show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, single_chunk, to_doubles
 from dpsql.kernels.xty import vectors_to_matrix

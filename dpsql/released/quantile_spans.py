@@ -50,7 +50,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
@@ -62,6 +61,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Longs
 from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
+from dpsql.dataclass import dataclass
 from dpsql.mechanisms.rank_counts import most_bins
 from dpsql.released.intervals import FAILURE, combined_quantile
 

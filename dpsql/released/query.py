@@ -31,26 +31,25 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles
+from dpsql.arrays import Doubles, from_numbers, rounded_up
 from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.contract.query.split import DRAWS
+from dpsql.dataclass import dataclass
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.noise.cube import cube_noise
 from dpsql.noise.seeded import SeededWords
 from dpsql.released.aggregates import is_biased, restored_block
 from dpsql.released.covariance import Estimated, estimates, nothing_left, rows_needed
 from dpsql.released.intervals import is_narrowed, restored_interval
-from dpsql.released.shapes import rounded_up
 from dpsql.statistics.aggregates import AVG, COUNT, CUBE, GAUSSIAN, LAPLACE, STDDEV, SUM, VARIANCE, SharedTarget
 
 # From this confidence on, an interval of Laplace noise is wider than an interval of normal noise of the same variance.
@@ -405,7 +404,7 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
     cells = [
         (
             [_text(number, kind) for number in value.tolist()],
-            rounded_up(pa.array(_to_nullable(error), pa.float64())).to_pylist(),
+            rounded_up(from_numbers(error, np.isnan(error))).to_pylist(),
             *map(_to_nullable, others),
         )
         for kind, value, error, *others in columns

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property, partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.contract.boundary import public_methods
 from dpsql.contract.covers import BIASED, CLEAR, COVERING, NOT_MEASURED, UNCLEAR, UNDETERMINED, covered
 from dpsql.contract.parameters import stored_text
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES
 from dpsql.released.model import shapes_table

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Context
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from dpsql.arrays import from_values, rounded_up
 from dpsql.contract.covers import COVERING, UNDETERMINED
+from dpsql.dataclass import dataclass
 from dpsql.released.aggregates import entries as aggregate_entries
 from dpsql.released.areas import area_rows
 from dpsql.released.comparison import comparison_rows
@@ -40,7 +40,6 @@ _WORD = {VERDICT: "VARCHAR"}
 # Last columns if every row is a number of rows or of their values: the covered rows, twice in this version.
 _SPOKEN = _WORD | dict.fromkeys(COVERING, "VARCHAR")
 # Digits of a shown standard deviation.
-_FOUR_DIGITS = Context(prec=4, rounding=ROUND_CEILING)
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,9 @@ class Shape:
             Which rows it covers (`dpsql.contract.covers`), if it has columns for that.
         """
         bare = pa.struct([field for field in self.arrow if field.name not in COVERING])
-        array = pa.array(self.rows(result), type=bare) if self.table is None else self.table(result, bare)
+        array = from_values(self.rows(result), bare) if self.table is None else self.table(result, bare)
         columns = [rounded_up(column) if _is_error(name) else column for name, column in _fields(array)]
-        columns += [pa.repeat(pa.scalar(covers, pa.string()), len(array)) for name in COVERING if name in self.columns]
+        columns += [from_values([covers] * len(array), pa.string()) for name in COVERING if name in self.columns]
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))
 
     @property
@@ -120,21 +119,6 @@ def _fields(array: pa.StructArray) -> list[tuple[str, pa.Array]]:
 
 def _is_error(name: str) -> bool:
     return name.endswith("std_error")
-
-
-def rounded_up(errors: pa.DoubleArray) -> pa.DoubleArray:
-    """Return standard deviations to four digits, rounded up, so that they never understate the noise.
-
-    Parameters
-    ----------
-    errors : DoubleArray
-        At least 0; NULL, NaN and infinity stay.
-    """
-    values = errors.to_numpy(zero_copy_only=False)
-    some, indices = np.unique(values, return_inverse=True)
-    # Round to twelve digits first: rounding errors of double sums must not add a digit.
-    numbers = np.array([float(_FOUR_DIGITS.create_decimal(f"{number:.12g}")) for number in some.tolist()])
-    return pa.array(numbers[indices] if len(some) else values, type=pa.float64(), mask=errors.is_null().to_numpy(False))
 
 
 def _coefficients(result: Fitted) -> Rows:

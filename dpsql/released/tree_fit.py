@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import combinations
 from statistics import NormalDist
@@ -33,6 +33,7 @@ from statistics import NormalDist
 import numpy as np
 
 from dpsql.arrays import Doubles, Longs
+from dpsql.dataclass import dataclass
 from dpsql.kernels.value_grid import BUCKETS
 from dpsql.kernels.value_grid import grains as value_grains
 from dpsql.mechanisms.private_tree import NoisyTree, Pair

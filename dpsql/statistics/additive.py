@@ -31,7 +31,6 @@ earlier sums, which changes nothing: the earlier sums were released.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -41,6 +40,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Integers, Longs
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, record
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums
 from dpsql.kernels.gram import fixed_coefficients
 from dpsql.kernels.xty import BLOCK_ROWS

@@ -83,7 +83,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -92,9 +91,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles, Integers, Longs, struct_rows
+from dpsql.arrays import Doubles, Integers, Longs, struct_rows, to_numbers
 from dpsql.contract.fold import Batch, Collector, Fold, KeptRows, field, numbers, record
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums, affine_map, quantise
 
@@ -230,7 +230,8 @@ def _column(rows: pa.StructArray, name: str, count: int) -> Longs:
     if rows.type.get_field_index(name) < 0:
         return np.broadcast_to(_ZERO, count)
     # A copy: a view would keep the whole batch in memory.
-    return np.array(rows.field(name).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    numbers = rows.field(name)
+    return np.array(to_numbers(numbers.fill_null(0) if numbers.null_count else numbers), dtype=np.int64)
 
 
 class KeyedSums(Collector):

@@ -41,7 +41,6 @@ counts in one cell of one class, so sensitivities are as for one histogram (`cou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
@@ -52,6 +51,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Longs
 from dpsql.contract.fold import Batch, Fold, numbers, record
 from dpsql.contract.relation import Relation
+from dpsql.dataclass import dataclass
 
 
 class Cells(Protocol):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
+from dpsql.dataclass import dataclass
 from dpsql.kernels.cells import decimals
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, to_doubles, to_texts
 from dpsql.kernels.value_grid import (

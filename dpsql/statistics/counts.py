@@ -65,7 +65,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
@@ -76,6 +75,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Longs
 from dpsql.contract.fold import Batch, Fold, numbers, record
 from dpsql.contract.relation import Contribution, Relation, relation_of
+from dpsql.dataclass import dataclass
 from dpsql.kernels.cells import FINE_CELLS, CellCounts, MagnitudeCounts
 from dpsql.statistics.aggregates import GroupCount
 

@@ -75,7 +75,6 @@ the same for both relations. The bounds of the other scores do not, so they have
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -83,6 +82,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.noise.discrete import LARGEST_SCALE, log_bounds

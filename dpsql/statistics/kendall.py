@@ -46,7 +46,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -55,6 +54,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Fold, KeptRows, numbers, record
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.kernels.columns import StagedColumns
 from dpsql.kernels.kendall import RankedTable, compiled_kernels
 from dpsql.kernels.shuffles import largest_sums

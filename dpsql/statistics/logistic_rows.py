@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
+from dpsql.dataclass import dataclass
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.gram import SHRINK
 from dpsql.kernels.logistic import GradientSums, SignedRows

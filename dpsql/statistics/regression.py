@@ -95,7 +95,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -105,6 +105,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Integers
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
 from dpsql.contract.relation import Relation, relation_of
+from dpsql.dataclass import dataclass
 from dpsql.kernels.cells import GridCounts, TypedCells
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums, affine_map, quantise
 from dpsql.kernels.gram import ClippedRows, GramAccumulator, clip_rows

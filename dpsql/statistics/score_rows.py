@@ -15,7 +15,6 @@ residuals of two rows in the same cells may be 1 and -1: labels differ, and so d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
 
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, KeptRows
+from dpsql.dataclass import dataclass
 from dpsql.kernels import fixed_point
 from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE, quantise
 from dpsql.kernels.gram import fixed_coefficients

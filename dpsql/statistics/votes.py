@@ -42,7 +42,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -52,6 +51,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
 from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
 from dpsql.noise.discrete import exp_bounds, log_bounds

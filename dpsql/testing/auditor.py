@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.dataclass import dataclass
 from dpsql.testing.views import View, default_views
 
 Verdict = Literal["violates", "passes", "cannot tell"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from dpsql.dataclass import dataclass
 
 # Below this expected number of samples, the chi-square tail is unreliable at small false-alarm rates.
 MINIMUM_EXPECTED = 10.0

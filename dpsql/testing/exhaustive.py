@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from dpsql.dataclass import dataclass
 from dpsql.testing.neighbours import Relation, Row, Table, neighbouring_families
 
 # Probabilities compared at once: limits the memory of a block of pairs.

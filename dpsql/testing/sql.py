@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from dpsql.dataclass import dataclass
 from dpsql.testing.auditor import AuditReport, audit
 from dpsql.testing.views import View
 

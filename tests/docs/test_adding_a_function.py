@@ -55,7 +55,7 @@ FUNCTION = '''
 """dp_sum_of_squares: the private sum of the squares of one column."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from dpsql.contract.arguments import COLUMN_BOUNDS, COLUMN_PROTECTION, EPSILON, TARGET, Signature
@@ -64,6 +64,7 @@ from dpsql.contract.call import Call
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import measurement_of
 from dpsql.contract.plan import Plan
+from dpsql.dataclass import dataclass
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
 from dpsql.statistics.square_sum import SquareSum

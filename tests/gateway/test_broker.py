@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.errors import DpsqlError, GatewayError
+from dpsql.gateway import locked_front
 from dpsql.gateway.broker import listen
 from dpsql.gateway.door import Door
 from dpsql.gateway.frames import receive, send
@@ -47,6 +48,23 @@ def test_a_front_knows_no_ledger_and_a_broker_no_network() -> None:
     broker = loaded("dpsql.gateway.broker")
     assert not broker & {"starlette", "uvicorn", "mcp", "httpx"}
     assert not {name for name in loaded("dpsql") if name.startswith("dpsql.gateway")}
+    first = loaded("dpsql.cli.serve, dpsql.gateway.listening, dpsql.gateway.serving, dpsql.gateway.raising")
+    assert not first & {"starlette", "mcp", "pydantic", "grpc"}
+
+
+@pytest.mark.parametrize("is_checkout", [False, True])
+def test_a_front_reads_its_own_packages_and_no_checkout(
+    is_checkout: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages may lie in a folder that is only on the path; a checkout has other things beside the package."""
+    package = tmp_path / "dpsql"
+    (package / "gateway").mkdir(parents=True)
+    if not is_checkout:
+        (package / "udfs").mkdir()
+    monkeypatch.setattr(locked_front, "__file__", str(package / "gateway" / "locked_front.py"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert (str(tmp_path) in locked_front.readable()) is not is_checkout
+    assert str(package) in locked_front.readable()
 
 
 @pytest.mark.long

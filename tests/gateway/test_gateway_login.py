@@ -28,10 +28,9 @@ from dpsql.errors import DpsqlError, GatewayError, ParameterError
 from dpsql.gateway import keys
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk
-from dpsql.gateway.front import FrontSettings
 from dpsql.gateway.keys import MOST_BYTES, Login, Provider, fetch, keys_of
 from dpsql.gateway.limits import Rates
-from dpsql.gateway.listening import Listening
+from dpsql.gateway.listening import FrontSettings, Listening
 from dpsql.gateway.sandbox import available
 from dpsql.gateway.serving import ServeSettings
 from dpsql.gateway.serving import Serving as Gateway

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.gateway.box import Boxes
-from dpsql.gateway.front import FrontSettings
-from dpsql.gateway.listening import Listening
+from dpsql.gateway.listening import FrontSettings, Listening
 from dpsql.gateway.sandbox import available
 from dpsql.gateway.serving import ServeSettings, Serving
 from support.gateway_broker import made

@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.gateway.front import FrontSettings
-from dpsql.gateway.listening import Listening
+from dpsql.gateway.listening import FrontSettings, Listening
 from dpsql.gateway.sandbox import available
 from dpsql.gateway.serving import Process, ServeSettings, Serving
 from dpsql.ledger.chain import RESERVED

@@ -9,7 +9,7 @@ import pkgutil
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from dpsql.contract.measurement import (
     exchange,
     measurement_of,
 )
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.budget import Budget
@@ -393,7 +394,7 @@ def test_some_releases_of_a_gaussian_part_have_a_smaller_mu() -> None:
 class _Cheaper(Part):
     """A part that says of every other part that it covers it."""
 
-    event: Event = DiscreteLaplace(ONE)  # noqa: RUF009
+    event: Event = DiscreteLaplace(ONE)
 
     def covers(self, other: Part) -> bool:
         return isinstance(other, _Cheaper)

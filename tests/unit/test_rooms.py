@@ -213,6 +213,18 @@ def test_few_rooms_know_duckdb() -> None:
     assert not wrong
 
 
+def test_dataclasses_cost_little_to_define() -> None:
+    """`dpsql.dataclass` compiles methods when they are called; ``order`` and ``slots`` are the standard library's."""
+    wrong = [
+        str(path)
+        for _, path, code in modules()
+        if "dataclasses.dataclass" in imported(code)
+        and path.name != "dataclass.py"
+        and not re.search(r"@dataclass\([^)]*(?:order|slots)=True", code)
+    ]
+    assert not wrong
+
+
 def test_only_noise_reads_entropy() -> None:
     """Keys, tickets and names come from `secrets`, and are no noise; `dpsql doctor` looks whether there is entropy."""
     wrong = [

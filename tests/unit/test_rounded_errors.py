@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.released.shapes import rounded_up
+from dpsql.arrays import rounded_up
 from support.cases import cases
 
 

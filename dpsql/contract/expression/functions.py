@@ -16,11 +16,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.resources import files
 
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, SIGNED, TEXT, TIMES, TIMESTAMPS, UNSIGNED, ZONED_TIME, Type
+from dpsql.dataclass import dataclass
 
 Kinds = frozenset[str]
 ROW, VIEW, POST, STRANGER = PLACES = ("row", "view", "post", "stranger")

@@ -23,7 +23,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from dpsql.contract.expression.functions import Literal, function_of
@@ -39,6 +38,7 @@ from dpsql.contract.expression.kinds import (
 )
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, text
 

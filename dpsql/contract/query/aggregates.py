@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
@@ -15,6 +14,7 @@ from dpsql.contract.query.relations import CoreDraft, Splitting, indicator
 from dpsql.contract.query.spellings import by_collation
 from dpsql.contract.query.split import QueryAggregate
 from dpsql.contract.query.stages import Stage
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 
 _MOMENTS = {

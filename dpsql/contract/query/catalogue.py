@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 from dpsql.contract.expression.judge import Bound
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold
+from dpsql.dataclass import dataclass
 
 Path = tuple[str, str, str]  # a table's full path: database, schema and name
 # How far back `Options.earlier` goes: before conditions narrowed public keys, and before decision 65 as well.

@@ -8,7 +8,7 @@ SQL over released and public tables is rewritten with full function names and qu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 
 from dpsql.contract.expression.functions import POST, listed
@@ -51,6 +51,7 @@ from dpsql.contract.query.spellings import functions_of
 from dpsql.contract.query.split import NoisyNumbers, QueryCore, QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.tree import is_catalog
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier, struct, text
 

@@ -34,13 +34,14 @@ post-processing of the release: they cost nothing, tell nothing more, and are th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsql.contract.expression.kinds import NUMBERS
 from dpsql.contract.query.errors import RISING, ColumnErrors, counts, draw_names, gathers, passes_on, window_terms
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import CONSTANT, LINEAR, PUBLIC, QUOTIENT, RANK, Form, Splitting
 from dpsql.contract.query.split import DRAWS, SPANS, DrawColumn, Draws, QueryAggregate, QueryKey
+from dpsql.dataclass import dataclass
 from dpsql.rendering import call, cast, coalesce, double, element, identifier, struct
 
 _SUMS = frozenset(("sum", "avg", "mean"))

@@ -23,7 +23,7 @@ The module also binds relations over released and public tables without rows, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dpsql.contract.covers import (
     BIASED,
@@ -58,6 +58,7 @@ from dpsql.contract.query.relations import (
     check_written,
 )
 from dpsql.contract.query.split import ONE, SPANS, DrawColumn, Draws, NoisyNumbers, error_names
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier, struct, text
 

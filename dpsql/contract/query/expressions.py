@@ -19,7 +19,7 @@ import datetime
 import re
 import zoneinfo
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 
 from dpsql.contract.expression.functions import CALLED
@@ -29,6 +29,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
 from dpsql.contract.query.nodes import Expr, about, constant_sql, literal_span
 from dpsql.contract.query.tree import is_copied_too_often
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, field, identifier, text
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.query.nodes import Expr
+from dpsql.dataclass import dataclass
 
 _LONGEST = 40  # digits of an exponent would make numbers too large
 

@@ -7,7 +7,7 @@ joins that satisfy its rules, or refuses them with the line to write.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dpsql.contract.expression.kinds import INTEGERS, NUMBERS
 from dpsql.contract.parameters import fold, show
@@ -16,6 +16,7 @@ from dpsql.contract.query.expressions import RowExpressions, is_text
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import ROWS, Item, QueryRelation, Scope
 from dpsql.contract.query.spellings import by_collation
+from dpsql.dataclass import dataclass
 from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
 from dpsql.rendering import text as sql_text

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar
 
 from dpsql.contract.parameters import fold, show
+from dpsql.dataclass import dataclass
 from dpsql.errors import DpsqlError, InternalError, ParameterError
 from dpsql.rendering import call, cast, coalesce, identifier, text
 

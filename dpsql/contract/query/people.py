@@ -8,7 +8,7 @@ subquery becomes a LEFT JOIN with a group for each key.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
@@ -27,6 +27,7 @@ from dpsql.contract.query.relations import (
     UnboundError,
 )
 from dpsql.contract.query.stages import Leaf, RowBlock, Stage, asks, first_rows, replaced
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.contract import parameters
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.nodes import Derived, Expr, From, Join, Query, Select, SetOperation, about
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 
 CALL = "dpsql_privacy"

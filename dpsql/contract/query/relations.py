@@ -12,7 +12,7 @@ stays the same (`dpsql.statistics.aggregates`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
@@ -32,6 +32,7 @@ from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucketed
 from dpsql.contract.query.intervals import NOWHERE, Limits, literal_number
 from dpsql.contract.query.nodes import Expr, Query, about, require
 from dpsql.contract.query.split import SPANS, Draws, NoisyNumbers, QueryAggregate, QueryKey, error_names
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text, with_one_spelling
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -70,6 +70,7 @@ from dpsql.contract.query.spellings import (
     one_of_group,
 )
 from dpsql.contract.query.tree import chosen_by_others
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 

@@ -37,6 +37,7 @@ from dpsql.ledger.file import beside
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
 from dpsql.manual.catalogue import MANUAL
+from dpsql.parsing import PARSER
 from dpsql.rendering import text
 from dpsql.udfs.specs import SPECS
 from dpsql.udfs.values import UdfSpec
@@ -311,19 +312,13 @@ def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement
     The instance's macros have comments. Comments on each connection's macros would be a quarter of a connection's cost.
     """
     instance, connection = macros_sql(f"MACRO {catalog}.main.", catalog), macros_sql("TEMP MACRO ", catalog)
-    # A separate instance parses them, so no caller's setting affects the shared statements.
-    with duckdb.connect(config={"threads": 1}) as parser:
-        return (
-            parser.extract_statements(instance + _comments_sql(instance)),
-            parser.extract_statements(connection),
-        )
+    return PARSER.statements(instance + _comments_sql(instance)), PARSER.statements(connection)
 
 
 @cache
 def _types() -> dict[str, DuckDBPyType]:
     """Return the return types of functions, by name; a process reads them once, like the macros."""
-    with duckdb.connect(config={"threads": 1}) as parser:
-        return {name: parser.sqltype(name) for name in {spec.returns for spec in SPECS}}
+    return {name: PARSER.type(name) for name in {spec.returns for spec in SPECS}}
 
 
 # DuckDB 2.0 reports objects that outlive the interpreter on stderr.

@@ -35,7 +35,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -51,6 +51,7 @@ from dpsql.contract.query.condition import check, columns_of, expression
 from dpsql.contract.query.nodes import Expr, Select, TableRef
 from dpsql.contract.query.split import QueryCore
 from dpsql.contract.query.splitter import split
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.queries import grouped_source, types_of

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.resources import files
 
 import duckdb
 import pyarrow as pa
 
 from dpsql.contract.parameters import fold, show
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.stability import is_shown

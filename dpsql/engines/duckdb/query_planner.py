@@ -24,7 +24,7 @@ import threading
 import zoneinfo
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -56,6 +56,7 @@ from dpsql.contract.query.relations import UnboundError
 from dpsql.contract.query.split import SPANS, Draws, NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations

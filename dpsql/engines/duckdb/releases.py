@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 import duckdb
 import pyarrow as pa
 
+from dpsql.arrays import from_values
 from dpsql.contract.covers import COVERS, covers
 from dpsql.contract.grant_fields import Asker
 from dpsql.contract.json import Json
@@ -87,7 +88,7 @@ def answers(releases: Iterable[QueryAnswer]) -> pa.Array:
             remark = "" if question[COVERS] is True else f"; {question[COVERS]}"
             words = release.covers() + "".join(levels) + remark + max(needed, key=len, default="")
         out.append({"sequence": release.sequence, "guarantee": release.guarantee, "cores": cores, COVERS: words})
-    return pa.array(out, type=_RELEASE)
+    return from_values(out, _RELEASE)
 
 
 def stored_answer(release: StoredRelease) -> pa.Table:

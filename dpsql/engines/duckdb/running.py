@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeAlias, TypedDict, TypeVar, runtime_checkable
 
 import numpy as np
@@ -24,6 +24,7 @@ from dpsql.contract.call import Call
 from dpsql.contract.fold import Batch, Collector, joined
 from dpsql.contract.measurement import NOTHING, Permit
 from dpsql.contract.plan import Plan
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.query import QueryPlan

@@ -16,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -37,6 +37,7 @@ from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import plain_value, show
 from dpsql.contract.plan import Plan
 from dpsql.contract.query.privacy_options import CLAUSE
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.placing import refuse_lost_keys
 from dpsql.engines.duckdb.lineage.sources import Sources

@@ -24,12 +24,12 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from dpsql.contract.parameters import show
+from dpsql.dataclass import dataclass
 from dpsql.errors import LedgerError, LedgerWarning, SourceError
 from dpsql.ledger.spending import Lost, Totals
 from dpsql.progress import held_back

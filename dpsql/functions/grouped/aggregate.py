@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Longs
+from dpsql.arrays import Longs, to_numbers
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     BUDGET,
@@ -45,6 +45,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, fold
 from dpsql.contract.plan import Quantity, refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.left_out import GROUP, LEFT_OUT_SHARE, RECORD, UNITS, LeftOutPlan
 from dpsql.functions.grouped.plan import (
@@ -736,7 +737,7 @@ class AggregateCall(DrawnBoundsCall):
             collector.add_groups(rows)
             return
         if isinstance(collector, NumberedSums):
-            numbers = rows.field("j").to_numpy(zero_copy_only=False)
+            numbers = to_numbers(rows.field("j"))
             collector.add_groups(numbers, GroupRecords.read(rows, len(self.plan.targets)))
             return
         if not isinstance(collector, GroupedSums):
@@ -744,10 +745,10 @@ class AggregateCall(DrawnBoundsCall):
         if not self.plan.source:
             collector.add(np.zeros(len(rows)), self._codes(rows), batch)
             return
-        columns = [rows.field(f"p{column}").to_numpy(zero_copy_only=False) for column in range(len(self.plan.by))]
+        columns = [to_numbers(rows.field(f"p{column}")) for column in range(len(self.plan.by))]
         groups = self.places.of(columns, len(rows))
         if self.plan.measures_left_out:
-            record = rows.field(RECORD).to_numpy(zero_copy_only=False)
+            record = to_numbers(rows.field(RECORD))
             groups = np.where(record == GROUP, groups, self.places.count - 1 + record)
         collector.add_groups(groups, GroupRecords.read(rows, len(self.plan.targets)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -15,6 +14,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
+from dpsql.dataclass import dataclass
 from dpsql.functions.grouped.counts import GROUPED_COLUMN, ColumnCall, ColumnPlan
 from dpsql.functions.value_cells import DerivedKey, MagnitudeCells
 from dpsql.mechanisms.interval_scan import IntervalNoise, ScannedInterval

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -47,6 +47,7 @@ from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout, column_bounds
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.counts import CountedCall, ValuePlan
 from dpsql.functions.grouped.plan import CONFIDENCE, COUNT_DELTA, GROUPS, NOISE, UNIT

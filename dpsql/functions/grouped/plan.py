@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar, NamedTuple, Self
@@ -49,6 +49,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, narrow, show
 from dpsql.contract.plan import COLLECTED, GROUPED, Pass, Plan, Quantity
 from dpsql.contract.relation import Contribution
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import is_boolean, is_numeric, to_doubles

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -34,6 +34,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout, column_bounds
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.counts import GROUPED_COLUMN, ColumnCall, ColumnPlan
 from dpsql.functions.grouped.plan import (

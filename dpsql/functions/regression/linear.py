@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar
@@ -40,6 +39,7 @@ from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.parameters import narrow
 from dpsql.contract.plan import MOST_ROWS, Pass, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.regression.least_squares import BoostedAdaSsp, BoostedRows, Columns, LeastSquares
 from dpsql.functions.regression.method import FittingPlan, KeptFeatures, Method, Moments, refuse_too_many

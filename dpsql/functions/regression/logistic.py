@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import ClassVar
@@ -42,6 +41,7 @@ from dpsql.contract.layout import Layout, feature_bounds
 from dpsql.contract.measurement import Draw, Measurement, Part, Within, exchange, measurement_of
 from dpsql.contract.parameters import Side, narrow
 from dpsql.contract.plan import Pass, Plan, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.regression.method import (
     BOUNDS,

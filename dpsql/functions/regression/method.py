@@ -10,7 +10,6 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol, TypeVar
 
@@ -25,6 +24,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Pass, Plan, Quantity
+from dpsql.dataclass import dataclass
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import MOST_CELLS, TypedCells
 from dpsql.kernels.columns import is_boolean

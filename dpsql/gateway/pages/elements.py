@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from html import escape
+
+from dpsql.dataclass import dataclass
 
 _is_name = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*").fullmatch
 _is_own_address = re.compile(r"[#?].*|/(?![/\\]).*|").fullmatch

@@ -8,7 +8,7 @@ for every property, filled with the current value or the typed one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from dpsql.contract.grant_fields import GRANT_FIELDS, ROLES, GrantField
+from dpsql.dataclass import dataclass
 from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.pages.elements import Element, h
 from dpsql.gateway.pages.parts import (

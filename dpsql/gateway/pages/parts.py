@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from dpsql.contract.covers import ALL_ROWS, COVERING, VERDICTS, covered
+from dpsql.dataclass import dataclass
 from dpsql.gateway.encoding import column_values, plain
 from dpsql.gateway.frames import MOST_ENTRIES
 from dpsql.gateway.pages.elements import Element, h

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.covers import COVERING
+from dpsql.dataclass import dataclass
 from dpsql.gateway.encoding import column_values
 from dpsql.gateway.pages.elements import Element, h
 

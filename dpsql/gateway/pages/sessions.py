@@ -12,11 +12,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import GatewayError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ Pages need a session. A change is a POST from a page of this site: the browser s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
@@ -17,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from dpsql.dataclass import dataclass
 from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.http import Answering
 from dpsql.gateway.listening import is_local

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from dpsql.contract.plan import Placement
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TypeVar
 
 from dpsql.contract.expression.functions import VIEW
 from dpsql.contract.names import is_file, source_parts
 from dpsql.contract.parameters import fold
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import functions, refusals
 from dpsql.engines.duckdb.lineage.bound import PLAIN_TYPES
 from dpsql.engines.duckdb.lineage.orders import decided_by_order

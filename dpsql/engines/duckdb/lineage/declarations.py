@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 from dpsql.contract.names import MARKED, TableName, parts_of
 from dpsql.contract.parameters import fold
 from dpsql.contract.periods import Dated
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf
 from dpsql.errors import ParameterError
 

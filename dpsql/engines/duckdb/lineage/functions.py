@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from contextlib import suppress
 from functools import cache, lru_cache
+from typing import Any
 
 import duckdb
 
 from dpsql.contract.expression.functions import ListedFunction, listed, types_of
 from dpsql.contract.parameters import show
 from dpsql.errors import SourceError
+from dpsql.parsing import PARSER
 from dpsql.rendering import call, cast, coalesce, concatenated, text
 
 # The separator of the parts of a function's line.
@@ -103,15 +106,18 @@ def fresh(extensions: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
 
     An extension that DuckDB cannot load there adds none.
     """
-    with duckdb.connect(":memory:", config={"threads": 1, "allow_unsigned_extensions": True}) as connection:
-        for file in extensions:
-            try:
-                connection.execute(f"LOAD {text(file)}")
-            except duckdb.Error:
-                continue
-        rows = connection.execute(f"SELECT {LINE} FROM system.main.duckdb_functions() WHERE {WHERE}").fetchall()
+    query = f"SELECT {LINE} FROM system.main.duckdb_functions() WHERE {WHERE}"
+    rows = _rows_with(extensions, query) if extensions else PARSER.rows(query)
     lines = frozenset(line for (line,) in rows)
     return lines, frozenset(map(_name_of, lines))
+
+
+def _rows_with(extensions: tuple[str, ...], query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(":memory:", config={"threads": 1, "allow_unsigned_extensions": True}) as connection:
+        for file in extensions:
+            with suppress(duckdb.Error):
+                connection.execute(f"LOAD {text(file)}")
+        return connection.execute(query).fetchall()
 
 
 _NEWER = not duckdb.__version__.startswith("1.")

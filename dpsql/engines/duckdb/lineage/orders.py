@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.functions import own
 from dpsql.engines.duckdb.lineage.rows import INTEGERS, Rows

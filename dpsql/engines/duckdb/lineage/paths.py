@@ -21,7 +21,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dpsql.contract.expression.kinds import type_of, without_labels
 from dpsql.contract.names import (
@@ -37,6 +37,7 @@ from dpsql.contract.names import (
     source_sql,
 )
 from dpsql.contract.parameters import fold, is_shown, show
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.refusals import alike, other_columns, other_table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.plan import Placement
 from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, PathKey
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations

@@ -35,12 +35,13 @@ A join of two dated tables by the id alone has rows of two periods, and dpsql re
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from dpsql.contract.names import TableName
 from dpsql.contract.parameters import fold
 from dpsql.contract.periods import PERIODS
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound
 
 EVERY_PERIOD = frozenset(PERIODS)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from dataclasses import replace as changed
 
 from dpsql.contract import parameters
 from dpsql.contract.names import dotted, parts_of
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import NO_PERIOD
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration
 from dpsql.engines.duckdb.lineage.labels import private_labels_text

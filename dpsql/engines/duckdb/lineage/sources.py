@@ -24,7 +24,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -36,6 +36,7 @@ from dpsql.contract.grant_fields import Defaults
 from dpsql.contract.names import ATTACHED, MARKED, TableName, did_you_mean, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.plan import Placement
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations

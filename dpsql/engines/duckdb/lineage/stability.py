@@ -56,11 +56,12 @@ the error names the operator. If even the inputs of an operator are unknown, the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypedDict
 
 from dpsql.contract.names import TableName
 from dpsql.contract.parameters import fold
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage import bound, orders, paths
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.rows import (

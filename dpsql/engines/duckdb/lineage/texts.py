@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 from dpsql.contract.parameters import fold
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.lineage.bound import NESTED
 from dpsql.engines.duckdb.lineage.paths import Path, unique_keys
 from dpsql.parsing import PARSER

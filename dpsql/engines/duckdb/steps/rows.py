@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.contract.plan import COLLECTED
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.keys import (
     FLOATS,
     block_hash,

@@ -16,13 +16,13 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from dpsql.contract.call import MISSING
 from dpsql.contract.names import read_as_text, source_sql
 from dpsql.contract.periods import PARTS, During
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
 from dpsql.contract.query.condition import columns_of
+from dpsql.dataclass import dataclass
 from dpsql.engines.duckdb.keys import NAMED, filtered_rows, identity, key_parts, short_place, text_of_label, valid_text
 from dpsql.engines.duckdb.releases import texts_sql
 from dpsql.functions.grouped.plan import GroupedPlan
