@@ -172,6 +172,7 @@ def test_all_that_is_said_of_a_grant_is_shown_and_kept(asking: Asking) -> None:
         delta=1e-7,
         per="month",
         default_epsilon=0.07,
+        default_delta=1e-9,
         functions=["dp_count"],
         sources=["patients_of_ward"],
         days=9,

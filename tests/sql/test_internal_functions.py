@@ -35,7 +35,7 @@ NONSENSE = {
 # What these make of a value says nothing that the value does not, and needs no call.
 WITHOUT_CALL = {
     *("dpsql_identity", "dpsql_random", "dpsql_centred", "dpsql_help", "dpsql_spellings", "dpsql_type_queries"),
-    *("dpsql_unplaced", "dpsql_query_free"),
+    *("dpsql_unplaced", "dpsql_query_free", "dpsql_query_parsed"),
 }
 FIRST = ("'dp_sis'", "'dp_nothing'", "'exact_xty'", "'{}'", "'1 {}'", "1")
 REST = ("t", "'{}', t", "1, t", "a, b", "1, 1, t, a, b", "[a], '{}'", "NULL, NULL, NULL, NULL")
