@@ -99,7 +99,7 @@ JOIN_KEY_CAST = Fault(
 )
 PER_PERSON_SUM_HUGEINT = Fault(
     "The sum of a person's integers of 128 bits is not clipped: two rows stop the query.",
-    ((Stage, "_sum", lambda stage, name, kind: (f"system.main.sum({name})", Type("HUGEINT"))),),
+    ((Stage, "_sum", lambda stage, name, kind, distinct=False: (f"system.main.sum({name})", Type("HUGEINT"))),),
 )
 TWO_COMMITS = Fault(
     "What the parts spend is committed in one transaction, and their answers in another.",
